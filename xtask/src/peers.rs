@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 use serde::{Deserialize, Serialize};
 
 use crate::servers;
@@ -147,7 +147,7 @@ pub(crate) fn bench(options: &PeerOptions) -> Result<()> {
 
 /// A server with default durability, whose log files exist already: otherwise the first peer would pay for them.
 fn durable() -> Result<Cluster> {
-    let cluster = Cluster::builder(Version::Debian)
+    let cluster = Cluster::builder(PostgresVersion::Debian)
         .durable(true)
         .set("shared_buffers", "512MB")
         .set("max_wal_size", "4GB")

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use oncebox_servers::shared::Servers;
+use oncebox_servers::shared::SharedServers;
 
 use crate::tally::TestTotals;
 use crate::workspace::Workspace;
@@ -27,7 +27,7 @@ struct Checks {
     workspace: Workspace,
     options: TestOptions,
     tally: TestTotals,
-    servers: Option<Servers>,
+    servers: Option<SharedServers>,
 }
 
 struct CheckStep {

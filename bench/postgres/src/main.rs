@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::Parser;
 use oncebox_postgres::sqlx::{self, Connection as _, Executor as _, PgConnection};
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 
 /// Measures accepting, processing and latency on PostgreSQL, beside hand-written loops.
 #[derive(Debug, Parser)]
@@ -66,7 +66,7 @@ pub(crate) struct PostgresBench {
 
 /// A server with default durability, and memory enough for what is measured.
 fn server() -> Result<Cluster> {
-    Cluster::builder(Version::Debian)
+    Cluster::builder(PostgresVersion::Debian)
         .durable(true)
         .set("shared_buffers", "512MB")
         .set("max_wal_size", "4GB")

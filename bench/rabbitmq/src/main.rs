@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
-use oncebox_servers::{Cluster, RabbitMq, Version};
+use oncebox_servers::{Cluster, PostgresVersion, RabbitMqServer};
 use serde::Serialize;
 
 /// Measures durable accepting from a persistent quorum queue, beside its two halves.
@@ -44,8 +44,8 @@ struct RabbitMqRow {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    let broker = RabbitMq::start()?;
-    let cluster = Cluster::builder(Version::Debian)
+    let broker = RabbitMqServer::start()?;
+    let cluster = Cluster::builder(PostgresVersion::Debian)
         .durable(true)
         .set("shared_buffers", "256MB")
         .set("max_wal_size", "4GB")

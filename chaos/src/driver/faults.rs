@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::StoreKind;
 use super::proxy::LinkFault;
-use crate::seam::FaultOdds;
+use crate::seam::PointOdds;
 
 /// A choice of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
@@ -145,14 +145,14 @@ impl Mix {
     }
 
     /// Returns the odds of faults in the calls of a worker.
-    pub(super) fn odds(self) -> FaultOdds {
+    pub(super) fn odds(self) -> PointOdds {
         match self {
-            Self::All => FaultOdds { abort: 300, error: 2_000, unknown: 6_000, delay: 3_000 },
-            Self::Kills => FaultOdds { abort: 1_500, ..FaultOdds::default() },
-            Self::Rename => FaultOdds { abort: 300, ..FaultOdds::default() },
-            Self::Unknown => FaultOdds { abort: 0, error: 6_000, unknown: 25_000, delay: 0 },
-            Self::Volume => FaultOdds { unknown: 300, error: 200, ..FaultOdds::default() },
-            _ => FaultOdds::default(),
+            Self::All => PointOdds { abort: 300, error: 2_000, unknown: 6_000, delay: 3_000 },
+            Self::Kills => PointOdds { abort: 1_500, ..PointOdds::default() },
+            Self::Rename => PointOdds { abort: 300, ..PointOdds::default() },
+            Self::Unknown => PointOdds { abort: 0, error: 6_000, unknown: 25_000, delay: 0 },
+            Self::Volume => PointOdds { unknown: 300, error: 200, ..PointOdds::default() },
+            _ => PointOdds::default(),
         }
     }
 

@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
 use super::transports::dead_letters;
-use super::workers::WorkerEvent;
+use super::workers::ProcessEvent;
 use crate::plan::{RoundPlan, id_of};
 use crate::seam::pause;
 use crate::worker::{HandedDelivery, LINE_HEADER};
@@ -38,7 +38,7 @@ impl QueuePublisher {
         url: String,
         theirs: String,
         queue: String,
-        events: Sender<WorkerEvent>,
+        events: Sender<ProcessEvent>,
     ) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let (outgoing, waiting) = mpsc::unbounded_channel();
@@ -95,14 +95,14 @@ async fn publish(
     url: String,
     queue: String,
     mut waiting: mpsc::UnboundedReceiver<Outgoing>,
-    events: Sender<WorkerEvent>,
+    events: Sender<ProcessEvent>,
 ) {
     let mut line = None;
     while let Some(one) = waiting.recv().await {
         if line.is_none() {
             line = open(&url, &queue).await.ok();
         }
-        let said = |confirmed: bool| WorkerEvent::Published(one.delivery, confirmed);
+        let said = |confirmed: bool| ProcessEvent::Published(one.delivery, confirmed);
         let Some((_, channel)) = &line else {
             pause(Duration::from_millis(50)).await;
             let _ = events.send(said(false));
@@ -113,13 +113,13 @@ async fn publish(
             channel.basic_publish("".into(), queue.as_str().into(), options, &one.body, one.properties).await;
         let Ok(sent) = sent else {
             line = None;
-            let _ = events.send(WorkerEvent::Published(one.delivery, false));
+            let _ = events.send(ProcessEvent::Published(one.delivery, false));
             continue;
         };
         let events = events.clone();
         tokio::spawn(async move {
             let confirmed = matches!(sent.await, Ok(Confirmation::Ack(None)));
-            let _ = events.send(WorkerEvent::Published(one.delivery, confirmed));
+            let _ = events.send(ProcessEvent::Published(one.delivery, confirmed));
         });
     }
 }

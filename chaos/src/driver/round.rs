@@ -10,12 +10,12 @@ use super::broker::DriverBroker;
 use super::faults::Schedule;
 use super::server::{CANARY, DatabaseServer};
 use super::transports::{RoundTransport, Transports};
-use super::workers::{WorkerEvent, WorkerProcess};
+use super::workers::{ProcessEvent, RigWorker};
 use super::{RunOptions, SourceKind, StoreKind};
 use crate::checker::{self, EffectWatcher, RoundRules, RoundVerdict};
 use crate::ledger::{Fact, ProcessLedger};
 use crate::plan::RoundPlan;
-use crate::seam::FaultOdds;
+use crate::seam::PointOdds;
 use crate::worker::{self, HandedDelivery, StoreLocation, WorkerJob, WorkerReport};
 
 /// A round that has not begun.
@@ -27,8 +27,8 @@ pub(super) struct Round<'a> {
     pub(super) ledger: Arc<ProcessLedger>,
     pub(super) broker: DriverBroker,
     pub(super) schedule: Schedule,
-    pub(super) workers: Vec<WorkerProcess>,
-    events: (Sender<WorkerEvent>, Receiver<WorkerEvent>),
+    pub(super) workers: Vec<RigWorker>,
+    events: (Sender<ProcessEvent>, Receiver<ProcessEvent>),
     pub(super) entrance: RoundTransport,
     lives: u64,
     /// True once the tables exist.
@@ -178,7 +178,7 @@ impl<'a> Round<'a> {
             store: place.clone(),
             plan: self.plan,
             life: self.lives,
-            odds: if self.at_peace { FaultOdds::default() } else { mix.odds() },
+            odds: if self.at_peace { PointOdds::default() } else { mix.odds() },
             front: number + 1 == self.options.workers && number >= 2 && way.has_front(),
             way,
             lease_ms: u64::try_from(mix.lease().as_millis()).unwrap_or(u64::MAX),
@@ -194,9 +194,9 @@ impl<'a> Round<'a> {
         }
     }
 
-    pub(super) fn spawn(&mut self, number: usize, place: &StoreLocation) -> Result<WorkerProcess> {
+    pub(super) fn spawn(&mut self, number: usize, place: &StoreLocation) -> Result<RigWorker> {
         let job = self.job(number, place);
-        let mut worker = WorkerProcess::spawn(number, &job, &self.events.0)?;
+        let mut worker = RigWorker::spawn(number, &job, &self.events.0)?;
         if self.at_peace {
             worker.feed(format!("{}\n", worker::PEACE).as_bytes());
         }
@@ -245,21 +245,21 @@ impl<'a> Round<'a> {
         }
     }
 
-    fn note(&mut self, event: WorkerEvent, place: &StoreLocation) -> Result<()> {
+    fn note(&mut self, event: ProcessEvent, place: &StoreLocation) -> Result<()> {
         match event {
-            WorkerEvent::Told(number, life, told) if self.workers[number].life == life => {
+            ProcessEvent::Told(number, life, told) if self.workers[number].life == life => {
                 self.hear(number, told)
             }
-            WorkerEvent::Gone(number, life) if self.workers[number].life == life => {
+            ProcessEvent::Gone(number, life) if self.workers[number].life == life => {
                 // The driver did not cause this end: a failpoint or a handler aborted the worker.
                 self.ledger.note(Fact::Fault { life, what: "gone".into() });
                 self.workers[number].wait()?;
                 self.broker.lost_worker(number);
                 self.workers[number] = self.spawn(number, place)?;
             }
-            WorkerEvent::Published(delivery, true) => self.broker.confirmed(delivery),
-            WorkerEvent::Published(delivery, false) => self.broker.again(self.options.workers, delivery),
-            WorkerEvent::Told(..) | WorkerEvent::Gone(..) => {}
+            ProcessEvent::Published(delivery, true) => self.broker.confirmed(delivery),
+            ProcessEvent::Published(delivery, false) => self.broker.again(self.options.workers, delivery),
+            ProcessEvent::Told(..) | ProcessEvent::Gone(..) => {}
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 use parking_lot::Mutex;
 
 use super::disk::Disk;
@@ -139,7 +139,7 @@ fn fill(disk: &Disk, time: Duration, note: &dyn Fn(&str)) -> Result<()> {
 
 impl RunningPostgres {
     fn start(mix: Mix) -> Result<Self> {
-        let mut builder = Cluster::builder(Version::Newest).set("max_connections", "300");
+        let mut builder = Cluster::builder(PostgresVersion::Newest).set("max_connections", "300");
         if mix == Mix::Full {
             builder = builder.tmpfs(4 * ROOM).set("max_wal_size", "64MB").set("min_wal_size", "32MB");
         }

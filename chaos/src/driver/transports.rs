@@ -7,14 +7,14 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
-use oncebox_servers::RabbitMq;
+use oncebox_servers::RabbitMqServer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
 use super::proxy::{FaultProxy, LinkFault};
 use super::publisher::QueuePublisher;
-use super::workers::WorkerEvent;
+use super::workers::ProcessEvent;
 use super::{RunOptions, SourceKind};
 use crate::ledger::{Fact, ProcessLedger};
 use crate::plan::{RoundPlan, id_of};
@@ -29,7 +29,7 @@ pub(super) struct Transports {
 }
 
 struct SharedBroker {
-    broker: RabbitMq,
+    broker: RabbitMqServer,
     /// Stands between the workers and the broker.
     proxy: FaultProxy,
     /// True while a fault acts on the broker.
@@ -60,7 +60,7 @@ impl RoundTransport {
 impl Transports {
     pub(super) fn start(options: &RunOptions) -> Result<Self> {
         let rabbit = if options.source == SourceKind::Rabbitmq {
-            let broker = RabbitMq::start().context("cannot start RabbitMQ")?;
+            let broker = RabbitMqServer::start().context("cannot start RabbitMQ")?;
             let proxy = FaultProxy::start(broker.port())?;
             Some(Arc::new(SharedBroker { broker, proxy, busy: AtomicBool::new(false) }))
         } else {
@@ -70,7 +70,7 @@ impl Transports {
     }
 
     /// Opens the transport of a new round.
-    pub(super) fn open(&mut self, events: &Sender<WorkerEvent>) -> Result<RoundTransport> {
+    pub(super) fn open(&mut self, events: &Sender<ProcessEvent>) -> Result<RoundTransport> {
         self.rounds += 1;
         Ok(match (&self.rabbit, self.source) {
             (Some(rabbit), _) => {
@@ -133,11 +133,11 @@ pub(crate) fn dead_letters(queue: &str) -> String {
 /// Posts messages to workers, as CloudEvents.
 pub(super) struct HttpSender {
     runtime: Runtime,
-    events: Sender<WorkerEvent>,
+    events: Sender<ProcessEvent>,
 }
 
 impl HttpSender {
-    fn start(events: Sender<WorkerEvent>) -> Result<Self> {
+    fn start(events: Sender<ProcessEvent>) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         Ok(Self { runtime, events })
     }
@@ -164,7 +164,7 @@ impl HttpSender {
             if matches!(told, WorkerReport::Again(_)) {
                 pause(Duration::from_millis(20)).await;
             }
-            let _ = events.send(WorkerEvent::Told(place, life, told));
+            let _ = events.send(ProcessEvent::Told(place, life, told));
         });
     }
 }

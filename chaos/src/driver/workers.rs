@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::worker::{WorkerJob, WorkerReport};
 
 /// Something a worker did, with its place.
-pub(super) enum WorkerEvent {
+pub(super) enum ProcessEvent {
     Told(usize, u64, WorkerReport),
     Gone(usize, u64),
     /// True if a broker has confirmed a delivery.
@@ -21,7 +21,7 @@ pub(super) enum WorkerEvent {
 }
 
 /// One worker process.
-pub(super) struct WorkerProcess {
+pub(super) struct RigWorker {
     child: Child,
     input: Option<ChildStdin>,
     /// Tells what it says from what an earlier process in its place said.
@@ -40,8 +40,8 @@ pub(super) struct WorkerProcess {
     pub(super) port: Option<u16>,
 }
 
-impl WorkerProcess {
-    pub(super) fn spawn(place: usize, job: &WorkerJob, events: &Sender<WorkerEvent>) -> Result<Self> {
+impl RigWorker {
+    pub(super) fn spawn(place: usize, job: &WorkerJob, events: &Sender<ProcessEvent>) -> Result<Self> {
         let log = File::options().create(true).append(true).open(log(&job.dir, place))?;
         let mut child = Command::new(std::env::current_exe()?)
             .arg("worker")
@@ -56,10 +56,10 @@ impl WorkerProcess {
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(std::result::Result::ok) {
                 if let Ok(told) = serde_json::from_str(&line) {
-                    let _ = events.send(WorkerEvent::Told(place, life, told));
+                    let _ = events.send(ProcessEvent::Told(place, life, told));
                 }
             }
-            let _ = events.send(WorkerEvent::Gone(place, life));
+            let _ = events.send(ProcessEvent::Gone(place, life));
         });
         let now = Instant::now();
         let front = job.front;
@@ -126,7 +126,7 @@ impl WorkerProcess {
     }
 }
 
-impl Drop for WorkerProcess {
+impl Drop for RigWorker {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     /// A worker that is a shell with these commands, once it has said that it is ready.
-    fn shell(commands: &str) -> WorkerProcess {
+    fn shell(commands: &str) -> RigWorker {
         let mut child = Command::new("sh")
             .args(["-c", commands])
             .stdin(Stdio::piped())
@@ -155,7 +155,7 @@ mod tests {
         BufReader::new(output).read_line(&mut said).expect("its first line");
         assert_eq!(said, "ready\n");
         let input = child.stdin.take();
-        WorkerProcess {
+        RigWorker {
             child,
             input,
             life: 1,

@@ -5,18 +5,18 @@ mod points;
 pub(crate) mod sabotage;
 mod tx;
 
-pub(crate) use points::{FaultOdds, POINTS};
+pub(crate) use points::{POINTS, PointOdds};
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oncebox::state::{Event, Settlement};
+use oncebox::state::{EntryEvent, Settlement};
 use oncebox::store::{
     Accepted, Acted, Action, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed,
-    DuplicateCount, Failover, Filter, NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams,
-    Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
+    DuplicateCount, EntryFilter, EntryPage, Failover, NewMessage, Orphan, OrphanParams, RegisterParams,
+    RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
 };
 use oncebox::{BoxError, Error, ErrorKind, Key, Result};
 use parking_lot::Mutex;
@@ -50,7 +50,7 @@ pub(crate) trait Rigged:
     fn act(&self, action: &Action) -> impl Future<Output = Result<Acted>> + Send;
 
     /// Lists entries for an operator.
-    fn list(&self, filter: &Filter) -> impl Future<Output = Result<Page>> + Send;
+    fn list(&self, filter: &EntryFilter) -> impl Future<Output = Result<EntryPage>> + Send;
 }
 
 /// State shared by the wrapper and the handlers of one process.
@@ -67,7 +67,7 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    pub(crate) fn new(ledger: ProcessLedger, life: u64, seed: u64, odds: FaultOdds, lease_ms: u64) -> Self {
+    pub(crate) fn new(ledger: ProcessLedger, life: u64, seed: u64, odds: PointOdds, lease_ms: u64) -> Self {
         Self {
             ledger,
             life,
@@ -256,7 +256,7 @@ impl<S: Rigged> Rigged for Chaos<S> {
         self.run("act", self.store.act(action))
     }
 
-    fn list(&self, filter: &Filter) -> impl Future<Output = Result<Page>> + Send {
+    fn list(&self, filter: &EntryFilter) -> impl Future<Output = Result<EntryPage>> + Send {
         self.store.list(filter)
     }
 }
@@ -329,6 +329,6 @@ impl<S: Store> Store for Chaos<S> {
     }
 }
 
-fn event(event: Event) -> String {
+fn event(event: EntryEvent) -> String {
     format!("{event:?}").to_lowercase()
 }

@@ -49,7 +49,7 @@ pub(crate) const POINTS: [&str; 28] = {
 
 /// Odds of faults, in a million calls of a verb.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FaultOdds {
+pub(crate) struct PointOdds {
     /// The process ends at once.
     pub(crate) abort: u32,
     /// The call fails and was not made.
@@ -77,12 +77,12 @@ pub(super) enum PointFault {
 #[derive(Debug)]
 pub(super) struct Points {
     rng: Mutex<fastrand::Rng>,
-    odds: FaultOdds,
+    odds: PointOdds,
     quiet: AtomicBool,
 }
 
 impl Points {
-    pub(super) fn new(seed: u64, odds: FaultOdds) -> Self {
+    pub(super) fn new(seed: u64, odds: PointOdds) -> Self {
         Self { rng: Mutex::new(fastrand::Rng::with_seed(seed)), odds, quiet: AtomicBool::new(false) }
     }
 
@@ -99,7 +99,7 @@ impl Points {
         if self.at_peace() {
             return None;
         }
-        let FaultOdds { abort, error, unknown, delay } = self.odds;
+        let PointOdds { abort, error, unknown, delay } = self.odds;
         // Rare calls fail more often: every point is to be met.
         let more =
             if matches!(verb, "renew" | "rescue" | "sweep" | "hold" | "register" | "act") { 10 } else { 1 };
@@ -139,14 +139,14 @@ mod tests {
     }
 
     /// Draws the faults of many calls of a verb.
-    fn drawn(verb: &'static str, odds: FaultOdds) -> Vec<PointFault> {
+    fn drawn(verb: &'static str, odds: PointOdds) -> Vec<PointFault> {
         let points = Points::new(1, odds);
         (0..1_000).filter_map(|_| points.draw(verb)).collect()
     }
 
     #[test]
     fn a_call_that_commits_nothing_fails_before_and_after_it_is_made() {
-        let odds = FaultOdds { error: 100_000, unknown: 100_000, ..FaultOdds::default() };
+        let odds = PointOdds { error: 100_000, unknown: 100_000, ..PointOdds::default() };
         for verb in VERBS {
             let drawn = drawn(verb, odds);
             let [after, in_doubt] =
@@ -161,9 +161,9 @@ mod tests {
 
     #[test]
     fn nothing_happens_without_odds() {
-        let points = Points::new(1, FaultOdds::default());
+        let points = Points::new(1, PointOdds::default());
         assert!((0..1_000).all(|_| points.draw("accept").is_none()));
-        let points = Points::new(1, FaultOdds { unknown: 1_000_000, ..FaultOdds::default() });
+        let points = Points::new(1, PointOdds { unknown: 1_000_000, ..PointOdds::default() });
         assert!((0..1_000).all(|_| points.draw("begin").is_none()), "nothing is committed there");
     }
 }

@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use crate::bugs::Bug;
 use crate::ledger::{Fact, ProcessLedger};
 use crate::plan::{RoundPlan, renamed};
-use crate::seam::{FaultOdds, Notes, Rigged};
+use crate::seam::{Notes, PointOdds, Rigged};
 use handlers::Business;
 pub(crate) use stores::{make_tables, set_keys_apart};
 
@@ -33,7 +33,7 @@ pub(crate) struct WorkerJob {
     pub(crate) store: StoreLocation,
     pub(crate) plan: RoundPlan,
     pub(crate) life: u64,
-    pub(crate) odds: FaultOdds,
+    pub(crate) odds: PointOdds,
     /// Takes messages in and runs no handlers.
     pub(crate) front: bool,
     /// Transport of the messages.

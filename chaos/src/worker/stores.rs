@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use oncebox::store::{Acted, Action, Admin, Filter, Page, RegisterParams, Route, Store};
+use oncebox::store::{Acted, Action, Admin, EntryFilter, EntryPage, RegisterParams, Route, Store};
 use oncebox::{BoxError, HandlerKey, InboxName};
 use oncebox_postgres::{Postgres, PostgresTx, sqlx};
 use oncebox_sqlite::{Sqlite, SqliteTx};
@@ -29,7 +29,7 @@ impl Rigged for Sqlite {
         Admin::act(self, action).await
     }
 
-    async fn list(&self, filter: &Filter) -> oncebox::Result<Page> {
+    async fn list(&self, filter: &EntryFilter) -> oncebox::Result<EntryPage> {
         Admin::list(self, filter).await
     }
 }
@@ -51,7 +51,7 @@ impl Rigged for Postgres {
         Admin::act(self, action).await
     }
 
-    async fn list(&self, filter: &Filter) -> oncebox::Result<Page> {
+    async fn list(&self, filter: &EntryFilter) -> oncebox::Result<EntryPage> {
         Admin::list(self, filter).await
     }
 }

@@ -8,14 +8,14 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::cluster::{Cluster, conf_line};
 use crate::port::Port;
-use crate::postgres::{Postgres, Version};
+use crate::postgres::{PostgresInstall, PostgresVersion};
 use crate::scratch::{Scratch, search_path};
 use crate::{SUPERUSER, process, tls, user};
 
 /// A cluster that has not been started yet; see [`Cluster::builder`].
 #[derive(Clone, Debug)]
-pub struct Builder {
-    version: Version,
+pub struct ClusterBuilder {
+    version: PostgresVersion,
     settings: Vec<(String, String)>,
     durable: bool,
     tls: bool,
@@ -24,8 +24,8 @@ pub struct Builder {
     parent: Option<PathBuf>,
 }
 
-impl Builder {
-    pub(crate) fn new(version: Version) -> Self {
+impl ClusterBuilder {
+    pub(crate) fn new(version: PostgresVersion) -> Self {
         Self {
             version,
             settings: Vec::new(),
@@ -51,7 +51,7 @@ impl Builder {
     }
 
     /// Offers TLS, with a certificate for `localhost` and 127.0.0.1 by an authority of its own; see
-    /// [`Cluster::ca_file`]. Only [`Version::Debian`] can do this.
+    /// [`Cluster::ca_file`]. Only [`PostgresVersion::Debian`] can do this.
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
@@ -80,8 +80,8 @@ impl Builder {
 
     /// Makes the cluster and starts its server.
     pub fn start(self) -> Result<Cluster> {
-        let postgres = Postgres::binaries(self.version)?;
-        if self.tls && self.version == Version::Newest {
+        let postgres = PostgresInstall::binaries(self.version)?;
+        if self.tls && self.version == PostgresVersion::Newest {
             bail!("{} was built without TLS; use `Version::Debian`", self.version);
         }
         let scratch = Scratch::new(self.parent.as_deref())?;

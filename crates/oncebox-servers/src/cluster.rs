@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::builder::Builder;
+use crate::builder::ClusterBuilder;
 use crate::port::Port;
-use crate::postgres::{Postgres, Version};
+use crate::postgres::{PostgresInstall, PostgresVersion};
 use crate::scratch::Scratch;
 use crate::{SUPERUSER, process, tls};
 
@@ -19,8 +19,8 @@ use crate::{SUPERUSER, process, tls};
 /// The superuser is [`SUPERUSER`](crate::SUPERUSER) and needs no password.
 #[derive(Debug)]
 pub struct Cluster {
-    version: Version,
-    postgres: Postgres,
+    version: PostgresVersion,
+    postgres: PostgresInstall,
     scratch: Scratch,
     data: PathBuf,
     port: Port,
@@ -29,22 +29,27 @@ pub struct Cluster {
 
 impl Cluster {
     /// A running cluster with nothing in it, quick rather than durable.
-    pub fn start(version: Version) -> Result<Self> {
+    pub fn start(version: PostgresVersion) -> Result<Self> {
         Self::builder(version).start()
     }
 
     /// A cluster with other settings.
-    pub fn builder(version: Version) -> Builder {
-        Builder::new(version)
+    pub fn builder(version: PostgresVersion) -> ClusterBuilder {
+        ClusterBuilder::new(version)
     }
 
-    pub(crate) fn new(version: Version, postgres: Postgres, scratch: Scratch, port: Port) -> Self {
+    pub(crate) fn new(
+        version: PostgresVersion,
+        postgres: PostgresInstall,
+        scratch: Scratch,
+        port: Port,
+    ) -> Self {
         let data = scratch.path().join("data");
         Self { version, postgres, scratch, data, port, replicas: AtomicU32::new(0) }
     }
 
     /// Which PostgreSQL it is.
-    pub fn version(&self) -> Version {
+    pub fn version(&self) -> PostgresVersion {
         self.version
     }
 
@@ -203,7 +208,7 @@ impl Cluster {
         &self.scratch
     }
 
-    pub(crate) fn postgres(&self) -> &Postgres {
+    pub(crate) fn postgres(&self) -> &PostgresInstall {
         &self.postgres
     }
 

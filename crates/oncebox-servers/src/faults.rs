@@ -42,11 +42,11 @@ impl Cluster {
 
     /// Fills the disk of the data until nothing more goes on it; the room is there again when the answer is dropped.
     /// Only for a cluster built with [`tmpfs`](crate::Builder::tmpfs).
-    pub fn fill_disk(&self) -> Result<Ballast> {
+    pub fn fill_disk(&self) -> Result<DiskFiller> {
         let mut mounted = std::process::Command::new("mountpoint");
         process::run(mounted.arg("-q").arg(self.data_dir()))
             .context("this cluster is on the machine's own disk; build it with `tmpfs`")?;
-        let ballast = Ballast { path: self.data_dir().join("ballast") };
+        let ballast = DiskFiller { path: self.data_dir().join("ballast") };
         let mut file = File::create(&ballast.path)?;
         // The last page counts: a server finds room in it.
         for size in [1 << 20, 1 << 12] {
@@ -66,11 +66,11 @@ impl Cluster {
 /// Fills a disk until it is dropped; see [`Cluster::fill_disk`].
 #[derive(Debug)]
 #[must_use = "the disk has room again as soon as this is dropped"]
-pub struct Ballast {
+pub struct DiskFiller {
     path: PathBuf,
 }
 
-impl Drop for Ballast {
+impl Drop for DiskFiller {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_file(&self.path) {
             eprintln!("the disk stays full: {error}");

@@ -5,10 +5,10 @@
 //! because a guardian process outside waits for that. Linux only: what runs is told from `/proc`.
 //!
 //! ```no_run
-//! use oncebox_servers::{Cluster, Version};
+//! use oncebox_servers::{Cluster, PostgresVersion};
 //!
 //! # fn main() -> anyhow::Result<()> {
-//! let cluster = Cluster::start(Version::Debian)?;
+//! let cluster = Cluster::start(PostgresVersion::Debian)?;
 //! cluster.create_database("orders")?;
 //! assert_eq!(cluster.sql("orders", "select 1 + 1")?, "2");
 //! cluster.kill9()?;
@@ -37,14 +37,14 @@ pub mod shared;
 mod tls;
 mod user;
 
-pub use builder::Builder;
+pub use builder::ClusterBuilder;
 pub use cluster::Cluster;
-pub use faults::Ballast;
+pub use faults::DiskFiller;
 pub use pgbouncer::{PgBouncer, PoolMode};
 pub use port::Port;
-pub use postgres::{NEWEST, Postgres, Version, servers_dir};
-pub use python::Python;
-pub use rabbitmq::{RabbitMq, RabbitMqBuilder};
+pub use postgres::{NEWEST, PostgresInstall, PostgresVersion, servers_dir};
+pub use python::PythonEnv;
+pub use rabbitmq::{RabbitMqBuilder, RabbitMqServer};
 
 /// The superuser of every cluster, which needs no password.
 pub const SUPERUSER: &str = "oncebox";

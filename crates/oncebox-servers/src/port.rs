@@ -18,7 +18,7 @@ const COUNT: u16 = 12_000;
 #[derive(Debug)]
 pub struct Port {
     number: u16,
-    _claim: Claim,
+    _claim: PortClaim,
 }
 
 impl Port {
@@ -42,11 +42,11 @@ impl Port {
 }
 
 #[cfg(target_os = "linux")]
-type Claim = std::os::unix::net::UnixListener;
+type PortClaim = std::os::unix::net::UnixListener;
 
 /// A name in the kernel that only one process can have, and that is free again when the process ends.
 #[cfg(target_os = "linux")]
-fn claim(number: u16) -> io::Result<Claim> {
+fn claim(number: u16) -> io::Result<PortClaim> {
     use std::os::linux::net::SocketAddrExt as _;
     use std::os::unix::net::{SocketAddr, UnixListener};
 
@@ -54,10 +54,10 @@ fn claim(number: u16) -> io::Result<Claim> {
 }
 
 #[cfg(not(target_os = "linux"))]
-type Claim = ();
+type PortClaim = ();
 
 #[cfg(not(target_os = "linux"))]
-fn claim(_number: u16) -> io::Result<Claim> {
+fn claim(_number: u16) -> io::Result<PortClaim> {
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use crate::INSTALL;
 use crate::user::reaches;
 
-/// The version that [`Version::Newest`] is.
+/// The version that [`PostgresVersion::Newest`] is.
 pub const NEWEST: &str = "18.4";
 
 /// Where [`NEWEST`] is unpacked if the target directory is closed to the user of the servers.
@@ -20,14 +20,14 @@ const TOOLS: [&str; 5] = ["initdb", "pg_basebackup", "pg_ctl", "postgres", "psql
 
 /// Which PostgreSQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
+pub enum PostgresVersion {
     /// The one of the distribution: what many run. PostgreSQL 15 on Debian 12.
     Debian,
     /// A newer one, [`NEWEST`], which `cargo xtask servers` downloads. It is built without TLS.
     Newest,
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for PostgresVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Debian => f.write_str("PostgreSQL of the distribution"),
@@ -38,17 +38,17 @@ impl fmt::Display for Version {
 
 /// The programs of one PostgreSQL.
 #[derive(Clone, Debug)]
-pub struct Postgres {
+pub struct PostgresInstall {
     bin: PathBuf,
 }
 
-impl Postgres {
+impl PostgresInstall {
     /// Finds the programs. That they are missing is an error that says how to install them: a test that is skipped
     /// instead looks like one that passed.
-    pub fn binaries(version: Version) -> Result<Self> {
+    pub fn binaries(version: PostgresVersion) -> Result<Self> {
         let candidates = match version {
-            Version::Debian => distribution(),
-            Version::Newest => target_dirs().iter().flat_map(|target| newest(target)).collect(),
+            PostgresVersion::Debian => distribution(),
+            PostgresVersion::Newest => target_dirs().iter().flat_map(|target| newest(target)).collect(),
         };
         first_complete(version, &candidates)
     }
@@ -59,7 +59,7 @@ impl Postgres {
     }
 }
 
-fn first_complete(version: Version, candidates: &[PathBuf]) -> Result<Postgres> {
+fn first_complete(version: PostgresVersion, candidates: &[PathBuf]) -> Result<PostgresInstall> {
     let complete = |bin: &&PathBuf| TOOLS.iter().all(|tool| bin.join(tool).is_file()) && reaches(bin);
     let Some(bin) = candidates.iter().find(complete) else {
         let looked: Vec<String> = candidates.iter().map(|dir| format!("\n  {}", dir.display())).collect();
@@ -69,7 +69,7 @@ fn first_complete(version: Version, candidates: &[PathBuf]) -> Result<Postgres> 
             looked.concat()
         );
     };
-    Ok(Postgres { bin: bin.clone() })
+    Ok(PostgresInstall { bin: bin.clone() })
 }
 
 /// Debian's directories, newest first, and then the search path, where other distributions have the server.
@@ -122,7 +122,7 @@ mod tests {
     fn missing_programs_are_an_error_that_names_the_cure() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("postgres"), "not all of them").unwrap();
-        let error = first_complete(Version::Newest, &[dir.path().into()]).unwrap_err().to_string();
+        let error = first_complete(PostgresVersion::Newest, &[dir.path().into()]).unwrap_err().to_string();
         assert!(error.contains("`cargo xtask servers` installs it"), "{error}");
         assert!(error.contains(NEWEST) && error.contains(&dir.path().display().to_string()), "{error}");
     }

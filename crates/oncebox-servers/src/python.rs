@@ -9,9 +9,9 @@ use crate::postgres::target_dirs;
 
 /// Python with packages that speak what we speak, written by others.
 #[derive(Debug)]
-pub struct Python;
+pub struct PythonEnv;
 
-impl Python {
+impl PythonEnv {
     /// Where the packages are installed, given the target directory.
     pub fn home(target: &Path) -> PathBuf {
         target.join("servers/python")

@@ -9,13 +9,13 @@ use anyhow::{Context as _, Result};
 
 use crate::cluster::Cluster;
 use crate::pgbouncer::{PgBouncer, PoolMode};
-use crate::postgres::Version;
+use crate::postgres::PostgresVersion;
 
 const DEBIAN: &str = "ONCEBOX_POSTGRES";
 const NEWEST: &str = "ONCEBOX_POSTGRES_NEWEST";
 const PGBOUNCER: &str = "ONCEBOX_PGBOUNCER";
 
-/// The address of the database `postgres` on the shared [`Version::Debian`].
+/// The address of the database `postgres` on the shared [`PostgresVersion::Debian`].
 ///
 /// # Panics
 ///
@@ -24,7 +24,7 @@ pub fn debian_url() -> String {
     from_environment(DEBIAN)
 }
 
-/// The address of the database `postgres` on the shared [`Version::Newest`].
+/// The address of the database `postgres` on the shared [`PostgresVersion::Newest`].
 ///
 /// # Panics
 ///
@@ -33,7 +33,7 @@ pub fn newest_url() -> String {
     from_environment(NEWEST)
 }
 
-/// The address of the database `postgres` on the shared [`Version::Debian`], by way of a pooler of transactions.
+/// The address of the database `postgres` on the shared [`PostgresVersion::Debian`], by way of a pooler of transactions.
 ///
 /// # Panics
 ///
@@ -60,14 +60,14 @@ fn found(variable: &str, value: Option<String>) -> Result<String, String> {
 
 /// The shared servers; dropping them ends them.
 #[derive(Debug)]
-pub struct Servers {
+pub struct SharedServers {
     // The order is that of their end: the pooler before what it pools.
     pgbouncer: PgBouncer,
     debian: Cluster,
     newest: Cluster,
 }
 
-impl Servers {
+impl SharedServers {
     /// Starts them, with room for many tests at once.
     pub fn start() -> Result<Self> {
         let start = |version| {
@@ -75,8 +75,8 @@ impl Servers {
             cluster.with_context(|| format!("cannot start {version}"))
         };
         let (debian, newest) = thread::scope(|scope| {
-            let newest = scope.spawn(|| start(Version::Newest));
-            (start(Version::Debian), newest.join())
+            let newest = scope.spawn(|| start(PostgresVersion::Newest));
+            (start(PostgresVersion::Debian), newest.join())
         });
         let newest = newest.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let debian = debian?;

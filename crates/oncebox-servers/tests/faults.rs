@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 
 /// The processes that work in a directory.
 fn working_in(dir: &Path) -> usize {
@@ -17,7 +17,7 @@ fn working_in(dir: &Path) -> usize {
 
 #[test]
 fn a_killed_server_is_gone_with_all_its_processes_and_recovers() {
-    for version in [Version::Debian, Version::Newest] {
+    for version in [PostgresVersion::Debian, PostgresVersion::Newest] {
         let cluster = Cluster::start(version).unwrap();
         cluster.sql("postgres", "create table t as select 1").unwrap();
         cluster.kill9().unwrap();
@@ -30,10 +30,10 @@ fn a_killed_server_is_gone_with_all_its_processes_and_recovers() {
 
 #[test]
 fn a_stale_number_that_is_now_somebody_else_s_is_no_obstacle() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     cluster.kill9().unwrap();
     // A process of the same user, such as another server's, is what PostgreSQL takes for its former self.
-    let other = Cluster::start(Version::Debian).unwrap();
+    let other = Cluster::start(PostgresVersion::Debian).unwrap();
     let theirs = fs::read_to_string(other.data_dir().join("postmaster.pid")).unwrap();
     let stale = cluster.data_dir().join("postmaster.pid");
     let text = fs::read_to_string(&stale).unwrap();
@@ -46,7 +46,7 @@ fn a_stale_number_that_is_now_somebody_else_s_is_no_obstacle() {
 
 #[test]
 fn a_dropped_server_leaves_no_shared_memory_though_it_was_killed() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     let pid_file = fs::read_to_string(cluster.data_dir().join("postmaster.pid")).unwrap();
     let segment = pid_file.lines().nth(6).unwrap().split_whitespace().last().unwrap().to_owned();
     let exists = || {
@@ -68,7 +68,7 @@ fn greet(port: u16) -> TcpStream {
 
 #[test]
 fn a_suspended_server_takes_connections_and_answers_once_it_goes_on() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     cluster.suspend().unwrap();
     let mut stream = greet(cluster.port());
     stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
@@ -82,7 +82,7 @@ fn a_suspended_server_takes_connections_and_answers_once_it_goes_on() {
 
 #[test]
 fn a_server_can_be_suspended_as_a_whole_and_dropped_like_that() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     let data = cluster.data_dir().to_path_buf();
     cluster.suspend_all().unwrap();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -99,7 +99,7 @@ fn a_server_can_be_suspended_as_a_whole_and_dropped_like_that() {
 
 #[test]
 fn a_disk_runs_full_and_has_room_again() {
-    let cluster = match Cluster::builder(Version::Debian).tmpfs(112 << 20).start() {
+    let cluster = match Cluster::builder(PostgresVersion::Debian).tmpfs(112 << 20).start() {
         Ok(cluster) => cluster,
         // Without the right to mount the answer has to say what is missing.
         Err(error) => {
@@ -122,7 +122,7 @@ fn a_disk_runs_full_and_has_room_again() {
 
 #[test]
 fn the_machine_s_own_disk_is_never_filled() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     let error = format!("{:#}", cluster.fill_disk().unwrap_err());
     assert!(error.contains("build it with `tmpfs`"), "{error}");
 }
@@ -132,7 +132,7 @@ fn the_machine_s_own_disk_is_never_filled() {
 fn a_killed_owner_leaves_nothing() {
     const OWNER: &str = "ONCEBOX_TEST_OWNER";
     if env::var_os(OWNER).is_some() {
-        let cluster = Cluster::start(Version::Debian).unwrap();
+        let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
         println!("\nserver in {}", cluster.data_dir().display());
         std::io::stdin().read_line(&mut String::new()).unwrap();
         panic!("it was to be killed");

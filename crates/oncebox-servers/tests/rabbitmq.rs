@@ -7,14 +7,14 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use oncebox_servers::RabbitMq;
+use oncebox_servers::RabbitMqServer;
 
 /// Whether the broker answers to the first words of AMQP.
-fn answers(broker: &RabbitMq) -> bool {
+fn answers(broker: &RabbitMqServer) -> bool {
     answers_within(Duration::from_mins(1), broker)
 }
 
-fn answers_within(patience: Duration, broker: &RabbitMq) -> bool {
+fn answers_within(patience: Duration, broker: &RabbitMqServer) -> bool {
     let Ok(mut stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, broker.port())) else { return false };
     stream.set_read_timeout(Some(patience)).unwrap();
     stream.write_all(b"AMQP\x00\x00\x09\x01").unwrap();
@@ -34,7 +34,7 @@ fn processes(dir: &str) -> Vec<PathBuf> {
 
 #[test]
 fn a_broker_survives_what_is_done_to_it_and_leaves_nothing_behind() {
-    let broker = RabbitMq::start().unwrap();
+    let broker = RabbitMqServer::start().unwrap();
     assert!(answers(&broker));
     let data = broker.ctl(&["eval", "rabbit_mnesia:dir()."]).unwrap();
     let dir = data.trim().trim_matches('"').split("/node/").next().unwrap().to_owned();
@@ -61,7 +61,7 @@ fn a_broker_survives_what_is_done_to_it_and_leaves_nothing_behind() {
 }
 
 /// Declares a quorum queue.
-fn declare(broker: &RabbitMq, queue: &str) {
+fn declare(broker: &RabbitMqServer, queue: &str) {
     let declare = r#"rabbit_amqqueue:declare({resource, <<"/">>, queue, <<"NAME">>}, true, false,
         [{<<"x-queue-type">>, longstr, <<"quorum">>}], none, <<"test">>)."#;
     broker.ctl(&["eval", &declare.replace("NAME", queue)]).unwrap();
@@ -69,7 +69,7 @@ fn declare(broker: &RabbitMq, queue: &str) {
 
 #[test]
 fn a_quorum_queue_without_a_leader_is_named_and_brought_back() {
-    let broker = RabbitMq::start().unwrap();
+    let broker = RabbitMqServer::start().unwrap();
     declare(&broker, "orders");
     assert_eq!(broker.elect_leaders().unwrap(), Vec::<String>::new());
     assert_eq!(broker.elections(), 0, "a new queue has a leader");
@@ -89,7 +89,7 @@ fn a_quorum_queue_without_a_leader_is_named_and_brought_back() {
 // A broker that had forgotten them would start them as new ones, without a leader.
 #[test]
 fn a_broker_that_is_killed_remembers_the_quorum_queues_that_were_just_declared() {
-    let broker = RabbitMq::start().unwrap();
+    let broker = RabbitMqServer::start().unwrap();
     for round in 1..=3 {
         declare(&broker, &format!("orders-{round}"));
         broker.kill9().unwrap();

@@ -13,12 +13,12 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_ANSWER: usize = 1 << 20;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Client {
+pub(crate) struct OtlpClient {
     client: reqwest::Client,
     runtime: Handle,
 }
 
-impl Client {
+impl OtlpClient {
     pub(crate) fn new(runtime: Handle) -> Result<Self, reqwest::Error> {
         // Whoever was first has chosen; it is the same everywhere.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -30,7 +30,7 @@ impl Client {
 }
 
 #[async_trait]
-impl HttpClient for Client {
+impl HttpClient for OtlpClient {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let client = self.client.clone();
         let sending = self.runtime.spawn(async move {

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 /// All inboxes of a process together.
 #[derive(Serialize)]
-struct Answer {
+struct HealthReport {
     status: HealthStatus,
     inboxes: Vec<Health>,
 }
@@ -45,5 +45,5 @@ fn answer(inboxes: Vec<Health>, is_well: impl Fn(&Health) -> bool) -> impl IntoR
     let worst = inboxes.iter().map(|health| health.status).max();
     let code = if well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let status = worst.unwrap_or(HealthStatus::Unhealthy);
-    (code, [(CACHE_CONTROL, "no-store")], axum::Json(Answer { status, inboxes }))
+    (code, [(CACHE_CONTROL, "no-store")], axum::Json(HealthReport { status, inboxes }))
 }

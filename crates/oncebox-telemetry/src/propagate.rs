@@ -13,9 +13,9 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 /// Ties the spans of an inbox to those of producers: give it to `InboxBuilder::propagate`. Does nothing where spans are not
 /// exported.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Propagator;
+pub struct OtelPropagator;
 
-impl Propagate for Propagator {
+impl Propagate for OtelPropagator {
     fn parent(&self, span: &Span, producer: &TraceContext) {
         // Fails only where nothing is exported.
         let _ = span.set_parent(context(producer));

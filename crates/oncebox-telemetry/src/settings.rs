@@ -5,7 +5,7 @@ use crate::TelemetryError;
 /// What is exported over OTLP. Prometheus is always recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Settings {
+pub struct OtlpSettings {
     /// The name of the service, unless `OTEL_SERVICE_NAME` gives one.
     pub service: String,
     /// Whether spans are exported.
@@ -16,7 +16,7 @@ pub struct Settings {
     pub endpoint: Option<String>,
 }
 
-impl Settings {
+impl OtlpSettings {
     /// Nothing is exported.
     pub fn new(service: impl Into<String>) -> Self {
         Self { service: service.into(), ..Self::default() }
@@ -82,7 +82,7 @@ mod tests {
         let find = |name: &str| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         };
-        Settings::from_variables("test", find).map(|settings| (settings.traces, settings.metrics))
+        OtlpSettings::from_variables("test", find).map(|settings| (settings.traces, settings.metrics))
     }
 
     #[test]

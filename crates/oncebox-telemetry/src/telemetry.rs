@@ -17,9 +17,9 @@ use tracing_subscriber::filter::{Filtered, LevelFilter};
 use tracing_subscriber::layer::Layer as _;
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::bridge::Both;
-use crate::client::Client;
-use crate::{Settings, TelemetryError, prometheus};
+use crate::bridge::DualRecorder;
+use crate::client::OtlpClient;
+use crate::{OtlpSettings, TelemetryError, prometheus};
 
 /// What the instruments are called by.
 const SCOPE: &str = "oncebox";
@@ -32,12 +32,12 @@ pub type SpanLayer<S> = Filtered<OpenTelemetryLayer<S, SdkTracer>, LevelFilter, 
 /// Where metrics and traces go. Made once in a process, within its Tokio runtime.
 ///
 /// ```no_run
-/// use oncebox_telemetry::{Settings, Telemetry, metrics_router};
+/// use oncebox_telemetry::{OtlpSettings, Telemetry, metrics_router};
 /// use tracing_subscriber::{layer::SubscriberExt as _, util::SubscriberInitExt as _};
 ///
 /// # #[tokio::main]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let telemetry = Telemetry::new(&Settings::from_env("shop")?)?;
+/// let telemetry = Telemetry::new(&OtlpSettings::from_env("shop")?)?;
 /// telemetry.install()?;
 /// tracing_subscriber::registry().with(telemetry.layer()).init();
 /// let routes = metrics_router(telemetry.prometheus());
@@ -47,7 +47,7 @@ pub type SpanLayer<S> = Filtered<OpenTelemetryLayer<S, SdkTracer>, LevelFilter, 
 /// # Ok(()) }
 /// ```
 pub struct Telemetry {
-    recorder: parking_lot::Mutex<Option<Both>>,
+    recorder: parking_lot::Mutex<Option<DualRecorder>>,
     handle: PrometheusHandle,
     tracer: Option<SdkTracerProvider>,
     meter: Option<SdkMeterProvider>,
@@ -55,10 +55,11 @@ pub struct Telemetry {
 
 impl Telemetry {
     /// Makes exporters and recorders; nothing is global before [`install`](Self::install).
-    pub fn new(settings: &Settings) -> Result<Self, TelemetryError> {
+    pub fn new(settings: &OtlpSettings) -> Result<Self, TelemetryError> {
         let runtime = Handle::try_current().map_err(|_| TelemetryError::NoRuntime)?;
         let resource = || Resource::builder().with_service_name(service(settings)).build();
-        let client = |signal| Client::new(runtime.clone()).map_err(|_| TelemetryError::Exporter { signal });
+        let client =
+            |signal| OtlpClient::new(runtime.clone()).map_err(|_| TelemetryError::Exporter { signal });
         let tracer = if settings.traces {
             let exporter = span_exporter(settings, client("traces")?)?;
             let builder = SdkTracerProvider::builder().with_resource(resource());
@@ -75,7 +76,7 @@ impl Telemetry {
         };
         let prometheus = prometheus::recorder();
         let handle = prometheus.handle();
-        let both = Both::new(prometheus, meter.as_ref().map(|provider| provider.meter(SCOPE)));
+        let both = DualRecorder::new(prometheus, meter.as_ref().map(|provider| provider.meter(SCOPE)));
         Ok(Self { recorder: parking_lot::Mutex::new(Some(both)), handle, tracer, meter })
     }
 
@@ -147,7 +148,7 @@ impl std::fmt::Debug for Telemetry {
     }
 }
 
-fn service(settings: &Settings) -> String {
+fn service(settings: &OtlpSettings) -> String {
     std::env::var("OTEL_SERVICE_NAME")
         .ok()
         .filter(|name| !name.is_empty())
@@ -155,11 +156,11 @@ fn service(settings: &Settings) -> String {
 }
 
 /// The address of a signal at a collector.
-fn endpoint(settings: &Settings, path: &str) -> Option<String> {
+fn endpoint(settings: &OtlpSettings, path: &str) -> Option<String> {
     settings.endpoint.as_ref().map(|endpoint| format!("{}{path}", endpoint.trim_end_matches('/')))
 }
 
-fn span_exporter(settings: &Settings, client: Client) -> Result<SpanExporter, TelemetryError> {
+fn span_exporter(settings: &OtlpSettings, client: OtlpClient) -> Result<SpanExporter, TelemetryError> {
     let mut builder = SpanExporter::builder().with_http().with_http_client(client);
     if let Some(endpoint) = endpoint(settings, "/v1/traces") {
         builder = builder.with_endpoint(endpoint);
@@ -168,7 +169,7 @@ fn span_exporter(settings: &Settings, client: Client) -> Result<SpanExporter, Te
     builder.build().map_err(|_| TelemetryError::Exporter { signal: "traces" })
 }
 
-fn metric_exporter(settings: &Settings, client: Client) -> Result<MetricExporter, TelemetryError> {
+fn metric_exporter(settings: &OtlpSettings, client: OtlpClient) -> Result<MetricExporter, TelemetryError> {
     let mut builder = MetricExporter::builder().with_http().with_http_client(client);
     if let Some(endpoint) = endpoint(settings, "/v1/metrics") {
         builder = builder.with_endpoint(endpoint);

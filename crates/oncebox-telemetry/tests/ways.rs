@@ -9,7 +9,7 @@ use oncebox::{
     BatchContext, BoxError, Config, Context, Inbox, InboxBuilder, Memory, Message, batch_handler, handler,
     source,
 };
-use oncebox_telemetry::{Propagator, Settings, Telemetry};
+use oncebox_telemetry::{OtelPropagator, OtlpSettings, Telemetry};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use support::{Collector, SPAN, TRACE, ancestors, attribute, hex};
 use tracing::Instrument as _;
@@ -26,7 +26,7 @@ fn message(number: usize) -> Message {
 }
 
 fn builder() -> InboxBuilder<Memory> {
-    Inbox::builder("orders", Memory::new()).propagate(Propagator)
+    Inbox::builder("orders", Memory::new()).propagate(OtelPropagator)
 }
 
 async fn plain(_: Message, _: &mut Context<Memory>) -> Result<(), BoxError> {
@@ -45,7 +45,7 @@ async fn many(_: Vec<Message>, _: &mut BatchContext<Memory>) -> Result<(), BoxEr
 /// The spans that a run of `act` exports at the level of the layer.
 async fn exported(act: impl Future<Output = ()>) -> Vec<Span> {
     let (collector, url) = Collector::start().await;
-    let telemetry = Telemetry::new(&Settings::to("shop", url)).unwrap();
+    let telemetry = Telemetry::new(&OtlpSettings::to("shop", url)).unwrap();
     let subscriber = tracing_subscriber::registry().with(telemetry.layer());
     {
         // The test runs on one thread, and so does what it starts.
@@ -151,7 +151,7 @@ async fn a_handler_that_runs_before_the_answer_is_in_the_trace() {
         let inbox = builder().on("t", handler("h", plain).inline()).build().unwrap();
         inbox.process(message(1)).await.unwrap();
         inbox.receive(message(2)).await.unwrap();
-        let direct = Inbox::direct("orders").propagate(Propagator).on("t", handler("h", direct)).build();
+        let direct = Inbox::direct("orders").propagate(OtelPropagator).on("t", handler("h", direct)).build();
         direct.unwrap().receive(message(3)).await.unwrap();
     })
     .await;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use oncebox::state::{Outcome, Settlement, Status};
-use oncebox::store::{Accepted, Admin, EntryView, Filter, RescueParams, Route, Store};
+use oncebox::store::{Accepted, Admin, EntryFilter, EntryView, RescueParams, Route, Store};
 use oncebox::time::Clock as _;
 use oncebox::{
     Context, Error, Inbox, InboxBuilder, InboxName, KeyStrategy, Memory, Message, Policy, Registration,
@@ -169,7 +169,7 @@ fn crash_handler<S: Admin + Clone>(store: S, clock: TestClock, crashes: Arc<Cras
 /// Moves time past all leases and settles what runs as crashed; returns how many entries that were.
 async fn take_claims<S: Admin>(store: &S, clock: &TestClock) -> Result<usize> {
     let inbox = InboxName::new(NAME)?;
-    let mut running = Filter::new(inbox.clone(), Status::Running);
+    let mut running = EntryFilter::new(inbox.clone(), Status::Running);
     running.limit = usize::from(u16::MAX);
     let running = store.list(&running).await?.entries;
     let Some(last) = running.iter().map(|entry| entry.at).max() else {

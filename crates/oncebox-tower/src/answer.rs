@@ -6,7 +6,7 @@ use oncebox::Error;
 /// Why there is another answer than the service's own.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Instead {
+pub enum NotRunReason {
     /// The request has no key.
     NoKey,
     /// The work was done before, and left this result, if it left one.
@@ -18,9 +18,9 @@ pub enum Instead {
 }
 
 /// Says what is answered instead, and which of the service's own responses mean that the work is done.
-pub trait Answer<Res>: Send + Sync + 'static {
+pub trait ResponsePolicy<Res>: Send + Sync + 'static {
     /// The answer.
-    fn answer(&self, instead: Instead) -> Res;
+    fn answer(&self, instead: NotRunReason) -> Res;
 
     /// Whether the work is done, so that the key is kept and the transaction committed.
     fn is_done(&self, response: &Res) -> bool;
@@ -29,14 +29,14 @@ pub trait Answer<Res>: Send + Sync + 'static {
 /// Two functions: one answers instead, one says which responses mean that the work is done. There is no default for the second,
 /// because services that answer failures with a response, as HTTP's do, would have them taken for work that is done.
 #[derive(Clone, Debug)]
-pub struct With<F, D>(pub(crate) F, pub(crate) D);
+pub struct ResponseFns<F, D>(pub(crate) F, pub(crate) D);
 
-impl<Res, F, D> Answer<Res> for With<F, D>
+impl<Res, F, D> ResponsePolicy<Res> for ResponseFns<F, D>
 where
-    F: Fn(Instead) -> Res + Send + Sync + 'static,
+    F: Fn(NotRunReason) -> Res + Send + Sync + 'static,
     D: Fn(&Res) -> bool + Send + Sync + 'static,
 {
-    fn answer(&self, instead: Instead) -> Res {
+    fn answer(&self, instead: NotRunReason) -> Res {
         self.0(instead)
     }
 
@@ -49,12 +49,12 @@ where
 #[derive(Clone, Debug)]
 pub struct DoneWhen<A, D>(pub(crate) A, pub(crate) D);
 
-impl<Res, A, D> Answer<Res> for DoneWhen<A, D>
+impl<Res, A, D> ResponsePolicy<Res> for DoneWhen<A, D>
 where
-    A: Answer<Res>,
+    A: ResponsePolicy<Res>,
     D: Fn(&Res) -> bool + Send + Sync + 'static,
 {
-    fn answer(&self, instead: Instead) -> Res {
+    fn answer(&self, instead: NotRunReason) -> Res {
         self.0.answer(instead)
     }
 
@@ -74,7 +74,7 @@ where
 ///
 /// The work is done when the status says success.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Http;
+pub struct HttpResponses;
 
 /// The header that tells a duplicate from a first answer.
 #[cfg(feature = "http")]
@@ -85,26 +85,26 @@ pub const DUPLICATE: &str = "oncebox-duplicate";
 pub const RETRY_AFTER: u32 = 1;
 
 #[cfg(feature = "http")]
-impl<B: From<Bytes>> Answer<http::Response<B>> for Http {
-    fn answer(&self, instead: Instead) -> http::Response<B> {
+impl<B: From<Bytes>> ResponsePolicy<http::Response<B>> for HttpResponses {
+    fn answer(&self, instead: NotRunReason) -> http::Response<B> {
         use http::header::{HeaderName, HeaderValue, RETRY_AFTER as AFTER};
         use http::{Response, StatusCode};
         let after = (AFTER, HeaderValue::from(RETRY_AFTER));
         let (status, header, body) = match instead {
-            Instead::Duplicate(result) => {
+            NotRunReason::Duplicate(result) => {
                 let header = (HeaderName::from_static(DUPLICATE), HeaderValue::from_static("true"));
                 (StatusCode::OK, Some(header), result.unwrap_or_default())
             }
-            Instead::Busy => {
+            NotRunReason::Busy => {
                 (StatusCode::CONFLICT, Some(after), "the same request is being handled; try again".into())
             }
-            Instead::NoKey => (
+            NotRunReason::NoKey => (
                 StatusCode::BAD_REQUEST,
                 None,
                 "the request has no key, so a repeat could not be told".into(),
             ),
             // What the store says is for the log: it names tables and hosts.
-            Instead::Failed(error) if error.is_retryable() => {
+            NotRunReason::Failed(error) if error.is_retryable() => {
                 tracing::warn!(error = %error, "cannot say whether a request is a duplicate");
                 (
                     StatusCode::SERVICE_UNAVAILABLE,
@@ -112,7 +112,7 @@ impl<B: From<Bytes>> Answer<http::Response<B>> for Http {
                     "the request could not be recorded; try again".into(),
                 )
             }
-            Instead::Failed(error) => {
+            NotRunReason::Failed(error) => {
                 tracing::error!(error = %error, "cannot say whether a request is a duplicate");
                 (StatusCode::INTERNAL_SERVER_ERROR, None, "the request could not be recorded".into())
             }

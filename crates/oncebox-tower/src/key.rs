@@ -20,17 +20,17 @@ where
 /// The value of a header. See [`header`].
 #[cfg(feature = "http")]
 #[derive(Clone, Debug)]
-pub struct Header(&'static str);
+pub struct HeaderKey(&'static str);
 
 /// Takes the value of a header as the key, for example `idempotency-key` or `webhook-id`. A header that stands there
 /// twice is no key: nobody can say which of them was meant.
 #[cfg(feature = "http")]
-pub const fn header(name: &'static str) -> Header {
-    Header(name)
+pub const fn header(name: &'static str) -> HeaderKey {
+    HeaderKey(name)
 }
 
 #[cfg(feature = "http")]
-impl<B> KeyOf<http::Request<B>> for Header {
+impl<B> KeyOf<http::Request<B>> for HeaderKey {
     fn key(&self, request: &http::Request<B>) -> Option<Vec<u8>> {
         let mut values = request.headers().get_all(self.0).iter();
         let value = values.next()?;

@@ -4,7 +4,7 @@
 //! - [`IdempotentLayer::transactional`] marks the key in a transaction of the store, hands that transaction to the service,
 //!   and commits both together: the effects of a request happen once, whatever is sent how often.
 //!
-//! A key that is being worked on is [`Busy`](Instead::Busy), which is not a duplicate; a service that fails, panics or is
+//! A key that is being worked on is [`Busy`](NotRunReason::Busy), which is not a duplicate; a service that fails, panics or is
 //! no longer waited for sets the key free.
 
 mod answer;
@@ -12,14 +12,14 @@ mod key;
 mod layer;
 mod tx;
 
-pub use answer::{Answer, DoneWhen, Http, Instead, With};
 #[cfg(feature = "http")]
 pub use answer::{DUPLICATE, RETRY_AFTER};
+pub use answer::{DoneWhen, HttpResponses, NotRunReason, ResponseFns, ResponsePolicy};
 pub use key::KeyOf;
 #[cfg(feature = "http")]
-pub use key::{Header, header};
+pub use key::{HeaderKey, header};
 pub use layer::{Idempotent, IdempotentLayer, Marks};
-pub use tx::{CarryTx, Tx, TxGuard};
+pub use tx::{CarryTx, RequestTx, TxGuard};
 
 /// Compiles what the guide shows.
 #[cfg(all(doctest, feature = "http"))]

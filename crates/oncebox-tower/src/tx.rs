@@ -12,25 +12,25 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A handle to the transaction in which the key of a request is marked. Whatever is written through it is committed with the
 /// mark, or not at all. Clones are the same transaction; it is over when the response is there, whoever still has a handle.
-pub struct Tx<S: Transactional> {
+pub struct RequestTx<S: Transactional> {
     shared: Arc<Shared<S>>,
 }
 
 struct Shared<S: Transactional> {
-    state: Mutex<State<S>>,
+    state: Mutex<RequestTxState<S>>,
     /// One user at a time.
     turn: Arc<Semaphore>,
 }
 
-struct State<S: Transactional> {
+struct RequestTxState<S: Transactional> {
     /// Out while somebody uses it.
     work: Option<MarkedWork<S>>,
     over: bool,
 }
 
-impl<S: Transactional> Tx<S> {
+impl<S: Transactional> RequestTx<S> {
     pub(crate) fn new(work: MarkedWork<S>) -> Self {
-        let state = Mutex::new(State { work: Some(work), over: false });
+        let state = Mutex::new(RequestTxState { work: Some(work), over: false });
         Self { shared: Arc::new(Shared { state, turn: Arc::new(Semaphore::new(1)) }) }
     }
 
@@ -53,13 +53,13 @@ fn over() -> Error {
     Error::new(ErrorKind::Refused, "the transaction of the request is over: its response was sent")
 }
 
-impl<S: Transactional> Clone for Tx<S> {
+impl<S: Transactional> Clone for RequestTx<S> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
 }
 
-impl<S: Transactional> fmt::Debug for Tx<S> {
+impl<S: Transactional> fmt::Debug for RequestTx<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tx").finish_non_exhaustive()
     }
@@ -115,12 +115,12 @@ impl<S: Transactional> fmt::Debug for TxGuard<S> {
 /// A request that can carry the transaction to the service. Those of HTTP do, in their extensions.
 pub trait CarryTx<S: Transactional> {
     /// Takes the handle along.
-    fn carry(&mut self, tx: Tx<S>);
+    fn carry(&mut self, tx: RequestTx<S>);
 }
 
 #[cfg(feature = "http")]
 impl<S: Transactional, B> CarryTx<S> for http::Request<B> {
-    fn carry(&mut self, tx: Tx<S>) {
+    fn carry(&mut self, tx: RequestTx<S>) {
         self.extensions_mut().insert(tx);
     }
 }

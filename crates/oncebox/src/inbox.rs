@@ -26,7 +26,7 @@ use crate::config::{Config, Guarantee};
 use crate::direct::Direct;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::{Data, Function, Keys, Redactor, Registration, Registry};
-use crate::key::{Dedupe, Key, Rules};
+use crate::key::{Dedupe, Key, KeyRules};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
 use crate::observe::{Observed, Observer, Observers, Propagate, Propagator, Watch};
@@ -350,7 +350,7 @@ impl<S: Store> InboxBuilder<S> {
     pub fn build(self) -> Result<Inbox<S>> {
         self.config.validate()?;
         let name = InboxName::new(&self.name)?;
-        let rules = Rules::new(self.keys)?;
+        let rules = KeyRules::new(self.keys)?;
         check_promise(&self.config, &self.store)?;
         check_keys(&self.config, &rules, &self.registrations)?;
         if self.store.capabilities().direct {
@@ -421,7 +421,7 @@ fn check_promise(config: &Config, store: &impl Store) -> Result<()> {
 /// Refuses keys that can never be found, and a promise of effects that happen once where repeats are not recognised.
 fn check_keys<S: Store>(
     config: &Config,
-    rules: &Rules,
+    rules: &KeyRules,
     registrations: &[(Vec<Box<str>>, Registration<S>)],
 ) -> Result<()> {
     let types = rules.iter().map(|(pattern, dedupe)| (format!("key_for({pattern:?})"), dedupe));

@@ -44,7 +44,7 @@ pub use once::{MarkedWork, Opened};
 #[cfg(feature = "macros")]
 pub use oncebox_macros::handler;
 pub use recent::{Admission, Permit, Recent, RecentBuilder};
-pub use retention::Advice;
+pub use retention::RetentionAdvice;
 pub use runtime::Running;
 pub use state::{Breaker, BreakerState, OnPoisoned, Policy, Rate, Retry, Status};
 pub use store::{Accepted, Mark, Store};

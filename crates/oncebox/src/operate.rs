@@ -8,12 +8,12 @@
 //! # async fn main() -> oncebox::Result<()> {
 //! use oncebox::operate::BulkOperation;
 //! use oncebox::state::{Operation, Status};
-//! use oncebox::store::Filter;
+//! use oncebox::store::EntryFilter;
 //! use oncebox::time::SystemClock;
 //! use oncebox::{InboxName, Memory};
 //!
 //! let store = Memory::new();
-//! let mut filter = Filter::new(InboxName::new("orders")?, Status::Poisoned);
+//! let mut filter = EntryFilter::new(InboxName::new("orders")?, Status::Poisoned);
 //! filter.error_contains = Some("connection refused".into());
 //! let bulk = BulkOperation::new(Operation::Retry, filter)?.by("ada", "the depot is back");
 //! println!("{} entries", bulk.preview(&store).await?.count);
@@ -36,7 +36,8 @@ use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::{Operation, Status};
 use crate::store::{
-    Action, Actor, Admin, AuditFilter, Cursor, EntryView, Filter, OperationId, OperationView, What,
+    Action, ActionKind, Actor, Admin, AuditFilter, EntryCursor, EntryFilter, EntryView, OperationId,
+    OperationView,
 };
 use crate::time::SharedClock;
 
@@ -54,7 +55,7 @@ pub struct BulkOperation {
     /// What to do with each entry.
     pub operation: Operation,
     /// Which entries.
-    pub filter: Filter,
+    pub filter: EntryFilter,
     /// How many entries at most. Default 1,000.
     pub limit: usize,
     /// How many entries a second, once it is at full speed. It begins with one, and doubles every second. Default 50.
@@ -74,7 +75,7 @@ pub struct BulkOperation {
 impl BulkOperation {
     /// An operation on the entries that a filter takes. One that asks for nothing but an inbox and statuses is refused: see
     /// [`on_everything`](Self::on_everything). Without statuses, those are taken that the operation is meant for.
-    pub fn new(operation: Operation, filter: Filter) -> Result<Self> {
+    pub fn new(operation: Operation, filter: EntryFilter) -> Result<Self> {
         if !filter.is_narrow() {
             let what = format!("{} of everything in the inbox was not meant", operation.as_str());
             return Err(Error::new(ErrorKind::Refused, what));
@@ -84,7 +85,7 @@ impl BulkOperation {
 
     /// The same, for a filter that takes everything with a status, on purpose. A status that the operation is never done to is
     /// refused: it would go through all entries that have it, and change none.
-    pub fn on_everything(operation: Operation, mut filter: Filter) -> Result<Self> {
+    pub fn on_everything(operation: Operation, mut filter: EntryFilter) -> Result<Self> {
         if let Some(status) = filter.statuses.iter().find(|status| !operation.is_for(**status)) {
             let good = Status::ALL.into_iter().filter(|status| operation.is_for(*status));
             let good = good.map(Status::as_str).collect::<Vec<_>>().join(" or ");
@@ -106,7 +107,7 @@ impl BulkOperation {
             per_second: 50,
             failures: 10,
             go_on: false,
-            actor: Action::NOBODY.into(),
+            actor: Action::UNKNOWN_ACTOR.into(),
             token: None,
             reason: "".into(),
         })
@@ -170,7 +171,7 @@ impl BulkOperation {
         clock: &SharedClock,
         mut told: impl FnMut(&OperationReport) + Send,
     ) -> Result<OperationReport> {
-        let what = What::Bulk {
+        let what = ActionKind::Bulk {
             operation: self.operation,
             filter: Box::new(self.filter.clone()),
             limit: self.limit,
@@ -288,7 +289,7 @@ impl OperationReport {
 #[derive(Clone, Debug)]
 struct Progress {
     state: OperationState,
-    cursor: Option<Cursor>,
+    cursor: Option<EntryCursor>,
     done: usize,
     refused: usize,
     failed: usize,
@@ -415,7 +416,7 @@ impl<'a, S: Admin + ?Sized> Run<'a, S> {
 
     async fn act(&mut self, entry: &EntryView) -> Result<()> {
         let EntryView { key, handler, .. } = entry;
-        let what = What::Entry { key: *key, handler: handler.clone(), operation: self.bulk.operation };
+        let what = ActionKind::Entry { key: *key, handler: handler.clone(), operation: self.bulk.operation };
         let mut action = Action::new(self.bulk.filter.inbox.clone(), what)
             .id(self.bulk.id.of_entry(key, handler))
             .by(self.bulk.actor(), &self.bulk.reason);

@@ -9,7 +9,7 @@ use crate::handler::Registered;
 use crate::inbox::Inbox;
 use crate::name::InboxName;
 use crate::observe::{emit, names};
-use crate::store::{Accepted, Acted, Action, Actor, Admin, BackfillParams, OperationId, Store, What};
+use crate::store::{Accepted, Acted, Action, ActionKind, Actor, Admin, BackfillParams, OperationId, Store};
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
@@ -68,13 +68,13 @@ impl Lateness {
         self.latest.fetch_max(u64::try_from(age.as_millis()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    fn advice(&self, window: Option<Duration>) -> Advice {
+    fn advice(&self, window: Option<Duration>) -> RetentionAdvice {
         let buckets = self.buckets.each_ref().map(|bucket| bucket.load(Relaxed));
         let (duplicates, stale) = (buckets.iter().sum(), self.stale.load(Relaxed));
         let latest = Duration::from_millis(self.latest.load(Relaxed));
         let within = |percent: u64| percentile(&buckets, percent, latest);
         let enough = window.is_none_or(|window| window >= latest.saturating_mul(MARGIN));
-        Advice {
+        RetentionAdvice {
             duplicates,
             stale,
             latest,
@@ -111,7 +111,7 @@ fn percentile(buckets: &[u64], percent: u64, latest: Duration) -> Duration {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Advice {
+pub struct RetentionAdvice {
     /// Duplicates that came.
     pub duplicates: u64,
     /// Messages that came so late that nobody can tell whether they were duplicates. They are quarantined.
@@ -131,9 +131,9 @@ pub struct Advice {
     pub covered: bool,
 }
 
-impl fmt::Display for Advice {
+impl fmt::Display for RetentionAdvice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let latest = Span(self.latest);
+        let latest = ShortDuration(self.latest);
         match self.duplicates {
             0 => write!(f, "no duplicate has come since this process started")?,
             1 => write!(f, "the only duplicate came {latest} after the first")?,
@@ -142,14 +142,14 @@ impl fmt::Display for Advice {
         match self.window {
             None => write!(f, "; keys are remembered for ever")?,
             Some(window) if self.duplicates == 0 => {
-                write!(f, "; the window is {}", Span(window))?;
+                write!(f, "; the window is {}", ShortDuration(window))?;
             }
             Some(window) => {
-                let (times, window) = (Times::of(window, self.latest), Span(window));
+                let (times, window) = (Times::of(window, self.latest), ShortDuration(window));
                 if window.0 >= self.latest.saturating_mul(MARGIN) {
                     write!(f, "; the window of {window} covers it {times}")?;
                 } else {
-                    let better = Span(whole(self.latest.saturating_mul(MARGIN)));
+                    let better = ShortDuration(whole(self.latest.saturating_mul(MARGIN)));
                     write!(
                         f,
                         "; the window of {window} covers it {times} only: set `retention` to {better} or more, or a later one is \
@@ -183,9 +183,9 @@ pub(crate) fn whole(span: Duration) -> Duration {
 }
 
 /// A span of time in the largest unit that leaves something to say.
-pub(crate) struct Span(pub(crate) Duration);
+pub(crate) struct ShortDuration(pub(crate) Duration);
 
-impl fmt::Display for Span {
+impl fmt::Display for ShortDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs();
         match seconds {
@@ -236,7 +236,7 @@ impl fmt::Display for Grouped {
 
 impl<S: Store> Inbox<S> {
     /// How late duplicates came to this process, and whether keys are remembered for long enough.
-    pub fn retention_advice(&self) -> Advice {
+    pub fn retention_advice(&self) -> RetentionAdvice {
         let inbox = &self.shared;
         let default = inbox.config.retention.unwrap_or(Duration::MAX);
         let own = inbox.registry.durable().map(|handler| handler.registration.retention.unwrap_or(default));
@@ -257,7 +257,7 @@ impl<S: Store> Inbox<S> {
     where
         S: Admin,
     {
-        self.backfill_by(handler, OperationId::fresh(), Action::NOBODY, "").await
+        self.backfill_by(handler, OperationId::fresh(), Action::UNKNOWN_ACTOR, "").await
     }
 
     /// The same as an operation of somebody, who can ask for it again under the same identity to go on with it.
@@ -310,7 +310,7 @@ impl<S: Store> Inbox<S> {
         S: Admin,
     {
         let found = self.to_backfill(handler)?;
-        let what = What::Backfill { handler: found.route.key.clone(), kinds: found.types.clone() };
+        let what = ActionKind::Backfill { handler: found.route.key.clone(), kinds: found.types.clone() };
         self.store().act(&Action::new(self.name().clone(), what).id(id).by(actor, reason)).await
     }
 
@@ -346,15 +346,15 @@ impl<S: Store> Inbox<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Known, Seq};
+    use crate::store::{KnownMessage, Seq};
 
     const WEEK: Duration = Duration::from_hours(7 * 24);
 
-    fn after(ages: &[Duration], window: Option<Duration>) -> Advice {
+    fn after(ages: &[Duration], window: Option<Duration>) -> RetentionAdvice {
         let lateness = Lateness::default();
         let inbox = InboxName::new("i").unwrap();
         for age in ages {
-            lateness.note(&inbox, &Accepted::Duplicate(Known::new(Seq(1), *age)));
+            lateness.note(&inbox, &Accepted::Duplicate(KnownMessage::new(Seq(1), *age)));
         }
         lateness.advice(window)
     }
@@ -440,7 +440,7 @@ mod tests {
             (Duration::from_mins(250), "5 h"),
             (Duration::from_hours(49), "3 days"),
         ] {
-            assert_eq!(Span(whole(span)).to_string(), text);
+            assert_eq!(ShortDuration(whole(span)).to_string(), text);
         }
     }
 }

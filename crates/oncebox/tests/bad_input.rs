@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use oncebox::config::{Guarantee, Limits, MissingKey, Unrouted};
 use oncebox::state::{Operation, Status};
-use oncebox::store::{Admin as _, Filter, Mark, Transactional as _};
+use oncebox::store::{Admin as _, EntryFilter, Mark, Transactional as _};
 use oncebox::{
     Config, Dedupe, Error, ErrorKind, HandlerKey, Headers, Inbox, InboxBuilder, InboxName, Key, KeyStrategy,
     MAX_NAME, Memory, Message, Policy, Receipt, Retry,
@@ -88,10 +88,13 @@ async fn a_bad_message_is_refused_on_every_way_in() {
     check(&world.inbox.accept(unknown()).await.unwrap_err(), ErrorKind::Unrouted, what);
     check(&world.inbox.receive(unknown()).await.unwrap_err(), ErrorKind::Unrouted, what);
     check(&world.inbox.process(unknown()).await.unwrap_err(), ErrorKind::Unrouted, what);
-    assert_eq!(counts(&world.inbox).await, oncebox::store::Counts::default());
+    assert_eq!(counts(&world.inbox).await, oncebox::store::InboxCounts::default());
     assert!(world.stage.log().is_empty());
     let calls = world.store().faults();
-    assert_eq!(calls.calls(oncebox_testkit::Verb::Accept) + calls.calls(oncebox_testkit::Verb::Mark), 0);
+    assert_eq!(
+        calls.calls(oncebox_testkit::StoreVerb::Accept) + calls.calls(oncebox_testkit::StoreVerb::Mark),
+        0
+    );
 }
 
 /// The same rules, asked for without an inbox.
@@ -389,7 +392,7 @@ async fn what_an_operator_cannot_do_is_refused_and_changes_nothing() {
     assert!(store.show(inbox, &absent).await.unwrap().is_none());
     let nowhere = InboxName::new("nowhere").unwrap();
     assert_eq!(store.count(&nowhere).await.unwrap().messages, 0);
-    assert!(store.list(&Filter::new(nowhere, Status::Pending)).await.unwrap().entries.is_empty());
+    assert!(store.list(&EntryFilter::new(nowhere, Status::Pending)).await.unwrap().entries.is_empty());
     assert_eq!(world.status("1", "h").await, Status::Pending);
 }
 

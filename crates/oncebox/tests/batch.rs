@@ -11,7 +11,7 @@ use oncebox::{
     BatchContext, BoxError, Breaker, BreakerState, Config, Discard, ErrorKind, Message, Registration, Reject,
     Retry, RetryAfter, Snooze, batch_handler,
 };
-use oncebox_testkit::{Fault, Verb};
+use oncebox_testkit::{StoreFault, StoreVerb};
 use parking_lot::Mutex;
 use support::{Faulty, SECOND, World, in_time, message, quiet};
 use tokio::sync::Semaphore;
@@ -142,7 +142,7 @@ async fn what_one_claim_brought_goes_in_calls_of_at_most_so_many() {
                 (0..10).map(|n| format!("{n} 1")).collect::<Vec<_>>(),
                 "in the order of acceptance"
             );
-            assert_eq!(world.store().faults().calls(Verb::Begin), 0, "nobody asked for a transaction");
+            assert_eq!(world.store().faults().calls(StoreVerb::Begin), 0, "nobody asked for a transaction");
         }
     }
 }
@@ -183,7 +183,7 @@ async fn each_message_is_settled_by_its_own_answer() {
             assert_eq!(calls.sizes(), [7], "nobody was asked twice");
             assert_eq!(world.entry("2", "h").await.reason, Some(PoisonReason::Rejected));
             let commits = usize::from(!tx.is_empty());
-            assert_eq!(world.store().faults().calls(Verb::Commit), commits as u64);
+            assert_eq!(world.store().faults().calls(StoreVerb::Commit), commits as u64);
         }
     }
 }
@@ -297,7 +297,7 @@ async fn a_transaction_is_for_all_of_them() {
         let (world, _) = world(batch_handler("h", together), &["tx", "tx", "ok"]).await;
         run(&world, by_hand).await;
         assert_eq!(fates(&world, 3).await, [DONE; 3]);
-        let calls = [Verb::Begin, Verb::CompleteAll, Verb::Commit, Verb::Settle]
+        let calls = [StoreVerb::Begin, StoreVerb::CompleteAll, StoreVerb::Commit, StoreVerb::Settle]
             .map(|verb| world.store().faults().calls(verb));
         assert_eq!(calls, [1, 1, 1, 0]);
     }
@@ -306,31 +306,34 @@ async fn a_transaction_is_for_all_of_them() {
 // FAULTS C7, D2: nobody is blamed for a transaction that breaks.
 #[tokio::test]
 async fn a_transaction_that_breaks_is_nobodys_failure() {
-    for verb in [Verb::Begin, Verb::CompleteAll, Verb::Commit] {
+    for verb in [StoreVerb::Begin, StoreVerb::CompleteAll, StoreVerb::Commit] {
         for kind in [ErrorKind::Unavailable, ErrorKind::CommitUnknown] {
             let (world, _) = world(batch_handler("h", together), &["tx"; 3]).await;
-            world.store().faults().next(verb, Fault::ErrBefore(kind));
+            world.store().faults().next(verb, StoreFault::ErrBefore(kind));
             let running = world.inbox.start();
             world.pass(3 * SECOND).await;
             in_time(running.idle()).await;
             assert_eq!(fates(&world, 3).await, [DONE; 3], "{verb:?} {kind:?}");
         }
     }
-    for fault in [Fault::ErrBefore(ErrorKind::Handler), Fault::ErrBefore(ErrorKind::LeaseLost), Fault::Panic]
-    {
+    for fault in [
+        StoreFault::ErrBefore(ErrorKind::Handler),
+        StoreFault::ErrBefore(ErrorKind::LeaseLost),
+        StoreFault::Panic,
+    ] {
         let (world, calls) = world(batch_handler("h", together), &["tx"; 3]).await;
-        world.store().faults().next(Verb::Commit, fault);
+        world.store().faults().next(StoreVerb::Commit, fault);
         run(&world, false).await;
         assert_eq!((fates(&world, 3).await, calls.sizes()), (vec![DONE; 3], vec![3, 1, 1, 1]), "{fault:?}");
     }
     let (world, calls) = world(batch_handler("h", together), &["tx"; 3]).await;
-    world.store().faults().next(Verb::Commit, Fault::ErrAfter);
+    world.store().faults().next(StoreVerb::Commit, StoreFault::ErrAfter);
     let running = world.inbox.start();
     world.pass(Duration::from_mins(6)).await;
     assert_eq!((fates(&world, 3).await, calls.sizes()), (vec![DONE; 3], vec![3]), "it is recognised");
     drop(running);
     let (world, _) = world2(&["tx"; 3]).await;
-    world.store().faults().next(Verb::Commit, Fault::ErrBefore(ErrorKind::TransactionEnded));
+    world.store().faults().next(StoreVerb::Commit, StoreFault::ErrBefore(ErrorKind::TransactionEnded));
     run(&world, false).await;
     assert_eq!(fates(&world, 3).await, [(Status::Poisoned, 0); 3], "a person has to see each");
 }
@@ -385,7 +388,7 @@ async fn a_long_call_keeps_its_leases() {
     for renewed in [true, false] {
         let (world, calls) = world(batch_handler("h", together), &["wait", "ok", "ok"]).await;
         if !renewed {
-            world.store().faults().always(Verb::Renew, Fault::ErrBefore(ErrorKind::Unavailable));
+            world.store().faults().always(StoreVerb::Renew, StoreFault::ErrBefore(ErrorKind::Unavailable));
         }
         let running = world.inbox.start();
         world.pass(Config::default().lease * 3).await;

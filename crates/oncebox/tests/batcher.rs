@@ -9,13 +9,13 @@ use async_trait::async_trait;
 use oncebox::config::MissingKey;
 use oncebox::source::{Ack, Delivery, Settle, Source};
 use oncebox::{Config, ErrorKind, Inbox, KeyStrategy, Memory, Message, Result, Running};
-use oncebox_testkit::{Fault, TestClock, Verb};
+use oncebox_testkit::{StoreFault, StoreVerb, TestClock};
 use parking_lot::Mutex;
 use support::panicky::Panicky;
 use support::{Faulty, SECOND, Stage, World, counts, in_time, message, pass, quiet};
 use tokio::sync::Notify;
 
-const AWAY: Fault = Fault::ErrBefore(ErrorKind::Unavailable);
+const AWAY: StoreFault = StoreFault::ErrBefore(ErrorKind::Unavailable);
 /// How often a message may come back before the broker dead-letters it, as a quorum queue does.
 const LIMIT: u32 = 20;
 
@@ -158,7 +158,7 @@ fn receiving(config: Config) -> (World, Running<Faulty>, Broker) {
 /// The same, with message 0 in a call of the store that hangs.
 async fn busy(config: Config) -> (World, Running<Faulty>, Broker) {
     let (world, running, broker) = receiving(config);
-    world.store().faults().next(Verb::Accept, Fault::Hang);
+    world.store().faults().next(StoreVerb::Accept, StoreFault::Hang);
     broker.send(messages(0..1));
     in_time(world.store().faults().wait_for_hanging(1)).await;
     (world, running, broker)
@@ -169,11 +169,11 @@ async fn what_comes_while_a_batch_is_stored_shares_the_next_one() {
     let (world, running, broker) = busy(Config::default()).await;
     broker.send(messages(1..40));
     quiet().await;
-    assert_eq!((broker.seen().taken, world.store().faults().calls(Verb::Accept)), (40, 1));
+    assert_eq!((broker.seen().taken, world.store().faults().calls(StoreVerb::Accept)), (40, 1));
     world.store().faults().release();
     in_time(running.idle()).await;
     quiet().await;
-    assert_eq!((broker.done(), world.store().faults().calls(Verb::Accept)), (40, 2));
+    assert_eq!((broker.done(), world.store().faults().calls(StoreVerb::Accept)), (40, 2));
     in_time(running.idle()).await;
     assert_eq!(world.stage.log().len(), 40);
 }
@@ -192,16 +192,16 @@ async fn no_more_are_taken_than_may_be_in_hand() {
 // FAULTS A4, A15: of several, too.
 #[tokio::test]
 async fn those_of_a_batch_whose_commit_is_unknown_are_asked_for_again_before_they_are_acknowledged() {
-    for fault in [Fault::ErrAfter, AWAY, Fault::ErrBefore(ErrorKind::Full)] {
+    for fault in [StoreFault::ErrAfter, AWAY, StoreFault::ErrBefore(ErrorKind::Full)] {
         let (world, running, broker) = busy(Config::default()).await;
         broker.send(messages(1..10));
         quiet().await;
-        world.store().faults().next(Verb::Accept, fault);
+        world.store().faults().next(StoreVerb::Accept, fault);
         world.store().faults().release();
         quiet().await;
         assert_eq!(broker.done(), 1, "{fault:?}");
         let stored = counts(&world.inbox).await.messages;
-        assert_eq!(stored, if matches!(fault, Fault::ErrAfter) { 10 } else { 1 }, "{fault:?}");
+        assert_eq!(stored, if matches!(fault, StoreFault::ErrAfter) { 10 } else { 1 }, "{fault:?}");
         world.pass(SECOND).await;
         assert_eq!(broker.done(), 10, "{fault:?}");
         in_time(running.idle()).await;
@@ -214,7 +214,10 @@ async fn those_of_a_batch_whose_commit_is_unknown_are_asked_for_again_before_the
 async fn messages_without_a_key_whose_commit_is_unknown_are_stored_once() {
     let config = Config { missing_key: MissingKey::Undeduplicated, ..Config::default() };
     let (world, running, broker) = receiving(config);
-    world.store().faults().script(Verb::Accept, [Some(Fault::ErrAfter), Some(Fault::ErrAfter)]);
+    world
+        .store()
+        .faults()
+        .script(StoreVerb::Accept, [Some(StoreFault::ErrAfter), Some(StoreFault::ErrAfter)]);
     broker.send((0..10).map(|_| message("", "ok")));
     world.pass(10 * SECOND).await;
     assert_eq!((broker.done(), counts(&world.inbox).await.messages), (10, 10));
@@ -226,7 +229,7 @@ async fn messages_without_a_key_whose_commit_is_unknown_are_stored_once() {
 #[tokio::test]
 async fn one_that_can_never_be_taken_takes_no_others_with_it() {
     let (world, running, broker) = receiving(Config::default());
-    world.store().faults().next(Verb::Accept, Fault::Hang);
+    world.store().faults().next(StoreVerb::Accept, StoreFault::Hang);
     broker.send([message("0", "ok"), message("", "ok")]);
     in_time(world.store().faults().wait_for_hanging(1)).await;
     quiet().await;
@@ -234,8 +237,8 @@ async fn one_that_can_never_be_taken_takes_no_others_with_it() {
     broker.send([message("1", "ok"), message("2", "ok")]);
     quiet().await;
     // A store that finds something only when it looks closer refuses the whole call.
-    let unfit = Some(Fault::ErrBefore(ErrorKind::InvalidMessage));
-    world.store().faults().script(Verb::Accept, [unfit, unfit]);
+    let unfit = Some(StoreFault::ErrBefore(ErrorKind::InvalidMessage));
+    world.store().faults().script(StoreVerb::Accept, [unfit, unfit]);
     world.store().faults().release();
     quiet().await;
     // Asked for by itself, one of the two was refused, and the other was not.
@@ -250,8 +253,8 @@ async fn one_that_has_to_wait_keeps_neither_room_nor_turns_from_others() {
     broker.send(messages(1..5));
     quiet().await;
     // The batch, and then one of the four that were in it.
-    let wrong = Some(Fault::ErrBefore(ErrorKind::Corrupt));
-    world.store().faults().script(Verb::Accept, [wrong, wrong]);
+    let wrong = Some(StoreFault::ErrBefore(ErrorKind::Corrupt));
+    world.store().faults().script(StoreVerb::Accept, [wrong, wrong]);
     world.store().faults().release();
     quiet().await;
     assert_eq!(broker.done(), 4);
@@ -298,9 +301,9 @@ async fn inline_handlers_and_lines_do_not_wait_for_those_that_are_only_stored() 
 async fn lines_keep_their_order_beside_batches() {
     for seed in 0..30_usize {
         let (world, running, broker) = receiving(Config { prefetch: 7, ..Config::default() });
-        let faults = [Fault::ErrAfter, AWAY, Fault::ErrBefore(ErrorKind::Corrupt)];
+        let faults = [StoreFault::ErrAfter, AWAY, StoreFault::ErrBefore(ErrorKind::Corrupt)];
         let fault = |call: usize| faults.get((call * 7_919 + seed * 104_729) % 7).copied();
-        world.store().faults().script(Verb::Accept, (0..60).map(fault));
+        world.store().faults().script(StoreVerb::Accept, (0..60).map(fault));
         broker.send((0..60).map(|number| {
             let one = message(&format!("{number:03}"), "ok");
             if number % 3 == 0 { one } else { one.with_ordering_key(format!("line {}", number % 3)) }
@@ -339,7 +342,7 @@ async fn a_store_that_panics_gives_back_no_more_than_one_message_for_it() {
         let inbox = builder.clock(clock.shared()).build().unwrap();
         let (running, broker) = (inbox.start(), Broker::default());
         for _ in 0..panics {
-            store.panic_at(Verb::Accept);
+            store.panic_at(StoreVerb::Accept);
         }
         broker.send(messages(0..10));
         running.receive(Queue(broker.clone())).unwrap();
@@ -381,7 +384,7 @@ async fn at_a_shutdown_what_is_stored_is_acknowledged_and_the_rest_goes_back() {
     // The store answers within the grace, or not.
     for answers in [true, false] {
         let (world, running, broker) = busy(Config { prefetch: 4, ..Config::default() }).await;
-        world.store().faults().always(Verb::Accept, Fault::Hang);
+        world.store().faults().always(StoreVerb::Accept, StoreFault::Hang);
         broker.send(messages(1..20));
         quiet().await;
         let end = tokio::spawn(running.shutdown());
@@ -403,7 +406,7 @@ async fn at_a_shutdown_what_is_stored_is_acknowledged_and_the_rest_goes_back() {
 async fn those_of_a_batch_that_wait_go_back_once_and_only_at_a_stop() {
     for kind in [ErrorKind::Unavailable, ErrorKind::Corrupt, ErrorKind::CommitUnknown] {
         let (world, running, broker) = receiving(Config::default());
-        world.store().faults().always(Verb::Accept, Fault::ErrBefore(kind));
+        world.store().faults().always(StoreVerb::Accept, StoreFault::ErrBefore(kind));
         broker.send(messages(0..50));
         world.pass(300 * SECOND).await;
         assert_eq!((broker.done(), broker.seen().came_back), (0, 0), "{kind:?}");
@@ -429,11 +432,11 @@ async fn what_is_wrong_with_one_message_is_not_said_of_those_of_other_senders() 
     let (unfit, unknown) = (ErrorKind::InvalidMessage, ErrorKind::CommitUnknown);
     let four =
         || vec![message("1", "ok"), message("2", "poison"), Message::new("3", "", ""), message("4", "ok")];
-    world.store().faults().next(Verb::Accept, Fault::ErrBefore(unfit));
+    world.store().faults().next(StoreVerb::Accept, StoreFault::ErrBefore(unfit));
     assert_eq!(kinds(four()).await, [None, Some(unknown), Some(unfit), None], "each is asked for by itself");
-    world.store().faults().next(Verb::Accept, Fault::Panic);
+    world.store().faults().next(StoreVerb::Accept, StoreFault::Panic);
     assert_eq!(kinds(four()).await, [None, Some(unknown), Some(unfit), None]);
-    world.store().faults().next(Verb::Accept, AWAY);
+    world.store().faults().next(StoreVerb::Accept, AWAY);
     let away = Some(ErrorKind::Unavailable);
     assert_eq!(kinds(four()).await, [away, Some(unknown), Some(unfit), away], "that is said of all of them");
     assert!(kinds(Vec::new()).await.is_empty());

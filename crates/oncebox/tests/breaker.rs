@@ -7,7 +7,7 @@ use std::time::Duration;
 use oncebox::state::Status;
 use oncebox::store::Admin as _;
 use oncebox::{Breaker, BreakerState, ErrorKind, HandlerKey, Inbox, Memory, Registration, Retry, Running};
-use oncebox_testkit::{Fault, Verb};
+use oncebox_testkit::{StoreFault, StoreVerb};
 use support::meter::Meter;
 use support::{Faulty, SECOND, Stage, World, in_time, quiet};
 
@@ -57,10 +57,13 @@ async fn an_outage_burns_few_attempts_and_is_over_when_a_probe_does_well() {
     in_time(running.idle()).await;
     assert_eq!((world.stage.log().len(), attempts(&world).await), (3, 3));
     assert_eq!(state(&running), BreakerState::Open { left: PAUSE });
-    let claims = world.store().faults().calls(Verb::Claim);
+    let claims = world.store().faults().calls(StoreVerb::Claim);
     world.pass(9 * SECOND).await;
     assert_eq!(world.stage.log().len(), 3, "nothing runs within the pause");
-    assert!(world.store().faults().calls(Verb::Claim) <= claims + 2, "and it is not asked for in a loop");
+    assert!(
+        world.store().faults().calls(StoreVerb::Claim) <= claims + 2,
+        "and it is not asked for in a loop"
+    );
     // One probe each, after 10, 20, 40, 80 and 160 seconds, and so on from then on.
     for (pause, probes) in [(1, 1), (20, 2), (40, 3), (80, 4), (160, 5), (160, 6)] {
         world.pass(SECOND * pause + SECOND / 2).await;
@@ -133,7 +136,7 @@ async fn a_shared_transaction_that_fails_is_no_reason_to_give_back() {
     let _guard = metrics::set_default_local_recorder(&meter);
     let world = World::new(|inbox, stage| inbox.on("t", broken(stage).concurrency(64).share_commit(64)));
     accept(&world, &["fail a", "fail b", "ok", "fail c", "fail d", "ok"]).await;
-    world.store().faults().next(Verb::Commit, Fault::ErrBefore(ErrorKind::Unavailable));
+    world.store().faults().next(StoreVerb::Commit, StoreFault::ErrBefore(ErrorKind::Unavailable));
     let running = world.inbox.start();
     in_time(running.idle()).await;
     for n in [2, 5] {

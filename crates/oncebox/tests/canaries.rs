@@ -11,7 +11,7 @@ use oncebox::source::channel;
 use oncebox::state::Status;
 use oncebox::store::Admin as _;
 use oncebox::{BoxError, Config, Context, ErrorKind, KeyStrategy, Message, handler};
-use oncebox_testkit::{Fault, Verb};
+use oncebox_testkit::{StoreFault, StoreVerb};
 use parking_lot::Mutex;
 use support::ear::Ear;
 use support::{Faulty, SECOND, World, in_time, quiet};
@@ -116,10 +116,12 @@ async fn no_secret_comes_out() {
     let (sender, source) = channel("broker", 16);
     running.receive(source).unwrap();
     // A store that is away, and one that refuses for good.
-    for fault in
-        [Fault::ErrBefore(ErrorKind::Unavailable), Fault::ErrAfter, Fault::ErrBefore(ErrorKind::Corrupt)]
-    {
-        world.store().faults().next(Verb::Accept, fault);
+    for fault in [
+        StoreFault::ErrBefore(ErrorKind::Unavailable),
+        StoreFault::ErrAfter,
+        StoreFault::ErrBefore(ErrorKind::Corrupt),
+    ] {
+        world.store().faults().next(StoreVerb::Accept, fault);
     }
     let sent = tokio::spawn(async move { sender.deliver(secret("1")).await });
     world.pass(5 * SECOND).await;
@@ -179,8 +181,15 @@ async fn an_outage_does_not_fill_the_log() {
     let (sender, source) = channel("broker", 256);
     running.receive(source).unwrap();
     in_time(running.idle()).await;
-    let away = Fault::ErrBefore(ErrorKind::Unavailable);
-    for verb in [Verb::Accept, Verb::Claim, Verb::Settle, Verb::Renew, Verb::Rescue, Verb::Backlog] {
+    let away = StoreFault::ErrBefore(ErrorKind::Unavailable);
+    for verb in [
+        StoreVerb::Accept,
+        StoreVerb::Claim,
+        StoreVerb::Settle,
+        StoreVerb::Renew,
+        StoreVerb::Rescue,
+        StoreVerb::Backlog,
+    ] {
         world.store().faults().always(verb, away);
     }
     for n in 0..200 {

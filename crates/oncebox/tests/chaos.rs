@@ -11,7 +11,7 @@ use oncebox::state::Status;
 use oncebox::store::Admin as _;
 use oncebox::time::{SharedClock, SystemClock};
 use oncebox::{BoxError, Config, Context, Inbox, Message, Policy, Receipt, Retry, Running, handler};
-use oncebox_testkit::{Odds, Verb};
+use oncebox_testkit::{FaultOdds, StoreVerb};
 use parking_lot::Mutex;
 use support::books::{Books, Ledger};
 use support::{counts, in_time, message};
@@ -137,7 +137,7 @@ async fn every_message_takes_effect_exactly_once() {
     });
     let workers: Vec<Inbox<Ledger>> = SHARES.iter().map(|share| worker(&books, &world, *share)).collect();
     for (number, inbox) in (0..).zip(&workers) {
-        inbox.store().faults().seed(seed.wrapping_add(number), Odds { before: 0.04, after: 0.04 });
+        inbox.store().faults().seed(seed.wrapping_add(number), FaultOdds { before: 0.04, after: 0.04 });
     }
 
     let deliveries: Vec<_> = (0..)
@@ -156,7 +156,7 @@ async fn every_message_takes_effect_exactly_once() {
     for inbox in &workers {
         let faults = inbox.store().faults();
         assert!(
-            faults.calls(Verb::Claim) > 10 && faults.calls(Verb::Accept) > 100,
+            faults.calls(StoreVerb::Claim) > 10 && faults.calls(StoreVerb::Accept) > 100,
             "hardly anything happened"
         );
         faults.clear();

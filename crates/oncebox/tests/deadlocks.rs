@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use oncebox::state::Status;
 use oncebox::{BoxError, Context, Error, ErrorKind, Message, Processed, Retry, handler};
-use oncebox_testkit::{Deadlock, Fault, Verb};
+use oncebox_testkit::{Deadlock, StoreFault, StoreVerb};
 use support::{Faulty, SECOND, World, in_time, message};
 
 /// How many runs still meet a deadlock, and how many there were.
@@ -136,7 +136,7 @@ async fn an_inline_run_is_made_again_after_a_short_pause() {
     }
     assert_eq!(in_time(delivery).await.unwrap().unwrap(), Processed::Done);
     assert!(waited >= 3 * SECOND / 100 && waited <= SECOND, "{waited:?}");
-    assert_eq!(world.store().faults().calls(Verb::Begin), 4);
+    assert_eq!(world.store().faults().calls(StoreVerb::Begin), 4);
 }
 
 // FAULTS A4: an unknown commit is an error even if a deadlock is said to be its cause.
@@ -158,7 +158,7 @@ async fn an_unknown_commit_is_not_repeated_whatever_its_cause() {
 async fn a_deadlock_before_the_transaction_is_an_error_at_once() {
     let play = Play::deadlocks(0);
     let world = inline(&play);
-    world.store().faults().next(Verb::Begin, Fault::Deadlock);
+    world.store().faults().next(StoreVerb::Begin, StoreFault::Deadlock);
     let error = in_time(world.inbox.process(message("1", ""))).await.unwrap_err();
     assert_eq!((error.kind(), play.runs()), (ErrorKind::Unavailable, 0));
 }

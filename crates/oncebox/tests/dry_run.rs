@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use oncebox::state::{Next, Outcome, PoisonReason, Status};
+use oncebox::state::{NextState, Outcome, PoisonReason, Status};
 use oncebox::store::Admin as _;
 use oncebox::{BoxError, Context, ErrorKind, Inbox, Message, Reject, Retry, handler};
 use oncebox_sqlite::Sqlite;
@@ -59,10 +59,10 @@ async fn what_would_happen_is_told_and_does_not_happen() {
 
     let dry_run = inbox.dry_run(&key, "ship-order").await.unwrap();
     assert!(matches!(dry_run.outcome, Outcome::Reject { .. }));
-    assert_eq!(dry_run.next, Next::Poisoned { reason: PoisonReason::Rejected });
+    assert_eq!(dry_run.next, NextState::Poisoned { reason: PoisonReason::Rejected });
     build.mended.store(1, Ordering::SeqCst);
     let dry_run = inbox.dry_run(&key, "ship-order").await.unwrap();
-    assert_eq!(dry_run.next, Next::Poisoned { reason: PoisonReason::Exhausted }, "it has no second try");
+    assert_eq!(dry_run.next, NextState::Poisoned { reason: PoisonReason::Exhausted }, "it has no second try");
     build.mended.store(2, Ordering::SeqCst);
     let Outcome::Retry { error, .. } = inbox.dry_run(&key, "ship-order").await.unwrap().outcome else {
         panic!("a panic is a failed attempt");
@@ -70,7 +70,7 @@ async fn what_would_happen_is_told_and_does_not_happen() {
     assert!(error.as_str().contains("a bug"), "{error}");
     build.mended.store(3, Ordering::SeqCst);
     let dry_run = inbox.dry_run(&key, "ship-order").await.unwrap();
-    assert!(dry_run.is_done() && dry_run.next == Next::Completed);
+    assert!(dry_run.is_done() && dry_run.next == NextState::Completed);
 
     assert_eq!(shipped(), 0, "nothing of it is left");
     let after = inbox.store().explain(inbox.name(), &key).await.unwrap().unwrap();

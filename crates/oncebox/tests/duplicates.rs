@@ -5,7 +5,7 @@ mod support;
 use oncebox::config::OnDuplicate;
 use oncebox::source::{Ack, channel};
 use oncebox::{Accepted, Config, Error, ErrorKind, Message, Processed, Receipt};
-use oncebox_testkit::{Fault, Verb};
+use oncebox_testkit::{StoreFault, StoreVerb};
 use support::ear::Ear;
 use support::{World, in_time, message};
 
@@ -95,7 +95,7 @@ async fn busy_and_unknown_are_never_called_duplicates() {
     world.stage.go(1);
     assert_eq!(first.await.unwrap().unwrap(), Processed::Done);
 
-    world.store().faults().next(Verb::Accept, Fault::ErrAfter);
+    world.store().faults().next(StoreVerb::Accept, StoreFault::ErrAfter);
     let unknown = world.inbox.accept(message("2", "ok")).await.unwrap_err();
     assert_eq!(unknown.kind(), ErrorKind::CommitUnknown);
     check(&world.inbox.accept(message("2", "ok")).await.unwrap_err());

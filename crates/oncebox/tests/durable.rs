@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use oncebox::config::{OnConflict, Unrouted};
 use oncebox::state::{Operation, Status};
-use oncebox::store::{Accepted, Admin as _, Known};
+use oncebox::store::{Accepted, Admin as _, KnownMessage};
 use oncebox::{Config, Context, ErrorKind, HandlerKey, Inbox, KeyStrategy, Message, handler};
-use oncebox_testkit::{Fault, Verb};
+use oncebox_testkit::{StoreFault, StoreVerb};
 use parking_lot::Mutex;
 use support::{Faulty, SECOND, Stage, World, counts, entry, in_time, message, quiet};
 
@@ -30,7 +30,7 @@ async fn a_message_runs_once_however_often_it_comes() {
     for _ in 0..3 {
         assert_eq!(
             world.inbox.accept(message("1", "ok")).await.unwrap(),
-            Accepted::Duplicate(Known::new(seq, Duration::ZERO))
+            Accepted::Duplicate(KnownMessage::new(seq, Duration::ZERO))
         );
     }
     in_time(running.idle()).await;
@@ -207,7 +207,7 @@ async fn a_bad_message_does_not_keep_its_batch_out() {
     assert!(matches!(answers[3], Ok(Accepted::Duplicate(_))));
     assert_eq!(world.inbox.drain().await.unwrap(), 2);
     assert!(world.inbox.accept_batch([]).await.unwrap().is_empty());
-    world.store().faults().next(Verb::Accept, Fault::ErrBefore(ErrorKind::Unavailable));
+    world.store().faults().next(StoreVerb::Accept, StoreFault::ErrBefore(ErrorKind::Unavailable));
     let error = world.inbox.accept_batch([message("3", "ok")]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
 }
@@ -337,9 +337,9 @@ async fn processing_by_hand_survives_lost_answers() {
     for id in ["1", "2", "3"] {
         world.accept(id, "ok").await;
     }
-    for verb in [Verb::Claim, Verb::Settle, Verb::Rescue] {
-        world.store().faults().next(verb, Fault::ErrAfter);
-        world.store().faults().next(verb, Fault::ErrBefore(ErrorKind::Unavailable));
+    for verb in [StoreVerb::Claim, StoreVerb::Settle, StoreVerb::Rescue] {
+        world.store().faults().next(verb, StoreFault::ErrAfter);
+        world.store().faults().next(verb, StoreFault::ErrBefore(ErrorKind::Unavailable));
     }
     assert_eq!(world.inbox.drain().await.unwrap(), 3);
     assert_eq!(world.stage.log().len(), 3);
@@ -352,8 +352,8 @@ async fn processing_by_hand_gives_back_what_did_not_run() {
     for id in ["1", "2", "3"] {
         world.accept(id, "ok").await;
     }
-    let away = Some(Fault::ErrBefore(ErrorKind::Unavailable));
-    world.store().faults().script(Verb::Settle, [away; 4]);
+    let away = Some(StoreFault::ErrBefore(ErrorKind::Unavailable));
+    world.store().faults().script(StoreVerb::Settle, [away; 4]);
     assert_eq!(world.inbox.drain().await.unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(world.stage.log(), ["h 1 1"]);
     assert_eq!(world.count(Status::Pending).await, 2);

@@ -8,7 +8,7 @@ use oncebox::state::Status;
 use oncebox::store::Accepted;
 use oncebox::time::{Clock as _, Timestamp};
 use oncebox::{BoxError, Breaker, Context, ErrorKind, Inbox, Message, OnPoisoned, Rate, Retry, handler};
-use oncebox_testkit::{Fault, Verb};
+use oncebox_testkit::{StoreFault, StoreVerb};
 use support::meter::Meter;
 use support::{Faulty, SECOND, Stage, World, in_time, message, quiet};
 
@@ -45,8 +45,8 @@ async fn runs_once_for_a_new_message_and_nothing_is_stored_for_it() {
 #[tokio::test]
 async fn does_not_run_for_what_was_not_stored() {
     let world = world();
-    for fault in [Fault::ErrBefore(ErrorKind::Unavailable), Fault::ErrAfter] {
-        world.store().faults().next(Verb::Accept, fault);
+    for fault in [StoreFault::ErrBefore(ErrorKind::Unavailable), StoreFault::ErrAfter] {
+        world.store().faults().next(StoreVerb::Accept, fault);
         world.inbox.accept(message("1", "ok")).await.unwrap_err();
         quiet().await;
         assert_eq!(ran(&world), 0, "{fault:?}");
@@ -143,7 +143,7 @@ async fn what_it_writes_is_committed() {
     let world = World::new(|inbox, _| inbox.on("t", handler("note", writes).fire_and_forget()));
     world.accept("1", "").await;
     quiet().await;
-    assert_eq!(world.store().faults().calls(Verb::Commit), 1);
+    assert_eq!(world.store().faults().calls(StoreVerb::Commit), 1);
 }
 
 #[test]

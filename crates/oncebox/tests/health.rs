@@ -9,7 +9,7 @@ use oncebox::health::Subject;
 use oncebox::source::{BrokerLink, Delivery, Source, channel};
 use oncebox::store::Admin as _;
 use oncebox::{ErrorKind, HandlerKey, Health, HealthLimits, HealthStatus};
-use oncebox_testkit::{Fault, Verb};
+use oncebox_testkit::{StoreFault, StoreVerb};
 use support::meter::Meter;
 use support::{SECOND, World, in_time, message, quiet};
 
@@ -61,7 +61,7 @@ async fn a_loop_that_does_not_turn_is_degraded_and_then_unhealthy() {
     let world = world();
     let running = world.inbox.start();
     in_time(running.idle()).await;
-    world.store().faults().always(Verb::Claim, Fault::Hang);
+    world.store().faults().always(StoreVerb::Claim, StoreFault::Hang);
     world.accept("1", "ok").await;
     in_time(world.store().faults().wait_for_hanging(1)).await;
     let dispatcher = || status(&running.health(), Subject::Component, "dispatcher");
@@ -85,7 +85,7 @@ async fn a_store_that_is_away_makes_it_not_ready_and_leaves_it_live() {
     let world = world();
     let running = world.inbox.start();
     in_time(running.idle()).await;
-    world.store().faults().always(Verb::Claim, Fault::ErrBefore(ErrorKind::Unavailable));
+    world.store().faults().always(StoreVerb::Claim, StoreFault::ErrBefore(ErrorKind::Unavailable));
     world.accept("1", "ok").await;
     world.pass(SECOND).await;
     let health = running.health();
@@ -106,7 +106,7 @@ async fn a_store_that_is_away_makes_it_not_ready_and_leaves_it_live() {
 async fn a_verb_that_nobody_tries_any_more_does_not_keep_it_from_being_ready() {
     let world = world();
     let running = world.inbox.start();
-    world.store().faults().always(Verb::Accept, Fault::ErrBefore(ErrorKind::Full));
+    world.store().faults().always(StoreVerb::Accept, StoreFault::ErrBefore(ErrorKind::Full));
     for _ in 0..40 {
         assert!(world.inbox.accept(message("1", "ok")).await.is_err());
         world.pass(SECOND).await;
@@ -129,16 +129,16 @@ async fn an_outage_is_over_for_every_verb_once_the_store_answers() {
         let running = world.inbox.start();
         world.accept("1", "wait").await;
         in_time(world.stage.started(1)).await;
-        world.store().faults().always(Verb::Renew, Fault::ErrBefore(kind));
+        world.store().faults().always(StoreVerb::Renew, StoreFault::ErrBefore(kind));
         world.pass(12 * SECOND).await;
         let renew = || status(&running.health(), Subject::Store, "renew");
         assert_eq!(renew(), Degraded, "{kind:?}");
         world.stage.go(1);
         in_time(running.idle()).await;
         world.store().faults().clear();
-        let asked = world.store().faults().calls(Verb::Renew);
+        let asked = world.store().faults().calls(StoreVerb::Renew);
         world.pass(40 * SECOND).await;
-        assert_eq!(world.store().faults().calls(Verb::Renew), asked, "there is nothing to renew");
+        assert_eq!(world.store().faults().calls(StoreVerb::Renew), asked, "there is nothing to renew");
         assert_eq!(renew(), after, "{kind:?}: {:#?}", running.health());
     }
 }
@@ -148,7 +148,7 @@ async fn an_outage_is_over_for_every_verb_once_the_store_answers() {
 async fn a_full_store_is_not_well_because_it_can_be_read() {
     let world = world();
     let running = world.inbox.start();
-    world.store().faults().always(Verb::Accept, Fault::ErrBefore(ErrorKind::Full));
+    world.store().faults().always(StoreVerb::Accept, StoreFault::ErrBefore(ErrorKind::Full));
     assert!(world.inbox.accept(message("1", "ok")).await.is_err());
     world.store().faults().clear();
     world.pass(10 * MINUTE).await;
@@ -167,7 +167,7 @@ async fn a_source_tells_what_it_holds_and_when_it_is_over() {
     in_time(running.idle()).await;
     let source = || status(&running.health(), Subject::Source, "broker");
     assert_eq!(source(), HealthStatus::Healthy);
-    world.store().faults().always(Verb::Accept, Fault::ErrBefore(ErrorKind::Unavailable));
+    world.store().faults().always(StoreVerb::Accept, StoreFault::ErrBefore(ErrorKind::Unavailable));
     let sent = tokio::spawn(async move { sender.deliver(message("1", "ok")).await });
     world.pass(2 * SECOND).await;
     assert_eq!(source(), HealthStatus::Degraded);
@@ -221,7 +221,7 @@ async fn a_component_that_fails_again_and_again_is_degraded_and_then_unhealthy()
     let world = world();
     let running = world.inbox.start();
     in_time(running.idle()).await;
-    world.store().faults().always(Verb::Claim, Fault::Panic);
+    world.store().faults().always(StoreVerb::Claim, StoreFault::Panic);
     world.accept("1", "ok").await;
     world.pass(SECOND).await;
     assert_eq!(status(&running.health(), Subject::Component, "dispatcher"), HealthStatus::Degraded);

@@ -5,7 +5,7 @@ mod support;
 use oncebox::state::Status;
 use oncebox::store::Admin as _;
 use oncebox::{Accepted, Config, ErrorKind, HandlerKey, Inbox, Memory};
-use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
+use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
 use support::{Faulty, SECOND, Stage, counts, entry, in_time, message, pass};
 
 /// An inbox with its own stage, and a handler `h`.
@@ -110,8 +110,8 @@ async fn a_store_that_is_full_or_away_is_nothing_to_an_inbox_on_another() {
         assert_eq!(refused.kind(), ErrorKind::Full);
     }
     c.take("1", "ok").await;
-    full.faults().always(Verb::Claim, Fault::ErrBefore(ErrorKind::Unavailable));
-    full.faults().always(Verb::Accept, Fault::Panic);
+    full.faults().always(StoreVerb::Claim, StoreFault::ErrBefore(ErrorKind::Unavailable));
+    full.faults().always(StoreVerb::Accept, StoreFault::Panic);
     pass(&clock, 10 * SECOND).await;
     c.take("2", "ok").await;
     pass(&clock, SECOND).await;

@@ -11,7 +11,7 @@ use oncebox::{
     Registration, Retry, handler,
 };
 use oncebox_sqlite::rusqlite::Connection;
-use oncebox_testkit::{Fault, TestClock, Verb};
+use oncebox_testkit::{StoreFault, StoreVerb, TestClock};
 use support::books::{Books, Ledger, book};
 use support::ear::Ear;
 use support::{Faulty, SECOND, World, counts, in_time, message, quiet};
@@ -90,7 +90,7 @@ async fn a_caller_who_goes_away_leaves_no_mark() {
 #[tokio::test]
 async fn a_caller_who_goes_away_does_not_tear_the_commit() {
     let world = inline();
-    world.store().faults().next(Verb::Commit, Fault::Hang);
+    world.store().faults().next(StoreVerb::Commit, StoreFault::Hang);
     let inbox = world.inbox.clone();
     let gone = tokio::spawn(async move { inbox.process(message("1", "ok")).await });
     in_time(world.store().faults().wait_for_hanging(1)).await;
@@ -109,14 +109,14 @@ async fn trouble_of_the_store_is_an_error_and_the_next_delivery_resolves_it() {
     let store = books.store();
     let inbox =
         Inbox::builder("test", store.clone()).on("t", handler("book", book).inline()).build().unwrap();
-    let away = Fault::ErrBefore(ErrorKind::Unavailable);
+    let away = StoreFault::ErrBefore(ErrorKind::Unavailable);
     // What fails, what the caller is told, and what the next delivery finds.
     let troubles = [
-        (Verb::Begin, away, ErrorKind::Unavailable, Processed::Done),
-        (Verb::Mark, away, ErrorKind::Unavailable, Processed::Done),
-        (Verb::Commit, away, ErrorKind::Unavailable, Processed::Done),
+        (StoreVerb::Begin, away, ErrorKind::Unavailable, Processed::Done),
+        (StoreVerb::Mark, away, ErrorKind::Unavailable, Processed::Done),
+        (StoreVerb::Commit, away, ErrorKind::Unavailable, Processed::Done),
         // FAULTS A4: it happened, and nobody knew.
-        (Verb::Commit, Fault::ErrAfter, ErrorKind::CommitUnknown, Processed::Duplicate),
+        (StoreVerb::Commit, StoreFault::ErrAfter, ErrorKind::CommitUnknown, Processed::Duplicate),
     ];
     for (number, (verb, fault, kind, next)) in troubles.into_iter().enumerate() {
         let id = number.to_string();
@@ -339,8 +339,8 @@ async fn a_conflict_that_cannot_be_quarantined_is_an_error_and_comes_again() {
     assert_eq!(process(&world, "1").await, Processed::Done);
     let other = || message("1", "another thing");
     for (verb, fault, kind) in [
-        (Verb::Quarantine, Fault::ErrBefore(ErrorKind::Unavailable), ErrorKind::Unavailable),
-        (Verb::Commit, Fault::ErrAfter, ErrorKind::CommitUnknown),
+        (StoreVerb::Quarantine, StoreFault::ErrBefore(ErrorKind::Unavailable), ErrorKind::Unavailable),
+        (StoreVerb::Commit, StoreFault::ErrAfter, ErrorKind::CommitUnknown),
     ] {
         world.store().faults().next(verb, fault);
         assert_eq!(world.inbox.receive(other()).await.unwrap_err().kind(), kind, "{verb:?}");

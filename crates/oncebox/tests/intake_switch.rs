@@ -10,11 +10,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::ErrorKind;
 use oncebox::source::{Ack, Delivery, Settle, Source};
-use oncebox_testkit::{Fault, Verb};
+use oncebox_testkit::{StoreFault, StoreVerb};
 use support::{SECOND, World, in_time, message, quiet};
 use tokio::sync::mpsc;
 
-const AWAY: Fault = Fault::ErrBefore(ErrorKind::Unavailable);
+const AWAY: StoreFault = StoreFault::ErrBefore(ErrorKind::Unavailable);
 
 /// How often a source was asked, and whether somebody waits for its answer.
 #[derive(Clone, Default)]
@@ -80,7 +80,7 @@ fn world() -> World {
 #[tokio::test]
 async fn nothing_is_received_before_the_store_has_answered() {
     let world = world();
-    world.store().faults().always(Verb::Orphans, AWAY);
+    world.store().faults().always(StoreVerb::Orphans, AWAY);
     let running = world.inbox.start();
     let (sender, asked, source) = counting();
     running.receive(source).unwrap();
@@ -102,7 +102,7 @@ async fn nothing_is_received_while_the_store_is_away() {
     running.receive(source).unwrap();
     quiet().await;
     assert_eq!(asked.get(), (1, 1), "it waits for a delivery");
-    for verb in [Verb::Accept, Verb::Orphans] {
+    for verb in [StoreVerb::Accept, StoreVerb::Orphans] {
         world.store().faults().always(verb, AWAY);
     }
     sender.send("1").unwrap();
@@ -126,7 +126,7 @@ async fn a_store_that_answers_is_tried_with_another_delivery_after_a_while() {
     let running = world.inbox.start();
     let (sender, asked, source) = counting();
     running.receive(source).unwrap();
-    world.store().faults().always(Verb::Accept, AWAY);
+    world.store().faults().always(StoreVerb::Accept, AWAY);
     sender.send("1").unwrap();
     world.pass(20 * SECOND).await;
     let (times, waiting) = asked.get();

@@ -7,9 +7,9 @@ use std::time::Duration;
 use oncebox::config::{MissingKey, OnConflict};
 use oncebox::source::{Ack, channel};
 use oncebox::state::Status;
-use oncebox::store::{Admin as _, Known, Mark, Seq, Transactional as _};
+use oncebox::store::{Admin as _, KnownMessage, Mark, Seq, Transactional as _};
 use oncebox::{Accepted, Config, Dedupe, KeyStrategy, Message, Processed, Receipt};
-use oncebox_testkit::{Fault, Verb};
+use oncebox_testkit::{StoreFault, StoreVerb};
 use support::ear::Ear;
 use support::{SECOND, World, counts, in_time, message, quiet};
 
@@ -72,8 +72,11 @@ async fn one_delivery_without_a_key_is_recognised_while_it_is_tried_again() {
     let running = world.inbox.start();
     let (sender, source) = channel("source", 1);
     running.receive(source).unwrap();
-    world.store().faults().script(Verb::Accept, [Some(Fault::ErrAfter), Some(Fault::ErrAfter)]);
-    world.store().faults().next(Verb::Mark, Fault::ErrBefore(oncebox::ErrorKind::Unavailable));
+    world
+        .store()
+        .faults()
+        .script(StoreVerb::Accept, [Some(StoreFault::ErrAfter), Some(StoreFault::ErrAfter)]);
+    world.store().faults().next(StoreVerb::Mark, StoreFault::ErrBefore(oncebox::ErrorKind::Unavailable));
     let delivery = tokio::spawn(async move { sender.deliver(message("", "ok")).await });
     quiet().await;
     world.pass(2 * SECOND).await;
@@ -141,7 +144,7 @@ async fn handlers_with_different_keys_are_offered_together_and_each_runs_once_fo
     assert!(matches!(accept("1", "7").await, Accepted::First(_)));
     assert!(matches!(accept("2", "7").await, Accepted::First(_)), "new for one of them");
     assert!(matches!(accept("2", "7").await, Accepted::Duplicate(_)), "new for neither");
-    assert_eq!(world.store().faults().calls(Verb::Accept), 3, "one call for all keys");
+    assert_eq!(world.store().faults().calls(StoreVerb::Accept), 3, "one call for all keys");
     world.inbox.drain().await.unwrap();
     let runs = |handler, id| world.stage.runs(handler, id);
     assert_eq!((runs("by-id", "1"), runs("by-id", "2")), (1, 1));
@@ -318,7 +321,7 @@ async fn a_conflict_of_one_key_leaves_the_handlers_of_the_other_alone() {
 #[test]
 fn answers_for_several_keys_are_put_together() {
     use Accepted::{Conflict, Duplicate, First, HandlersAdded, Stale};
-    let duplicate = |seq| Duplicate(Known::new(Seq(seq), Duration::ZERO));
+    let duplicate = |seq| Duplicate(KnownMessage::new(Seq(seq), Duration::ZERO));
     let ranked = [duplicate(1), HandlersAdded(Seq(2), 1), First(Seq(3)), Stale, Conflict(Seq(4))];
     for (place, low) in ranked.iter().enumerate() {
         for high in &ranked[place + 1..] {

@@ -4,11 +4,11 @@ mod support;
 
 use std::time::Duration;
 
-use oncebox::state::{Next, Outcome, PoisonReason, Status, Suspicion};
-use oncebox::store::{ClaimParams, RescueParams, Route, Store as _, Want};
+use oncebox::state::{NextState, Outcome, PoisonReason, Status, Suspicion};
+use oncebox::store::{ClaimParams, ClaimQuota, RescueParams, Route, Store as _};
 use oncebox::time::Clock as _;
 use oncebox::{Config, ErrorKind, HandlerKey, Memory, Policy, Running};
-use oncebox_testkit::{Fault, TestClock, Verb};
+use oncebox_testkit::{StoreFault, StoreVerb, TestClock};
 use support::{Faulty, SECOND, World, in_time, quiet};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -51,12 +51,12 @@ async fn a_lease_is_kept_as_long_as_its_handler_runs() {
 // FAULTS B6: told to stop before somebody else may begin, and nobody is blamed for it.
 #[tokio::test]
 async fn a_handler_whose_lease_cannot_be_renewed_is_stopped_in_time() {
-    for fault in [Fault::ErrBefore(ErrorKind::Unavailable), Fault::Hang] {
+    for fault in [StoreFault::ErrBefore(ErrorKind::Unavailable), StoreFault::Hang] {
         let world = one_handler();
         let running = world.inbox.start();
         world.accept("1", "wait").await;
         in_time(world.stage.started(1)).await;
-        world.store().faults().always(Verb::Renew, fault);
+        world.store().faults().always(StoreVerb::Renew, fault);
         let begun = world.clock.monotonic();
         world.pass_until(async || world.stage.cut() == 1).await;
         assert!(world.clock.monotonic().saturating_sub(begun) < LEASE, "{fault:?}: stopped too late");
@@ -105,15 +105,15 @@ async fn what_was_claimed_so_long_ago_that_its_lease_is_over_is_not_begun() {
             world.accept(&id.to_string(), "wait").await;
         }
         // The first looks for entries that crashed a worker.
-        world.store().faults().script(Verb::Claim, [None, Some(Fault::Hang)]);
+        world.store().faults().script(StoreVerb::Claim, [None, Some(StoreFault::Hang)]);
         let running = world.inbox.start();
         quiet().await;
         world.clock.advance(LEASE);
-        let settled = world.store().faults().calls(Verb::Settle);
+        let settled = world.store().faults().calls(StoreVerb::Settle);
         world.store().faults().release();
         in_time(world.stage.started(count)).await;
         assert!(
-            world.store().faults().calls(Verb::Settle) > settled,
+            world.store().faults().calls(StoreVerb::Settle) > settled,
             "they were given back before they began"
         );
         world.stage.go(count);
@@ -146,11 +146,11 @@ async fn a_crash_is_counted_once_and_the_entry_comes_back() {
 /// A message whose workers have died: its entry is suspected as far as `stored` says, and due after `delay`.
 async fn suspect(world: &World, id: &str, stored: u32, delay: Duration) {
     world.accept(id, "ok").await;
-    let want = Want { route: Route::new(HandlerKey::new("h").expect("a name")), limit: 1 };
+    let want = ClaimQuota { route: Route::new(HandlerKey::new("h").expect("a name")), limit: 1 };
     let params = ClaimParams::new(world.inbox.name().clone(), vec![want], LEASE);
     let claim = world.store().claim(&params).await.expect("claim").remove(0).claim;
     let mut settlement = claim.settle(&Policy::default(), Outcome::Crashed);
-    (settlement.suspicion, settlement.next) = (Suspicion::from_stored(stored), Next::Pending { delay });
+    (settlement.suspicion, settlement.next) = (Suspicion::from_stored(stored), NextState::Pending { delay });
     world.store().settle(&[settlement]).await.expect("settle");
 }
 
@@ -304,7 +304,7 @@ async fn nothing_is_put_beside_a_suspect_that_the_store_takes_for_alone() {
     let running = world.inbox.start();
     in_time(world.stage.started(1)).await;
     world.accept("healthy", "wait").await;
-    world.store().faults().always(Verb::Renew, Fault::ErrBefore(ErrorKind::Unavailable));
+    world.store().faults().always(StoreVerb::Renew, StoreFault::ErrBefore(ErrorKind::Unavailable));
     world.pass(12 * SECOND).await;
     assert_eq!(world.stage.runs("h", "healthy"), 0);
     world.store().faults().clear();
@@ -365,7 +365,7 @@ async fn a_suspect_whose_lease_cannot_be_kept_while_it_waits_is_given_back() {
         inbox.config(config).on("t", stage.handler("h"))
     });
     let running = waits_to_be_alone(&world).await;
-    world.store().faults().always(Verb::Renew, Fault::ErrBefore(ErrorKind::Unavailable));
+    world.store().faults().always(StoreVerb::Renew, StoreFault::ErrBefore(ErrorKind::Unavailable));
     world.pass_until(async || world.stage.cut() == 1).await;
     world.store().faults().clear();
     world.stage.go(1);

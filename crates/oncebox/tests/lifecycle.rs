@@ -8,7 +8,7 @@ use std::time::Duration;
 use oncebox::state::Status;
 use oncebox::store::Admin as _;
 use oncebox::{BoxError, Config, Context, ErrorKind, Inbox, Memory, Message, handler};
-use oncebox_testkit::{Fault, TestClock, Verb};
+use oncebox_testkit::{StoreFault, StoreVerb, TestClock};
 use parking_lot::Mutex;
 use support::panicky::Panicky;
 use support::{Faulty, SECOND, Stage, World, in_time, message, pass, quiet};
@@ -18,8 +18,15 @@ fn one_handler() -> World {
 }
 
 /// A store that does not answer in any way, from now on.
-fn away(world: &World, fault: Fault) {
-    for verb in [Verb::Accept, Verb::Claim, Verb::Settle, Verb::Renew, Verb::Rescue, Verb::Sweep] {
+fn away(world: &World, fault: StoreFault) {
+    for verb in [
+        StoreVerb::Accept,
+        StoreVerb::Claim,
+        StoreVerb::Settle,
+        StoreVerb::Renew,
+        StoreVerb::Rescue,
+        StoreVerb::Sweep,
+    ] {
         world.store().faults().always(verb, fault);
     }
 }
@@ -70,7 +77,7 @@ async fn shutdown_gives_back_what_did_not_finish() {
 
 #[tokio::test]
 async fn shutdown_ends_though_the_store_does_not_answer() {
-    for fault in [Fault::ErrBefore(ErrorKind::Unavailable), Fault::Hang] {
+    for fault in [StoreFault::ErrBefore(ErrorKind::Unavailable), StoreFault::Hang] {
         let world = one_handler();
         let running = world.inbox.start();
         let (sender, source) = oncebox::source::channel("source", 1);
@@ -97,11 +104,11 @@ async fn shutdown_ends_though_the_store_does_not_answer() {
 // FAULTS B3, C5: entries claimed while the inbox stops are known, and given back.
 #[tokio::test]
 async fn shutdown_gives_back_a_claim_whose_answer_comes_late_or_was_lost() {
-    for fault in [Fault::Hang, Fault::ErrAfter] {
+    for fault in [StoreFault::Hang, StoreFault::ErrAfter] {
         let world = one_handler();
         let running = world.inbox.start();
         in_time(running.idle()).await;
-        world.store().faults().next(Verb::Claim, fault);
+        world.store().faults().next(StoreVerb::Claim, fault);
         world.accept("1", "ok").await;
         quiet().await;
         let end = tokio::spawn(running.shutdown());
@@ -148,7 +155,7 @@ async fn what_is_dropped_is_given_back_when_the_store_returns() {
         let running = world.inbox.start();
         world.accept("1", "wait").await;
         in_time(world.stage.started(1)).await;
-        away(&world, Fault::ErrBefore(ErrorKind::Unavailable));
+        away(&world, StoreFault::ErrBefore(ErrorKind::Unavailable));
         drop(running);
         world.pass(away_for).await;
         world.store().faults().clear();
@@ -247,7 +254,7 @@ async fn a_part_that_panics_starts_again_and_the_others_go_on() {
     broken.inbox.accept(message("long", "wait")).await.unwrap();
     in_time(broken.stage.started(1)).await;
 
-    broken.store.panic_at(Verb::Claim);
+    broken.store.panic_at(StoreVerb::Claim);
     broken.inbox.accept(message("1", "ok")).await.unwrap();
     quiet().await;
     broken.stage.go(1);
@@ -258,7 +265,7 @@ async fn a_part_that_panics_starts_again_and_the_others_go_on() {
     pass(&broken.clock, 2 * SECOND).await;
     assert_eq!(broken.completed().await, 2);
 
-    for verb in [Verb::Renew, Verb::Rescue, Verb::Sweep] {
+    for verb in [StoreVerb::Renew, StoreVerb::Rescue, StoreVerb::Sweep] {
         broken.store.panic_at(verb);
     }
     broken.inbox.accept(message("longer", "wait")).await.unwrap();
@@ -278,7 +285,7 @@ async fn an_entry_whose_settlement_panics_is_left_to_its_lease() {
     let broken = broken();
     let running = broken.inbox.start();
     in_time(running.idle()).await;
-    broken.store.panic_at(Verb::Settle);
+    broken.store.panic_at(StoreVerb::Settle);
     broken.inbox.accept(message("1", "ok")).await.unwrap();
     quiet().await;
     assert_eq!(running.in_flight(), 0);
@@ -291,7 +298,7 @@ async fn a_part_that_cannot_go_on_starts_again_after_a_pause() {
     let world = one_handler();
     let running = world.inbox.start();
     in_time(running.idle()).await;
-    world.store().faults().next(Verb::Claim, Fault::ErrBefore(ErrorKind::Corrupt));
+    world.store().faults().next(StoreVerb::Claim, StoreFault::ErrBefore(ErrorKind::Corrupt));
     world.accept("1", "ok").await;
     world.pass(4 * SECOND).await;
     assert_eq!(world.count(Status::Completed).await, 0);
@@ -309,8 +316,8 @@ async fn a_settlement_that_cannot_be_stored_is_alone_with_it() {
     }
     let running = world.inbox.start();
     in_time(world.stage.started(3)).await;
-    let corrupt = Some(Fault::ErrBefore(ErrorKind::Corrupt));
-    world.store().faults().script(Verb::Settle, [corrupt, None, corrupt, None]);
+    let corrupt = Some(StoreFault::ErrBefore(ErrorKind::Corrupt));
+    world.store().faults().script(StoreVerb::Settle, [corrupt, None, corrupt, None]);
     world.stage.go(3);
     quiet().await;
     assert_eq!((world.count(Status::Completed).await, running.in_flight()), (2, 1));
@@ -344,7 +351,7 @@ async fn idle_returns_when_there_is_nothing_to_do_and_not_before() {
     });
     world.pass(SECOND).await;
     assert!(!idle.is_finished(), "one still runs");
-    away(&world, Fault::ErrBefore(ErrorKind::Unavailable));
+    away(&world, StoreFault::ErrBefore(ErrorKind::Unavailable));
     world.stage.go(1);
     world.pass(SECOND).await;
     assert!(!idle.is_finished(), "it is not settled");

@@ -7,13 +7,13 @@ use std::task::Poll;
 use oncebox::config::OrderBy;
 use oncebox::source::{Ack, ChannelSender, channel};
 use oncebox::{Config, ErrorKind, Message, Result};
-use oncebox_testkit::{Fault, Verb};
+use oncebox_testkit::{StoreFault, StoreVerb};
 use support::{SECOND, World, counts, in_time, message, quiet};
 use tokio::task::JoinHandle;
 
-const AWAY: Fault = Fault::ErrBefore(ErrorKind::Unavailable);
+const AWAY: StoreFault = StoreFault::ErrBefore(ErrorKind::Unavailable);
 /// An answer that is waited out, and that does not shut the door: those behind the one that got it are received meanwhile.
-const ODD: Fault = Fault::ErrBefore(ErrorKind::Corrupt);
+const ODD: StoreFault = StoreFault::ErrBefore(ErrorKind::Corrupt);
 
 fn world(config: Config) -> World {
     World::new(|inbox, stage| inbox.config(config).on("t", stage.handler("h")))
@@ -45,7 +45,10 @@ async fn deliveries_with_one_key_do_not_overtake_one_that_has_to_wait() {
     let running = world.inbox.start();
     let (sender, source) = channel("source", 100);
     running.receive(source).unwrap();
-    world.store().faults().script(Verb::Accept, [Some(AWAY), None, Some(AWAY), Some(Fault::ErrAfter)]);
+    world
+        .store()
+        .faults()
+        .script(StoreVerb::Accept, [Some(AWAY), None, Some(AWAY), Some(StoreFault::ErrAfter)]);
     let all = ids(30).iter().map(|id| message(id, "ok").with_ordering_key("k")).collect();
     let answers = deliver(&sender, all).await;
     world.pass(60 * SECOND).await;
@@ -63,10 +66,10 @@ async fn so_it_is_where_the_inbox_finds_the_key() {
     let running = world.inbox.start();
     let (sender, source) = channel("source", 100);
     running.receive(source).unwrap();
-    world.store().faults().next(Verb::Accept, ODD);
+    world.store().faults().next(StoreVerb::Accept, ODD);
     let all = ids(20).iter().map(|id| message(id, "ok").with_header("customer", "7")).collect();
     let _answers = deliver(&sender, all).await;
-    assert_eq!(world.store().faults().calls(Verb::Accept), 1, "all are in hand, and wait for the first");
+    assert_eq!(world.store().faults().calls(StoreVerb::Accept), 1, "all are in hand, and wait for the first");
     world.pass(60 * SECOND).await;
     in_time(running.idle()).await;
     assert_eq!(world.stage.log(), ran(20));
@@ -101,7 +104,7 @@ async fn other_keys_and_none_do_not_wait() {
     let running = world.inbox.start();
     let (sender, source) = channel("source", 100);
     running.receive(source).unwrap();
-    world.store().faults().next(Verb::Accept, Fault::Hang);
+    world.store().faults().next(StoreVerb::Accept, StoreFault::Hang);
     let keyed = |id: &str, key: &'static str| message(id, "ok").with_ordering_key(key);
     let first = deliver(&sender, vec![keyed("1", "k"), keyed("2", "k")]).await;
     let others = deliver(&sender, vec![keyed("3", "other"), message("4", "ok")]).await;
@@ -137,10 +140,10 @@ async fn a_shutdown_leaves_the_line_with_the_broker() {
     let running = world.inbox.start();
     let (sender, source) = channel("source", 100);
     running.receive(source).unwrap();
-    world.store().faults().next(Verb::Accept, ODD);
+    world.store().faults().next(StoreVerb::Accept, ODD);
     let all = ids(5).iter().map(|id| message(id, "ok").with_ordering_key("k")).collect();
     let answers = deliver(&sender, all).await;
-    let offered = world.store().faults().calls(Verb::Accept);
+    let offered = world.store().faults().calls(StoreVerb::Accept);
     assert_eq!(offered, 1, "the first waits to be tried again, and the others for it");
     in_time(running.shutdown()).await;
     for answer in answers {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use oncebox::observe::{Observer, ObserverResult, Propagate, TraceContext};
-use oncebox::state::{Event, Status};
+use oncebox::state::{EntryEvent, Status};
 use oncebox::store::{Accepted, Claim, NewMessage};
 use oncebox::{Error, Message};
 use parking_lot::Mutex;
@@ -40,7 +40,7 @@ impl Observer for Diary {
         Ok(())
     }
 
-    fn settled(&self, claim: &Claim, event: Event) -> ObserverResult {
+    fn settled(&self, claim: &Claim, event: EntryEvent) -> ObserverResult {
         self.write(format!("{} {}", claim.handler, event.as_str()));
         Ok(())
     }
@@ -92,7 +92,7 @@ impl Observer for Broken {
         self.fail()
     }
 
-    fn settled(&self, _: &Claim, _: Event) -> ObserverResult {
+    fn settled(&self, _: &Claim, _: EntryEvent) -> ObserverResult {
         self.fail()
     }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use oncebox::operate::{Backfill, BulkOperation, OperationReport, OperationState};
 use oncebox::state::{ErrorText, Operation, Outcome, Status};
 use oncebox::store::{
-    Admin, AuditFilter, ClaimParams, Filter, NewMessage, OperationView, Route, Store, Want,
+    Admin, AuditFilter, ClaimParams, ClaimQuota, EntryFilter, NewMessage, OperationView, Route, Store,
 };
 use oncebox::{ErrorKind, HandlerKey, InboxName, KeyStrategy, Memory, Message, Policy};
-use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
+use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -35,15 +35,15 @@ async fn poisoned<S: Store>(store: &S, ids: std::ops::Range<usize>, error: &str)
 
 /// Settles everything that is due; returns how much that was.
 async fn work<S: Store>(store: &S, outcome: impl Fn() -> Outcome) -> usize {
-    let want = Want { route: route(), limit: 10_000 };
+    let want = ClaimQuota { route: route(), limit: 10_000 };
     let claimed = store.claim(&ClaimParams::new(inbox(), vec![want], SECOND)).await.unwrap();
     let settle = |one: &oncebox::store::Claimed| one.claim.settle(&Policy::default(), outcome());
     store.settle(&claimed.iter().map(settle).collect::<Vec<_>>()).await.unwrap();
     claimed.len()
 }
 
-fn filter(error: &str) -> Filter {
-    let mut filter = Filter::new(inbox(), Status::Poisoned);
+fn filter(error: &str) -> EntryFilter {
+    let mut filter = EntryFilter::new(inbox(), Status::Poisoned);
     filter.error_contains = Some(error.into());
     filter
 }
@@ -114,7 +114,7 @@ async fn what_the_filter_takes_is_done_slowly_at_first() {
 // FAULTS J1
 #[tokio::test]
 async fn everything_is_never_meant_by_accident() {
-    let everything = Filter::new(inbox(), Status::Poisoned);
+    let everything = EntryFilter::new(inbox(), Status::Poisoned);
     let refused = BulkOperation::new(Operation::Discard, everything.clone()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Refused);
     let store = Memory::new();
@@ -163,9 +163,9 @@ async fn how_far_it_has_come_is_told_by_its_record_alone() {
     let (report, _) = run(&bulk, &store, &clock, || Outcome::Done).await;
     let report = report.unwrap();
     assert_eq!((report.state, report.done), (OperationState::Finished, 1_500));
-    let before = store.faults().calls(Verb::Audit);
+    let before = store.faults().calls(StoreVerb::Audit);
     assert_eq!(bulk.report(&store).await.unwrap().unwrap(), report);
-    assert_eq!(store.faults().calls(Verb::Audit), before + 1, "one look");
+    assert_eq!(store.faults().calls(StoreVerb::Audit), before + 1, "one look");
     let mut one = AuditFilter::new(inbox());
     one.id = Some(bulk.id);
     let record = store.audit(&one).await.unwrap().operations.remove(0);
@@ -218,7 +218,7 @@ async fn interrupted<S: Admin + Clone>(clock: &TestClock, store: S, reopen: impl
     let faulty = FaultyStore::new(store.clone());
     faulty
         .faults()
-        .script(Verb::Progress, [None, None, None, Some(Fault::ErrBefore(ErrorKind::Unavailable))]);
+        .script(StoreVerb::Progress, [None, None, None, Some(StoreFault::ErrBefore(ErrorKind::Unavailable))]);
     let reject = || Outcome::Reject { error: ErrorText::new("x again") };
     let (report, found) = run(&bulk, &faulty, clock, reject).await;
     assert_eq!(report.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -318,7 +318,7 @@ async fn an_interrupted_backfill_adds_nothing_twice() {
     let store = Memory::new();
     poisoned(&store, 0..2_500, "x").await;
     let faulty = FaultyStore::new(store.clone());
-    faulty.faults().script(Verb::Progress, [None, Some(Fault::ErrBefore(ErrorKind::Unavailable))]);
+    faulty.faults().script(StoreVerb::Progress, [None, Some(StoreFault::ErrBefore(ErrorKind::Unavailable))]);
     let backfill = backfill("receipt");
     assert_eq!(backfill.run(&faulty).await.unwrap_err().kind(), ErrorKind::Unavailable);
     let noted = backfill.report(&store).await.unwrap().unwrap();

@@ -8,14 +8,15 @@ use std::time::Duration;
 use oncebox::state::Status;
 use oncebox::store::{Accepted, Store as _};
 use oncebox::{BoxError, Config, Context, ErrorKind, Inbox, Message, Retry, handler};
-use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
+use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
 use support::books::{Books, Ledger, book};
 use support::ear::Ear;
 use support::{Faulty, SECOND, World, counts, entry, in_time, message, quiet};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
-const AWAY: Fault = Fault::ErrBefore(ErrorKind::Unavailable);
-const VERBS: [Verb; 5] = [Verb::Claim, Verb::Settle, Verb::Renew, Verb::Rescue, Verb::Sweep];
+const AWAY: StoreFault = StoreFault::ErrBefore(ErrorKind::Unavailable);
+const VERBS: [StoreVerb; 5] =
+    [StoreVerb::Claim, StoreVerb::Settle, StoreVerb::Renew, StoreVerb::Rescue, StoreVerb::Sweep];
 
 fn one_handler() -> World {
     World::new(|inbox, stage| inbox.on("t", stage.handler("h")))
@@ -24,8 +25,8 @@ fn one_handler() -> World {
 // FAULTS A15, E5: longer than any lease.
 #[tokio::test]
 async fn an_outage_loses_nothing_and_burns_nothing() {
-    let denied = Fault::ErrBefore(ErrorKind::Denied);
-    for fault in [AWAY, Fault::ErrBefore(ErrorKind::ReadOnly), denied, Fault::Hang] {
+    let denied = StoreFault::ErrBefore(ErrorKind::Denied);
+    for fault in [AWAY, StoreFault::ErrBefore(ErrorKind::ReadOnly), denied, StoreFault::Hang] {
         let world = one_handler();
         let running = world.inbox.start();
         for id in ["long", "ends"] {
@@ -38,7 +39,7 @@ async fn an_outage_loses_nothing_and_burns_nothing() {
             world.store().faults().always(verb, fault);
         }
         // One that hangs is done when the store is back, before anybody can say that the worker lives.
-        world.store().faults().always(Verb::Rescue, AWAY);
+        world.store().faults().always(StoreVerb::Rescue, AWAY);
         world.stage.go(1);
         world.pass(Duration::from_mins(20)).await;
         assert_eq!(world.stage.running(), 0, "{fault:?}: who lost the lease must not go on");
@@ -63,7 +64,7 @@ async fn the_log_says_when_the_store_answers_again() {
     let ear = Ear::default();
     let _listening = ear.listen();
     let world = one_handler();
-    world.store().faults().script(Verb::Accept, [Some(AWAY), Some(AWAY)]);
+    world.store().faults().script(StoreVerb::Accept, [Some(AWAY), Some(AWAY)]);
     for _ in 0..2 {
         world.inbox.accept(message("1", "ok")).await.expect_err("it is away");
         world.clock.advance(SECOND);
@@ -78,8 +79,8 @@ async fn the_log_says_when_the_store_answers_again() {
         assert!(heard[0].contains(part), "{part}: {heard:?}");
     }
     // What is wrong with the settings is no answer, and what lasted for a moment no outage.
-    let wrong = Fault::ErrBefore(ErrorKind::InvalidConfig);
-    world.store().faults().script(Verb::Accept, [Some(AWAY), Some(wrong), None, Some(AWAY)]);
+    let wrong = StoreFault::ErrBefore(ErrorKind::InvalidConfig);
+    world.store().faults().script(StoreVerb::Accept, [Some(AWAY), Some(wrong), None, Some(AWAY)]);
     for (id, after) in [("3", SECOND), ("3", SECOND), ("3", SECOND), ("4", Duration::ZERO), ("4", SECOND)] {
         let _ = world.inbox.accept(message(id, "ok")).await;
         world.clock.advance(after);
@@ -93,7 +94,11 @@ async fn an_answer_that_was_lost_changes_nothing() {
     // So long that renewals whose answers are lost leave time for others.
     let config = || Config { lease: Duration::from_mins(5), ..Config::default() };
     for verb in VERBS {
-        for faults in [vec![Fault::ErrAfter], vec![Fault::ErrAfter; 5], vec![Fault::ErrAfter, AWAY, AWAY]] {
+        for faults in [
+            vec![StoreFault::ErrAfter],
+            vec![StoreFault::ErrAfter; 5],
+            vec![StoreFault::ErrAfter, AWAY, AWAY],
+        ] {
             let world = World::new(|inbox, stage| inbox.config(config()).on("t", stage.handler("h")));
             let running = world.inbox.start();
             in_time(running.idle()).await;
@@ -122,10 +127,10 @@ async fn an_answer_that_was_lost_changes_nothing() {
 #[tokio::test]
 async fn a_rescue_whose_answer_was_lost_is_asked_for_again() {
     for (verb, faults) in [
-        (Verb::Rescue, vec![Fault::ErrAfter]),
-        (Verb::Rescue, vec![Fault::ErrAfter, AWAY, Fault::ErrAfter]),
-        (Verb::Settle, vec![Fault::ErrAfter]),
-        (Verb::Settle, vec![AWAY, AWAY, AWAY]),
+        (StoreVerb::Rescue, vec![StoreFault::ErrAfter]),
+        (StoreVerb::Rescue, vec![StoreFault::ErrAfter, AWAY, StoreFault::ErrAfter]),
+        (StoreVerb::Settle, vec![StoreFault::ErrAfter]),
+        (StoreVerb::Settle, vec![AWAY, AWAY, AWAY]),
     ] {
         let world = one_handler();
         let running = world.inbox.start();
@@ -151,8 +156,8 @@ async fn a_claim_that_took_long_to_be_known_is_not_held_too_long() {
     });
     let running = world.inbox.start();
     in_time(running.idle()).await;
-    world.store().faults().script(Verb::Claim, [Some(Fault::ErrAfter), Some(Fault::Hang)]);
-    world.store().faults().always(Verb::Renew, AWAY);
+    world.store().faults().script(StoreVerb::Claim, [Some(StoreFault::ErrAfter), Some(StoreFault::Hang)]);
+    world.store().faults().always(StoreVerb::Renew, AWAY);
     world.accept("1", "wait").await;
     quiet().await;
     world.pass(4 * SECOND).await;
@@ -185,17 +190,24 @@ async fn a_transactional_handler_takes_effect_once_whatever_is_lost() {
         .unwrap();
     let running = inbox.start();
     let mut ids = Vec::new();
-    for verb in [Verb::Accept, Verb::Claim, Verb::Begin, Verb::Complete, Verb::Commit, Verb::Settle] {
-        for fault in [AWAY, Fault::ErrAfter] {
+    for verb in [
+        StoreVerb::Accept,
+        StoreVerb::Claim,
+        StoreVerb::Begin,
+        StoreVerb::Complete,
+        StoreVerb::Commit,
+        StoreVerb::Settle,
+    ] {
+        for fault in [AWAY, StoreFault::ErrAfter] {
             let id = format!("{verb:?} {fault:?}");
             in_time(running.idle()).await;
             store.faults().next(verb, fault);
             // A settlement is written only for a handler that does not complete in its own transaction.
-            if verb == Verb::Settle {
-                store.faults().next(Verb::Complete, AWAY);
+            if verb == StoreVerb::Settle {
+                store.faults().next(StoreVerb::Complete, AWAY);
             }
             let first = inbox.accept(message(&id, "")).await;
-            if verb == Verb::Accept {
+            if verb == StoreVerb::Accept {
                 let kind = if fault == AWAY { ErrorKind::Unavailable } else { ErrorKind::CommitUnknown };
                 assert_eq!(first.unwrap_err().kind(), kind);
                 let again = inbox.accept(message(&id, "")).await.unwrap();
@@ -294,7 +306,7 @@ async fn the_effects_of_a_zombie_are_rolled_back() {
     };
     let (zombie, other) = (worker(), worker());
     zombie.accept(message("1", "")).await.unwrap();
-    zombie.store().faults().always(Verb::Renew, AWAY);
+    zombie.store().faults().always(StoreVerb::Renew, AWAY);
     let late = tokio::spawn(async move { zombie.drain().await });
     in_time(gate.0.notified()).await;
     clock.advance(Duration::from_secs(301));
@@ -325,7 +337,7 @@ async fn only_a_commit_that_can_never_work_is_a_failed_attempt() {
         [ErrorKind::Unavailable, ErrorKind::Full, ErrorKind::ReadOnly, ErrorKind::Denied, ErrorKind::Corrupt]
     {
         let world = World::new(|inbox, _| inbox.on("t", handler("h", in_a_transaction)));
-        world.store().faults().next(Verb::Commit, Fault::ErrBefore(kind));
+        world.store().faults().next(StoreVerb::Commit, StoreFault::ErrBefore(kind));
         world.accept("1", "").await;
         let running = world.inbox.start();
         in_time(running.idle()).await;
@@ -348,10 +360,10 @@ async fn a_store_that_is_away_is_asked_less_and_less() {
     let running = world.inbox.start();
     world.accept("1", "wait").await;
     in_time(world.stage.started(1)).await;
-    world.store().faults().always(Verb::Settle, AWAY);
+    world.store().faults().always(StoreVerb::Settle, AWAY);
     world.stage.go(1);
     world.pass(Duration::from_mins(1)).await;
-    let calls = world.store().faults().calls(Verb::Settle);
+    let calls = world.store().faults().calls(StoreVerb::Settle);
     assert!((10..=25).contains(&calls), "{calls} calls in a minute");
     world.store().faults().clear();
     world.pass(6 * SECOND).await;
@@ -368,15 +380,15 @@ async fn a_settlement_that_is_refused_is_tried_until_its_lease_ends() {
         let running = world.inbox.start();
         world.accept("1", "wait").await;
         in_time(world.stage.started(1)).await;
-        let refused = Some(Fault::ErrBefore(kind));
-        world.store().faults().script(Verb::Settle, [refused]);
+        let refused = Some(StoreFault::ErrBefore(kind));
+        world.store().faults().script(StoreVerb::Settle, [refused]);
         world.stage.go(1);
         quiet().await;
         world.accept("other", "ok").await;
         quiet().await;
         assert_eq!(world.status("other", "h").await, Status::Completed, "{kind:?}: it does not wait");
         assert_eq!(running.in_flight(), 1, "{kind:?}");
-        world.store().faults().script(Verb::Settle, [refused; 3]);
+        world.store().faults().script(StoreVerb::Settle, [refused; 3]);
         world.pass(10 * SECOND).await;
         let done = world.entry("1", "h").await;
         assert_eq!((done.status, done.suspicion.stored()), (Status::Completed, 0), "{kind:?}");
@@ -385,7 +397,7 @@ async fn a_settlement_that_is_refused_is_tried_until_its_lease_ends() {
         // One that is refused for good is let go when its lease ends, so that it can be rescued.
         world.accept("2", "wait").await;
         in_time(world.stage.started(3)).await;
-        world.store().faults().always(Verb::Settle, Fault::ErrBefore(kind));
+        world.store().faults().always(StoreVerb::Settle, StoreFault::ErrBefore(kind));
         world.stage.go(1);
         world.pass(Duration::from_mins(6)).await;
         world.store().faults().clear();
@@ -403,9 +415,16 @@ async fn a_refused_login_ends_no_component() {
     let ear = Ear::default();
     let _listening = ear.listen();
     let world = one_handler();
-    let verbs = [Verb::Register, Verb::Claim, Verb::Renew, Verb::Rescue, Verb::Sweep, Verb::Backlog];
+    let verbs = [
+        StoreVerb::Register,
+        StoreVerb::Claim,
+        StoreVerb::Renew,
+        StoreVerb::Rescue,
+        StoreVerb::Sweep,
+        StoreVerb::Backlog,
+    ];
     for verb in verbs {
-        world.store().faults().always(verb, Fault::ErrBefore(ErrorKind::Denied));
+        world.store().faults().always(verb, StoreFault::ErrBefore(ErrorKind::Denied));
     }
     let running = world.inbox.start();
     world.pass(Duration::from_mins(3)).await;

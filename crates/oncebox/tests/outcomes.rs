@@ -262,9 +262,9 @@ async fn a_store_that_is_away_is_not_the_handlers_failure() {
     });
     let faults = next.store().faults();
     for kind in [ErrorKind::Unavailable, ErrorKind::Full, ErrorKind::ReadOnly] {
-        faults.next(oncebox_testkit::Verb::Accept, oncebox_testkit::Fault::ErrBefore(kind));
+        faults.next(oncebox_testkit::StoreVerb::Accept, oncebox_testkit::StoreFault::ErrBefore(kind));
     }
-    faults.next(oncebox_testkit::Verb::Accept, oncebox_testkit::Fault::ErrAfter);
+    faults.next(oncebox_testkit::StoreVerb::Accept, oncebox_testkit::StoreFault::ErrAfter);
     world.accept("1", "ok").await;
     let running = world.inbox.start();
     world.pass(10 * SECOND).await;

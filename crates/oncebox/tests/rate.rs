@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use oncebox::state::Status;
 use oncebox::{ErrorKind, Inbox, Memory, Rate};
-use oncebox_testkit::{Fault, Verb};
+use oncebox_testkit::{StoreFault, StoreVerb};
 use support::{SECOND, Stage, World, in_time};
 
 fn limited(rate: &Rate) -> World {
@@ -46,7 +46,7 @@ async fn a_burst_first_and_then_the_rate() {
 #[tokio::test]
 async fn tokens_without_an_entry_go_back() {
     let world = limited(&Rate::per_minute(5));
-    world.store().faults().script(Verb::Claim, [Some(Fault::ErrBefore(ErrorKind::Unavailable)); 3]);
+    world.store().faults().script(StoreVerb::Claim, [Some(StoreFault::ErrBefore(ErrorKind::Unavailable)); 3]);
     let running = world.inbox.start();
     world.pass(2 * SECOND).await;
     for n in 0..5 {

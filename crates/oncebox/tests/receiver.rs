@@ -11,13 +11,13 @@ use oncebox::source::{Ack, ChannelSender, Delivery, Settle, Source, channel};
 use oncebox::state::Status;
 use oncebox::store::Transactional;
 use oncebox::{Config, Error, ErrorKind, Message, Result, Retry};
-use oncebox_testkit::{Fault, Verb};
+use oncebox_testkit::{StoreFault, StoreVerb};
 use parking_lot::Mutex;
 use support::{SECOND, World, counts, in_time, message, quiet};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-const AWAY: Fault = Fault::ErrBefore(ErrorKind::Unavailable);
+const AWAY: StoreFault = StoreFault::ErrBefore(ErrorKind::Unavailable);
 
 fn one_handler() -> World {
     World::new(|inbox, stage| inbox.on("t", stage.handler("h")))
@@ -36,7 +36,7 @@ async fn a_delivery_is_acknowledged_only_when_it_is_stored() {
     let running = world.inbox.start();
     let (sender, source) = channel("source", 10);
     running.receive(source).unwrap();
-    world.store().faults().next(Verb::Accept, Fault::Hang);
+    world.store().faults().next(StoreVerb::Accept, StoreFault::Hang);
     let delivery = deliver(&sender, message("1", "ok"));
     in_time(world.store().faults().wait_for_hanging(1)).await;
     quiet().await;
@@ -59,14 +59,17 @@ async fn a_delivery_whose_commit_is_unknown_is_asked_for_again_before_it_is_ackn
     let running = world.inbox.start();
     let (sender, source) = channel("source", 10);
     running.receive(source).unwrap();
-    world.store().faults().script(Verb::Accept, [Some(Fault::ErrAfter), Some(Fault::ErrAfter), Some(AWAY)]);
+    world
+        .store()
+        .faults()
+        .script(StoreVerb::Accept, [Some(StoreFault::ErrAfter), Some(StoreFault::ErrAfter), Some(AWAY)]);
     let delivery = deliver(&sender, message("1", "ok"));
     quiet().await;
     assert_eq!(counts(&world.inbox).await.messages, 1, "it is stored");
     assert!(!delivery.is_finished(), "and nobody knows");
     world.pass(SECOND).await;
     assert_eq!(in_time(delivery).await.unwrap().unwrap(), Ack::Done);
-    assert_eq!(world.store().faults().calls(Verb::Accept), 4);
+    assert_eq!(world.store().faults().calls(StoreVerb::Accept), 4);
     in_time(running.idle()).await;
     assert_eq!(world.stage.log(), ["h 1 1"]);
 }
@@ -81,7 +84,7 @@ async fn while_the_store_is_away_deliveries_are_held_and_no_more_are_taken() {
         let running = world.inbox.start();
         let (broker, source) = Broker::new();
         running.receive(source).unwrap();
-        world.store().faults().always(Verb::Accept, Fault::ErrBefore(kind));
+        world.store().faults().always(StoreVerb::Accept, StoreFault::ErrBefore(kind));
         for number in 0..10 {
             broker.send(message(&number.to_string(), "ok"));
         }
@@ -121,7 +124,7 @@ async fn a_message_that_can_never_be_taken_is_rejected_with_a_reason() {
         );
     }
     assert_eq!(counts(&world.inbox).await.messages, 0);
-    assert_eq!(world.store().faults().calls(Verb::Accept), 0, "the store was not even asked");
+    assert_eq!(world.store().faults().calls(StoreVerb::Accept), 0, "the store was not even asked");
     assert_eq!(in_time(deliver(&sender, message("1", "ok"))).await.unwrap().unwrap(), Ack::Done);
 }
 
@@ -159,7 +162,7 @@ async fn a_delivery_that_is_busy_elsewhere_is_held_until_it_is_a_duplicate() {
     let second = deliver(&sender, message("twice", "wait"));
     world.pass(20 * SECOND).await;
     assert!(!first.is_finished() && !second.is_finished(), "the broker is told nothing yet");
-    assert!(world.store().faults().calls(Verb::Mark) > 2, "it was looked at meanwhile");
+    assert!(world.store().faults().calls(StoreVerb::Mark) > 2, "it was looked at meanwhile");
     world.stage.go(1);
     assert_eq!(in_time(first).await.unwrap().unwrap(), Ack::Done);
     world.pass(10 * SECOND).await;
@@ -228,7 +231,7 @@ async fn shutdown_settles_what_it_can_and_drops_the_rest_unsettled() {
     let running = world.inbox.start();
     let (sender, source) = channel("source", 10);
     running.receive(source).unwrap();
-    world.store().faults().script(Verb::Accept, [Some(Fault::Hang), Some(AWAY)]);
+    world.store().faults().script(StoreVerb::Accept, [Some(StoreFault::Hang), Some(AWAY)]);
     let stored = deliver(&sender, message("1", "ok"));
     in_time(world.store().faults().wait_for_hanging(1)).await;
     let held = deliver(&sender, message("2", "ok"));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use oncebox::store::{Accepted, Mark, MarkIn as _, Transactional as _};
 use oncebox::time::Clock as _;
 use oncebox::{Config, Dedupe, ErrorKind, HandlerKey, Inbox, KeyStrategy, Memory, Message, Processed};
-use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
+use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
 use support::{SECOND, Stage, World, counts, in_time, message, quiet};
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -131,7 +131,7 @@ async fn an_accepting_process_keeps_what_it_registered() {
         clock.advance(DAY / 3);
         // Once in a while the store cannot be told: what was said before counts.
         if third % 6 == 1 {
-            store.faults().next(Verb::Register, Fault::ErrBefore(ErrorKind::Unavailable));
+            store.faults().next(StoreVerb::Register, StoreFault::ErrBefore(ErrorKind::Unavailable));
         }
         gateway.accept(&third.to_string(), "ok").await;
         gateway.accept(&format!("{third} again"), "ok").await;
@@ -146,12 +146,12 @@ async fn an_accepting_process_keeps_what_it_registered() {
 #[tokio::test]
 async fn nothing_is_stored_before_its_window_is_known() {
     let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").retention(30 * DAY)));
-    world.store().faults().next(Verb::Register, Fault::ErrBefore(ErrorKind::Unavailable));
+    world.store().faults().next(StoreVerb::Register, StoreFault::ErrBefore(ErrorKind::Unavailable));
     let error = world.inbox.accept(message("1", "ok")).await.unwrap_err();
     assert_eq!((error.kind(), messages(&world).await), (ErrorKind::Unavailable, 0));
     finish(&world, "1", "t").await;
     finish(&world, "2", "t").await;
-    assert_eq!(world.store().faults().calls(Verb::Register), 2, "once is enough");
+    assert_eq!(world.store().faults().calls(StoreVerb::Register), 2, "once is enough");
 }
 
 // A message that is compared with nothing cannot have been forgotten.
@@ -237,12 +237,12 @@ async fn a_sweeper_survives_its_own_failures() {
     let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").retention(HOUR)));
     finish(&world, "1", "t").await;
     let faults = world.store().faults();
-    let broken = Fault::ErrBefore(ErrorKind::Corrupt);
-    faults.script(Verb::Sweep, [broken, Fault::Panic, Fault::ErrAfter, broken].map(Some));
+    let broken = StoreFault::ErrBefore(ErrorKind::Corrupt);
+    faults.script(StoreVerb::Sweep, [broken, StoreFault::Panic, StoreFault::ErrAfter, broken].map(Some));
     let running = world.inbox.start();
     hours(&world, 8).await;
     assert_eq!(messages(&world).await, 0);
-    assert!(faults.calls(Verb::Sweep) > 4, "it goes on");
+    assert!(faults.calls(StoreVerb::Sweep) > 4, "it goes on");
     in_time(running.shutdown()).await;
 }
 
@@ -253,8 +253,8 @@ async fn a_sweep_that_was_broken_off_is_taken_up_again() {
     let batch = (0..10_001).map(|n| message(&n.to_string(), "")).collect::<Vec<_>>();
     world.inbox.accept_batch(batch).await.unwrap();
     world.clock.advance(7 * DAY);
-    let broken = Fault::ErrBefore(ErrorKind::Unavailable);
-    world.store().faults().script(Verb::Sweep, [None, Some(broken)]);
+    let broken = StoreFault::ErrBefore(ErrorKind::Unavailable);
+    world.store().faults().script(StoreVerb::Sweep, [None, Some(broken)]);
     assert_eq!(world.inbox.sweep().await.unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(messages(&world).await, 1);
     let other = World::over(world.store().clone(), world.clock.clone(), |inbox, _| inbox);
@@ -281,7 +281,7 @@ async fn a_handler_that_was_added_later_gets_what_is_stored() {
     in_time(running.idle()).await;
     assert_eq!(world.stage.log().len(), 0, "not by itself");
     // The answer to the second page is lost.
-    world.store().faults().script(Verb::Backfill, [None, Some(Fault::ErrAfter)]);
+    world.store().faults().script(StoreVerb::Backfill, [None, Some(StoreFault::ErrAfter)]);
     assert_eq!(world.inbox.backfill("new").await.unwrap_err().kind(), ErrorKind::CommitUnknown);
     assert_eq!(world.inbox.backfill("new").await.unwrap(), 0, "all was done but the answer");
     in_time(world.stage.started(1_500)).await;
@@ -362,7 +362,7 @@ async fn how_often_is_swept_goes_by_the_shortest_window() {
             quiet().await;
         }
         assert_eq!(
-            (messages(&world).await, world.store().faults().calls(Verb::Sweep)),
+            (messages(&world).await, world.store().faults().calls(StoreVerb::Sweep)),
             (0, calls),
             "{config:?}"
         );

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use oncebox::state::{PoisonReason, Status};
 use oncebox::{BoxError, Config, Context, ErrorKind, Memory, Message, Retry, handler};
-use oncebox_testkit::{Fault, TestClock, Verb};
+use oncebox_testkit::{StoreFault, StoreVerb, TestClock};
 use support::{Faulty, SECOND, World, in_time, message, quiet};
 
 /// So long that no run of these tests takes too much of it for a shared transaction.
 const LEASE: Duration = Duration::from_mins(5);
-const AWAY: Fault = Fault::ErrBefore(ErrorKind::Unavailable);
+const AWAY: StoreFault = StoreFault::ErrBefore(ErrorKind::Unavailable);
 
 /// A handler whose runs share commits, and messages for it: `0`, `1` and so on, one for each play.
 async fn sharing(max: usize, plays: &[&str]) -> World {
@@ -48,7 +48,7 @@ const fn done(runs: usize) -> (Status, u32, usize) {
     (Status::Completed, 0, runs)
 }
 
-fn calls(world: &World, verbs: &[Verb]) -> Vec<u64> {
+fn calls(world: &World, verbs: &[StoreVerb]) -> Vec<u64> {
     verbs.iter().map(|verb| world.store().faults().calls(*verb)).collect()
 }
 
@@ -59,8 +59,14 @@ async fn what_one_claim_brought_shares_commits_in_groups() {
         let running = world.inbox.start();
         in_time(running.idle()).await;
         assert_eq!(world.count(Status::Completed).await, 10);
-        assert_eq!(calls(&world, &[Verb::Begin, Verb::Hold, Verb::CompleteAll, Verb::Commit]), [groups; 4]);
-        assert_eq!(calls(&world, &[Verb::Savepoint, Verb::Settle, Verb::Complete]), [10, 0, 0]);
+        assert_eq!(
+            calls(&world, &[StoreVerb::Begin, StoreVerb::Hold, StoreVerb::CompleteAll, StoreVerb::Commit]),
+            [groups; 4]
+        );
+        assert_eq!(
+            calls(&world, &[StoreVerb::Savepoint, StoreVerb::Settle, StoreVerb::Complete]),
+            [10, 0, 0]
+        );
         if groups == 1 {
             let log: Vec<String> = (0..10).map(|n| format!("h {n} 1")).collect();
             assert_eq!(world.stage.log(), log, "in the order of claims");
@@ -88,7 +94,7 @@ async fn one_entry_is_not_a_group() {
     let running = world.inbox.start();
     in_time(running.idle()).await;
     assert_eq!(fate(&world, "0").await, done(1));
-    assert_eq!(calls(&world, &[Verb::Begin, Verb::Hold, Verb::Settle]), [0, 0, 1]);
+    assert_eq!(calls(&world, &[StoreVerb::Begin, StoreVerb::Hold, StoreVerb::Settle]), [0, 0, 1]);
 }
 
 #[tokio::test]
@@ -117,7 +123,7 @@ async fn each_failure_is_its_own_and_the_others_share_the_commit() {
     assert_eq!(world.entry("4", "h").await.reason, Some(PoisonReason::Rejected));
     let error = world.entry("5", "h").await.error.expect("a timeout says so");
     assert!(error.as_str().contains("did not finish"), "{error:?}");
-    assert_eq!(calls(&world, &[Verb::RollbackToSavepoint, Verb::Commit]), [7, 1]);
+    assert_eq!(calls(&world, &[StoreVerb::RollbackToSavepoint, StoreVerb::Commit]), [7, 1]);
 }
 
 #[tokio::test]
@@ -127,7 +133,7 @@ async fn a_group_in_which_all_fail_commits_nothing() {
     in_time(running.idle()).await;
     assert_eq!(fate(&world, "0").await, (Status::Pending, 1, 1));
     assert_eq!(fate(&world, "1").await, (Status::Poisoned, 0, 1));
-    assert_eq!(calls(&world, &[Verb::CompleteAll, Verb::Commit]), [0, 0]);
+    assert_eq!(calls(&world, &[StoreVerb::CompleteAll, StoreVerb::Commit]), [0, 0]);
 }
 
 #[tokio::test]
@@ -143,23 +149,23 @@ async fn a_payload_that_does_not_decode_is_no_harm_to_the_others() {
         let entry = world.entry(id, "h").await;
         assert_eq!((entry.status, entry.attempts), (status, 0), "{id}");
     }
-    assert_eq!(calls(&world, &[Verb::Commit]), [1]);
+    assert_eq!(calls(&world, &[StoreVerb::Commit]), [1]);
 }
 
 // FAULTS C7: wherever the transaction breaks, and whatever the error is, the innocent run again and are not blamed.
 #[tokio::test]
 async fn nobody_is_blamed_for_a_transaction_that_breaks() {
     let errors = [ErrorKind::Unavailable, ErrorKind::Corrupt, ErrorKind::Handler, ErrorKind::LeaseLost];
-    for fault in errors.map(Fault::ErrBefore).into_iter().chain([Fault::Panic]) {
+    for fault in errors.map(StoreFault::ErrBefore).into_iter().chain([StoreFault::Panic]) {
         for (verb, calls_before, runs) in [
-            (Verb::Begin, 0, [1, 1, 1]),
-            (Verb::Hold, 0, [1, 1, 1]),
-            (Verb::Savepoint, 0, [1, 1, 1]),
-            (Verb::Savepoint, 1, [2, 1, 1]),
-            (Verb::Savepoint, 2, [2, 1, 1]),
-            (Verb::RollbackToSavepoint, 0, [2, 1, 1]),
-            (Verb::CompleteAll, 0, [2, 1, 2]),
-            (Verb::Commit, 0, [2, 1, 2]),
+            (StoreVerb::Begin, 0, [1, 1, 1]),
+            (StoreVerb::Hold, 0, [1, 1, 1]),
+            (StoreVerb::Savepoint, 0, [1, 1, 1]),
+            (StoreVerb::Savepoint, 1, [2, 1, 1]),
+            (StoreVerb::Savepoint, 2, [2, 1, 1]),
+            (StoreVerb::RollbackToSavepoint, 0, [2, 1, 1]),
+            (StoreVerb::CompleteAll, 0, [2, 1, 2]),
+            (StoreVerb::Commit, 0, [2, 1, 2]),
         ] {
             let what = format!("{verb:?} {calls_before} {fault:?}");
             let world = sharing(64, &["ok", "fail x", "ok"]).await;
@@ -178,13 +184,16 @@ async fn nobody_is_blamed_for_a_transaction_that_breaks() {
 // The way out must not lead back in.
 #[tokio::test]
 async fn a_store_whose_transactions_never_work_is_no_obstacle() {
-    for verb in [Verb::Begin, Verb::Hold, Verb::Savepoint, Verb::CompleteAll, Verb::Commit] {
-        for fault in [AWAY, Fault::Panic] {
+    for verb in
+        [StoreVerb::Begin, StoreVerb::Hold, StoreVerb::Savepoint, StoreVerb::CompleteAll, StoreVerb::Commit]
+    {
+        for fault in [AWAY, StoreFault::Panic] {
             let world = sharing(64, &["ok"; 3]).await;
             world.store().faults().always(verb, fault);
             let running = world.inbox.start();
             in_time(running.idle()).await;
-            let (completed, begun) = (world.count(Status::Completed).await, calls(&world, &[Verb::Begin]));
+            let (completed, begun) =
+                (world.count(Status::Completed).await, calls(&world, &[StoreVerb::Begin]));
             assert_eq!((completed, begun), (3, vec![1]), "{verb:?} {fault:?}");
         }
     }
@@ -193,9 +202,9 @@ async fn a_store_whose_transactions_never_work_is_no_obstacle() {
 // FAULTS C8: what others wrote may be committed with it. A person has to see what is there, before it is written once more.
 #[tokio::test]
 async fn nobody_runs_again_whose_transaction_the_handler_ended() {
-    let ended = Fault::ErrBefore(ErrorKind::TransactionEnded);
+    let ended = StoreFault::ErrBefore(ErrorKind::TransactionEnded);
     for (verb, calls_before, poisoned) in
-        [(Verb::Savepoint, 2, 2), (Verb::CompleteAll, 0, 4), (Verb::Commit, 0, 4)]
+        [(StoreVerb::Savepoint, 2, 2), (StoreVerb::CompleteAll, 0, 4), (StoreVerb::Commit, 0, 4)]
     {
         let world = sharing(64, &["ok"; 4]).await;
         world.store().faults().script(verb, std::iter::repeat_n(None, calls_before).chain([Some(ended)]));
@@ -212,7 +221,7 @@ async fn nobody_runs_again_whose_transaction_the_handler_ended() {
 #[tokio::test]
 async fn a_commit_whose_answer_was_lost_is_not_made_twice() {
     let world = sharing(64, &["ok", "fail x", "ok"]).await;
-    world.store().faults().next(Verb::Commit, Fault::ErrAfter);
+    world.store().faults().next(StoreVerb::Commit, StoreFault::ErrAfter);
     let running = world.inbox.start();
     in_time(running.idle()).await;
     world.pass(LEASE).await;
@@ -226,9 +235,9 @@ async fn a_commit_whose_answer_was_lost_is_not_made_twice() {
 // FAULTS D2: the answer was lost, and so was the commit.
 #[tokio::test]
 async fn a_commit_that_was_lost_is_made_up_for() {
-    for verb in [Verb::CompleteAll, Verb::Commit] {
+    for verb in [StoreVerb::CompleteAll, StoreVerb::Commit] {
         let world = sharing(64, &["ok", "fail x", "ok"]).await;
-        world.store().faults().next(verb, Fault::ErrBefore(ErrorKind::CommitUnknown));
+        world.store().faults().next(verb, StoreFault::ErrBefore(ErrorKind::CommitUnknown));
         let running = world.inbox.start();
         in_time(running.idle()).await;
         for id in ["0", "2"] {
@@ -289,7 +298,7 @@ async fn shutdown_cuts_a_run_and_commits_those_before_it() {
 #[tokio::test]
 async fn shutdown_does_not_wait_for_a_transaction_that_does_not_open() {
     let world = sharing(64, &["ok"; 3]).await;
-    world.store().faults().always(Verb::Begin, Fault::Hang);
+    world.store().faults().always(StoreVerb::Begin, StoreFault::Hang);
     let running = world.inbox.start();
     in_time(world.store().faults().wait_for_hanging(1)).await;
     let end = tokio::spawn(running.shutdown());
@@ -304,7 +313,7 @@ async fn shutdown_does_not_wait_for_a_transaction_that_does_not_open() {
 #[tokio::test]
 async fn a_commit_goes_on_though_its_worker_is_gone() {
     let world = sharing(64, &["ok"; 3]).await;
-    world.store().faults().next(Verb::Commit, Fault::Hang);
+    world.store().faults().next(StoreVerb::Commit, StoreFault::Hang);
     let running = world.inbox.start();
     in_time(world.store().faults().wait_for_hanging(1)).await;
     drop(running);
@@ -357,7 +366,7 @@ async fn slow_runs_share_several_transactions() {
     for n in 0..6 {
         assert_eq!(fate(&world, &n.to_string()).await, done(1), "{n}");
     }
-    assert_eq!(calls(&world, &[Verb::Begin, Verb::Commit]), [3, 3]);
+    assert_eq!(calls(&world, &[StoreVerb::Begin, StoreVerb::Commit]), [3, 3]);
 }
 
 // FAULTS C3: an entry that may kill its process has no neighbours.
@@ -367,7 +376,7 @@ async fn a_suspect_shares_with_nobody() {
     let running = world.inbox.start();
     in_time(world.stage.started(1)).await;
     world.die(running, LEASE).await;
-    let held = calls(&world, &[Verb::Hold]);
+    let held = calls(&world, &[StoreVerb::Hold]);
     let running = world.inbox.start();
     world.stage.go(1);
     world.pass(LEASE / 5).await;
@@ -379,7 +388,7 @@ async fn a_suspect_shares_with_nobody() {
             "{id}"
         );
     }
-    assert_eq!(calls(&world, &[Verb::Hold]), held);
+    assert_eq!(calls(&world, &[StoreVerb::Hold]), held);
     drop(running);
 }
 
@@ -404,7 +413,7 @@ async fn the_next_in_order_follows_the_shared_commit() {
         log.retain(|line| line.starts_with(&format!("h {order}")));
         assert_eq!(log, expected);
     }
-    assert_eq!(calls(&world, &[Verb::Commit]), [5]);
+    assert_eq!(calls(&world, &[StoreVerb::Commit]), [5]);
 }
 
 #[tokio::test]
@@ -417,7 +426,7 @@ async fn handlers_share_with_their_own_kind_only() {
     let running = world.inbox.start();
     in_time(running.idle()).await;
     assert_eq!(world.count(Status::Completed).await, 12);
-    assert_eq!(calls(&world, &[Verb::Commit]), [2]);
+    assert_eq!(calls(&world, &[StoreVerb::Commit]), [2]);
 }
 
 // By hand each entry has a transaction of its own.
@@ -425,7 +434,7 @@ async fn handlers_share_with_their_own_kind_only() {
 async fn nothing_is_shared_by_hand() {
     let world = sharing(64, &["ok"; 3]).await;
     assert_eq!(world.inbox.drain().await.unwrap(), 3);
-    assert_eq!((world.count(Status::Completed).await, calls(&world, &[Verb::Hold])), (3, vec![0]));
+    assert_eq!((world.count(Status::Completed).await, calls(&world, &[StoreVerb::Hold])), (3, vec![0]));
 }
 
 #[tokio::test]
@@ -439,5 +448,5 @@ async fn the_transaction_of_the_context_is_the_shared_one() {
     let running = world.inbox.start();
     in_time(running.idle()).await;
     assert_eq!((world.count(Status::Completed).await, world.count(Status::Pending).await), (2, 1));
-    assert_eq!(calls(&world, &[Verb::Begin, Verb::Commit]), [1, 1]);
+    assert_eq!(calls(&world, &[StoreVerb::Begin, StoreVerb::Commit]), [1, 1]);
 }

@@ -5,7 +5,7 @@ mod support;
 use oncebox::config::{OnTenantsChange, Tenants};
 use oncebox::source::{Ack, channel};
 use oncebox::state::{Operation, Status};
-use oncebox::store::{Mark, OfTenant, Transactional as _};
+use oncebox::store::{Mark, TenantScope, Transactional as _};
 use oncebox::{
     Accepted, Config, Dedupe, Error, ErrorKind, HandlerKey, KeyStrategy, Message, Processed, Receipt,
 };
@@ -214,7 +214,7 @@ async fn an_operator_of_one_tenant_finds_and_mends_its_own_messages_alone() {
         world.inbox.accept(message("1", "reject no").with_tenant(tenant)).await.unwrap();
     }
     world.inbox.drain().await.unwrap();
-    let [a, b] = ["a", "b"].map(|tenant| OfTenant::new(world.store(), world.inbox.name().clone(), tenant));
+    let [a, b] = ["a", "b"].map(|tenant| TenantScope::new(world.store(), world.inbox.name().clone(), tenant));
     let poisoned = a.list(&a.filter(Status::Poisoned)).await.unwrap().entries;
     let [entry] = &poisoned[..] else { panic!("one entry is poisoned: {poisoned:?}") };
     let h = HandlerKey::new("h").unwrap();
@@ -224,7 +224,7 @@ async fn an_operator_of_one_tenant_finds_and_mends_its_own_messages_alone() {
     let shown = a.show(&entry.key).await.unwrap().unwrap();
     assert_eq!(shown.tenant.as_deref(), Some("a"));
     a.operate(&entry.key, &h, Operation::Discard).await.unwrap();
-    let counted = |counts: oncebox::store::Counts| Status::ALL.map(|status| counts.with_status(status));
+    let counted = |counts: oncebox::store::InboxCounts| Status::ALL.map(|status| counts.with_status(status));
     assert_eq!(counted(a.count().await.unwrap()), [0, 0, 0, 0, 1]);
     assert_eq!(counted(b.count().await.unwrap()), [0, 0, 0, 1, 0]);
 }

@@ -11,19 +11,19 @@ use oncebox_http::{NotLocal, Pages, check_local, is_address_host, named_host};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::problem::{Cause, Problem};
+use super::problem::{ApiProblem, ProblemKind};
 
 /// What somebody may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Role {
+pub(crate) enum ApiRole {
     Viewer,
     PayloadReader,
     Operator,
     Admin,
 }
 
-impl Role {
+impl ApiRole {
     /// All of them.
     pub(crate) const ALL: [Self; 4] = [Self::Viewer, Self::PayloadReader, Self::Operator, Self::Admin];
 
@@ -46,15 +46,18 @@ impl Role {
 
 /// A token. Only its hash is known, and that is not shown either.
 #[derive(Clone)]
-pub(crate) struct Token {
+pub(crate) struct ApiToken {
     pub(crate) name: String,
-    pub(crate) roles: Vec<Role>,
+    pub(crate) roles: Vec<ApiRole>,
     pub(crate) hash: [u8; 32],
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for ApiToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Token").field("name", &self.name).field("roles", &self.roles).finish_non_exhaustive()
+        f.debug_struct("ApiToken")
+            .field("name", &self.name)
+            .field("roles", &self.roles)
+            .finish_non_exhaustive()
     }
 }
 
@@ -78,37 +81,37 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 
 /// Who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Who {
+pub(crate) struct ApiCaller {
     /// The name of the token; nothing where there are none.
     pub(crate) name: Option<String>,
-    pub(crate) roles: Vec<Role>,
+    pub(crate) roles: Vec<ApiRole>,
 }
 
-impl Who {
-    pub(crate) fn may(&self, needed: Role) -> bool {
+impl ApiCaller {
+    pub(crate) fn may(&self, needed: ApiRole) -> bool {
         self.roles.iter().any(|role| role.may(needed))
     }
 
     /// Who an action is recorded for: who they say they are, and apart from that the token that proves what they may do.
-    pub(crate) fn asker(&self, said: Option<&str>) -> Result<Asker, Problem> {
+    pub(crate) fn asker(&self, said: Option<&str>) -> Result<Requester, ApiProblem> {
         let said = said.filter(|said| !said.trim().is_empty());
         let name = said.or(self.name.as_deref()).map(str::to_owned);
-        let missing = || Problem::new(Cause::Invalid, "`actor` is missing: say who asks for this");
-        Ok(Asker { name: name.ok_or_else(missing)?, token: self.name.clone() })
+        let missing = || ApiProblem::new(ProblemKind::Invalid, "`actor` is missing: say who asks for this");
+        Ok(Requester { name: name.ok_or_else(missing)?, token: self.name.clone() })
     }
 }
 
 /// Who an action is recorded for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asker {
+pub(crate) struct Requester {
     /// Who they say they are.
     pub(crate) name: String,
     /// The name of their token; nothing where there are none.
     pub(crate) token: Option<String>,
 }
 
-impl<'a> From<&'a Asker> for Actor<'a> {
-    fn from(asker: &'a Asker) -> Self {
+impl<'a> From<&'a Requester> for Actor<'a> {
+    fn from(asker: &'a Requester) -> Self {
         Self::from(&asker.name).with_token(asker.token.as_deref())
     }
 }
@@ -117,28 +120,28 @@ impl<'a> From<&'a Asker> for Actor<'a> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Access {
     /// Without one, whoever is on this machine may do everything.
-    pub(crate) tokens: Vec<Token>,
+    pub(crate) tokens: Vec<ApiToken>,
 }
 
 impl Access {
     /// Who asks, if they may ask at all.
-    pub(crate) fn who(&self, parts: &Parts, peer: Option<SocketAddr>) -> Result<Who, Problem> {
+    pub(crate) fn who(&self, parts: &Parts, peer: Option<SocketAddr>) -> Result<ApiCaller, ApiProblem> {
         if self.tokens.is_empty() {
             near(parts, peer)?;
-            return Ok(Who { name: None, roles: vec![Role::Admin] });
+            return Ok(ApiCaller { name: None, roles: vec![ApiRole::Admin] });
         }
         let bearer = bearer(&parts.headers).unwrap_or_default();
         let presented = hash(bearer);
         // All are compared, so that the time does not tell which one was close.
-        let fits = |found: Option<usize>, (at, known): (usize, &Token)| {
+        let fits = |found: Option<usize>, (at, known): (usize, &ApiToken)| {
             if same(&known.hash, &presented) { Some(at) } else { found }
         };
         // The hash of nothing is one, too, and easily made by mistake.
         let found = self.tokens.iter().enumerate().fold(None, fits).filter(|_| !bearer.is_empty());
         let token = found.and_then(|at| self.tokens.get(at)).ok_or_else(|| {
-            Problem::new(Cause::Unauthenticated, "there is no token, or none that is known here")
+            ApiProblem::new(ProblemKind::Unauthenticated, "there is no token, or none that is known here")
         })?;
-        Ok(Who { name: Some(token.name.clone()), roles: token.roles.clone() })
+        Ok(ApiCaller { name: Some(token.name.clone()), roles: token.roles.clone() })
     }
 }
 
@@ -157,7 +160,7 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 
 /// Without tokens, being on this machine is the proof, by the rule that holds for messages, too. Pages of the API itself are let
 /// in.
-fn near(parts: &Parts, peer: Option<SocketAddr>) -> Result<(), Problem> {
+fn near(parts: &Parts, peer: Option<SocketAddr>) -> Result<(), ApiProblem> {
     let why = match check_local(parts, peer.map(|peer| peer.ip()), Pages::SameOrigin) {
         Ok(()) => return Ok(()),
         Err(NotLocal::Peer) => "without tokens only this machine may ask",
@@ -171,7 +174,7 @@ fn near(parts: &Parts, peer: Option<SocketAddr>) -> Result<(), Problem> {
         }
         Err(_) => "a page of another site asks for this",
     };
-    Err(Problem::new(Cause::Forbidden, why))
+    Err(ApiProblem::new(ProblemKind::Forbidden, why))
 }
 
 /// Returns whether a request without a token names a host that no page in a browser can have made up: an address, or a name
@@ -231,14 +234,14 @@ mod tests {
             &[local, ("cf-connecting-ip", "10.0.0.1")],
         ] {
             let refused = open.who(&parts(bad), NEAR).unwrap_err();
-            assert_eq!(refused.cause(), Cause::Forbidden, "{bad:?}");
+            assert_eq!(refused.cause(), ProblemKind::Forbidden, "{bad:?}");
         }
         assert!(open.who(&parts(&[local]), Some("10.0.0.1:5".parse().unwrap())).is_err());
         assert!(open.who(&parts(&[local]), None).is_err());
         // What nginx makes of a request unless it is told otherwise.
         let mut old = parts(&[local]);
         old.version = Version::HTTP_10;
-        assert_eq!(open.who(&old, NEAR).unwrap_err().cause(), Cause::Forbidden);
+        assert_eq!(open.who(&old, NEAR).unwrap_err().cause(), ProblemKind::Forbidden);
     }
 
     // FAULTS S7: what needs no token is not shown to a page that was made to ask.
@@ -256,13 +259,14 @@ mod tests {
 
     #[test]
     fn a_token_is_known_by_its_hash_alone() {
-        let token = |name: &str, secret: &str, role| Token {
+        let token = |name: &str, secret: &str, role| ApiToken {
             name: name.into(),
             roles: vec![role],
             hash: hash(secret.as_bytes()),
         };
-        let access =
-            Access { tokens: vec![token("ada", "s3cret", Role::Viewer), token("bo", "other", Role::Admin)] };
+        let access = Access {
+            tokens: vec![token("ada", "s3cret", ApiRole::Viewer), token("bo", "other", ApiRole::Admin)],
+        };
         let who = |value: &str| access.who(&parts(&[("authorization", value)]), None);
         assert_eq!(who("Bearer s3cret").unwrap().name.as_deref(), Some("ada"));
         assert_eq!(who("bEARER  other").unwrap().name.as_deref(), Some("bo"));
@@ -270,10 +274,10 @@ mod tests {
         for wrong in
             ["Bearer s3cre", "Bearer s3cret2", "Bearer", "Bearer ", "Basic s3cret", "s3cret", "", &hex]
         {
-            assert_eq!(who(wrong).unwrap_err().cause(), Cause::Unauthenticated, "{wrong}");
+            assert_eq!(who(wrong).unwrap_err().cause(), ProblemKind::Unauthenticated, "{wrong}");
         }
         // The hash of an empty text is in a configuration whose writer had no token.
-        let empty = Access { tokens: vec![token("nobody", "", Role::Admin)] };
+        let empty = Access { tokens: vec![token("nobody", "", ApiRole::Admin)] };
         for nothing in ["Bearer ", "Bearer", "Basic x"] {
             assert!(empty.who(&parts(&[("authorization", nothing)]), None).is_err(), "{nothing}");
         }
@@ -285,21 +289,21 @@ mod tests {
 
     #[test]
     fn roles() {
-        let may = |role: Role| Role::ALL.map(|needed| role.may(needed));
-        assert_eq!(may(Role::Viewer), [true, false, false, false]);
-        assert_eq!(may(Role::PayloadReader), [true, true, false, false]);
-        assert_eq!(may(Role::Operator), [true, false, true, false]);
-        assert_eq!(may(Role::Admin), [true, true, true, true]);
+        let may = |role: ApiRole| ApiRole::ALL.map(|needed| role.may(needed));
+        assert_eq!(may(ApiRole::Viewer), [true, false, false, false]);
+        assert_eq!(may(ApiRole::PayloadReader), [true, true, false, false]);
+        assert_eq!(may(ApiRole::Operator), [true, false, true, false]);
+        assert_eq!(may(ApiRole::Admin), [true, true, true, true]);
     }
 
     #[test]
     fn an_action_is_recorded_for_somebody() {
         let asker =
-            |name: &str, token: Option<&str>| Asker { name: name.into(), token: token.map(Into::into) };
-        let open = Who { name: None, roles: Vec::new() };
+            |name: &str, token: Option<&str>| Requester { name: name.into(), token: token.map(Into::into) };
+        let open = ApiCaller { name: None, roles: Vec::new() };
         assert!(open.asker(None).is_err() && open.asker(Some(" ")).is_err());
         assert_eq!(open.asker(Some("ada")).unwrap(), asker("ada", None));
-        let known = Who { name: Some("night-shift".into()), roles: Vec::new() };
+        let known = ApiCaller { name: Some("night-shift".into()), roles: Vec::new() };
         assert_eq!(known.asker(None).unwrap(), asker("night-shift", Some("night-shift")));
         assert_eq!(known.asker(Some("ada")).unwrap(), asker("ada", Some("night-shift")));
         // A name that looks like another token's record changes nothing about the token.

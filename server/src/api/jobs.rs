@@ -14,7 +14,7 @@ const REMEMBERED: usize = 1_000;
 
 /// How an operation of this process stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Job {
+pub(super) enum JobState {
     /// It is carried on.
     Active,
     /// It has come to its end; a backfill gave so many entries.
@@ -32,7 +32,7 @@ struct Inner {
     active: HashMap<OperationId, (u64, AbortHandle)>,
     /// How many were begun so far: one that was stopped may end after it was begun again.
     begun: u64,
-    over: VecDeque<(OperationId, Job)>,
+    over: VecDeque<(OperationId, JobState)>,
     closed: bool,
 }
 
@@ -52,14 +52,14 @@ impl Jobs {
         let (jobs, number) = (self.clone(), inner.begun);
         let task = tokio::spawn(async move {
             let ended = match AssertUnwindSafe(work).catch_unwind().await {
-                Ok(Ok(count)) => Job::Over(count),
+                Ok(Ok(count)) => JobState::Over(count),
                 Ok(Err(error)) => {
                     tracing::error!(operation = %id, "an operation was interrupted; ask for it again: {error}");
-                    Job::Failed
+                    JobState::Failed
                 }
                 Err(_) => {
                     tracing::error!(operation = %id, "an operation panicked; ask for it again");
-                    Job::Failed
+                    JobState::Failed
                 }
             };
             jobs.end(id, number, ended);
@@ -68,7 +68,7 @@ impl Jobs {
         inner.active.insert(id, (number, task.abort_handle()));
     }
 
-    fn end(&self, id: OperationId, number: u64, ended: Job) {
+    fn end(&self, id: OperationId, number: u64, ended: JobState) {
         let mut inner = self.0.lock();
         if inner.active.get(&id).is_some_and(|(active, _)| *active == number) {
             inner.active.remove(&id);
@@ -80,10 +80,10 @@ impl Jobs {
     }
 
     /// What this process knows of an operation.
-    pub(super) fn get(&self, id: OperationId) -> Option<Job> {
+    pub(super) fn get(&self, id: OperationId) -> Option<JobState> {
         let inner = self.0.lock();
         if inner.active.contains_key(&id) {
-            return Some(Job::Active);
+            return Some(JobState::Active);
         }
         inner.over.iter().find(|(known, _)| *known == id).map(|(_, job)| *job)
     }
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(jobs.get(id), None);
         jobs.start(id, std::future::pending());
         jobs.start(id, async { Ok(7) });
-        assert_eq!(jobs.get(id), Some(Job::Active));
+        assert_eq!(jobs.get(id), Some(JobState::Active));
         assert!(jobs.stop(id) && !jobs.stop(id));
         let (tell, told) = tokio::sync::oneshot::channel();
         jobs.start(id, async {
@@ -122,21 +122,21 @@ mod tests {
             Ok(3)
         });
         tell.send(()).unwrap();
-        while jobs.get(id) == Some(Job::Active) {
+        while jobs.get(id) == Some(JobState::Active) {
             tokio::task::yield_now().await;
         }
-        assert_eq!(jobs.get(id), Some(Job::Over(3)));
+        assert_eq!(jobs.get(id), Some(JobState::Over(3)));
         jobs.start(id, async { panic!("on purpose") });
-        while jobs.get(id) == Some(Job::Active) {
+        while jobs.get(id) == Some(JobState::Active) {
             tokio::task::yield_now().await;
         }
-        assert_eq!(jobs.get(id), Some(Job::Failed));
+        assert_eq!(jobs.get(id), Some(JobState::Failed));
         jobs.start(id, async { Ok(3) });
-        while jobs.get(id) == Some(Job::Active) {
+        while jobs.get(id) == Some(JobState::Active) {
             tokio::task::yield_now().await;
         }
         jobs.close();
         jobs.start(id, std::future::pending());
-        assert_eq!(jobs.get(id), Some(Job::Over(3)));
+        assert_eq!(jobs.get(id), Some(JobState::Over(3)));
     }
 }

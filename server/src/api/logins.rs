@@ -8,7 +8,7 @@ use metrics::counter;
 use oncebox::observe::names;
 use parking_lot::Mutex;
 
-use super::problem::Cause;
+use super::problem::ProblemKind;
 
 /// How often a refusal is logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -25,9 +25,9 @@ struct RefusalLog {
 
 impl RefusedLogins {
     /// Counts a refusal, and logs it unless another one was logged a moment ago. The server slows down those that go on.
-    pub(super) fn note(&self, cause: Cause, why: &str, head: &Parts, peer: Option<SocketAddr>) {
+    pub(super) fn note(&self, cause: ProblemKind, why: &str, head: &Parts, peer: Option<SocketAddr>) {
         let reason = match cause {
-            Cause::Unauthenticated => "token",
+            ProblemKind::Unauthenticated => "token",
             _ => "access",
         };
         counter!(names::API_REFUSED, "reason" => reason).increment(1);

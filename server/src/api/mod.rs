@@ -1,13 +1,13 @@
 //! The HTTP API for operators: what is stuck, why, and what to do about it; and what watches ask for: metrics and health.
 
 pub(crate) mod access;
-mod act;
-mod ask;
+mod actions;
 mod jobs;
 mod logins;
-mod look;
 mod openapi;
 mod problem;
+mod queries;
+mod request;
 pub(crate) mod routes;
 pub(crate) mod shared;
 pub(crate) mod show;
@@ -32,17 +32,18 @@ use axum::routing::{MethodFilter, get, on};
 use futures_util::FutureExt as _;
 use oncebox::store::{Admin, OperationId};
 use oncebox::{Health, HealthLimits, Inbox, InboxName, Store};
+use oncebox_http::Anonymous;
 use parking_lot::RwLock;
 use serde::Serialize;
 use tower::ServiceExt as _;
 
-use access::{Access, Role, Who, names_own_host};
-use ask::Ask;
+use access::{Access, ApiCaller, ApiRole, names_own_host};
 use jobs::Jobs;
 use logins::RefusedLogins;
 use oncebox::state::Operation;
-use problem::{Cause, Problem};
-use routes::{Call, Method, PREFIX, ROUTES, Route};
+use problem::{ApiProblem, ProblemKind};
+use request::ApiRequest;
+use routes::{ApiCall, ApiRoute, Method, PREFIX, ROUTES};
 
 pub(crate) use show::Privacy;
 pub(crate) use starting::AwaitedStore;
@@ -53,18 +54,18 @@ const MAX_BODY: usize = 64 << 10;
 const BODY_TIME: Duration = Duration::from_secs(10);
 
 /// What stands beside the API, for those who watch: its path, and the role it needs.
-pub(crate) const OUTSIDE: [(&str, Option<Role>); 3] =
-    [("/livez", None), ("/readyz", None), ("/metrics", Some(Role::Viewer))];
+pub(crate) const OUTSIDE: [(&str, Option<ApiRole>); 3] =
+    [("/livez", None), ("/readyz", None), ("/metrics", Some(ApiRole::Viewer))];
 
 /// An inbox that is served.
-pub(crate) struct Served {
+pub(crate) struct ServedInbox {
     pub(crate) plan: crate::config::InboxPlan,
     pub(crate) inbox: Inbox<Arc<dyn Store>>,
     pub(crate) admin: Arc<dyn Admin>,
     pub(crate) stores: Arc<dyn Backfills>,
 }
 
-impl Served {
+impl ServedInbox {
     pub(crate) fn name(&self) -> &InboxName {
         self.inbox.name()
     }
@@ -75,7 +76,7 @@ impl Served {
 pub(crate) struct BackfillRequest {
     pub(crate) handler: String,
     pub(crate) id: OperationId,
-    pub(crate) actor: access::Asker,
+    pub(crate) actor: access::Requester,
     pub(crate) reason: String,
 }
 
@@ -100,7 +101,7 @@ pub(crate) trait Backfills: Send + Sync {
 /// What one configuration serves.
 #[derive(Default)]
 pub(crate) struct Current {
-    pub(crate) inboxes: Vec<Served>,
+    pub(crate) inboxes: Vec<ServedInbox>,
     pub(crate) access: Access,
     pub(crate) privacy: Privacy,
     pub(crate) limits: HealthLimits,
@@ -115,7 +116,7 @@ impl Current {
 
 /// What is served; a new configuration replaces it under running connections.
 #[derive(Default)]
-pub(crate) struct Api {
+pub(crate) struct OperatorApi {
     current: RwLock<Arc<Current>>,
     /// What the process waits for before it serves any inbox.
     awaited: RwLock<Option<AwaitedStore>>,
@@ -123,7 +124,7 @@ pub(crate) struct Api {
     refused: RefusedLogins,
 }
 
-impl Api {
+impl OperatorApi {
     /// Serves these inboxes from now on.
     pub(crate) fn replace(&self, current: Current) {
         *self.current.write() = Arc::new(current);
@@ -156,17 +157,23 @@ impl Api {
 
     /// Who asks, if they may. What needs no role is shown to every program that asks this machine, and otherwise to those with a
     /// token: `None` is neither of them.
-    fn let_in(&self, current: &Current, role: Option<Role>, head: &Parts) -> Result<Option<Who>, Problem> {
+    fn let_in(
+        &self,
+        current: &Current,
+        role: Option<ApiRole>,
+        head: &Parts,
+    ) -> Result<Option<ApiCaller>, ApiProblem> {
         let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
         let Some(role) = role else {
             let known = || current.access.who(head, peer).ok().filter(|who| who.name.is_some());
-            let anyone = || Who { name: None, roles: Vec::new() };
+            let anyone = || ApiCaller { name: None, roles: Vec::new() };
             return Ok(if names_own_host(head) { Some(anyone()) } else { known() });
         };
-        let lacks = || Problem::new(Cause::Forbidden, format!("this needs the role {}", role.as_str()));
-        let allowed = |who: Who| if who.may(role) { Ok(who) } else { Err(lacks()) };
+        let lacks =
+            || ApiProblem::new(ProblemKind::Forbidden, format!("this needs the role {}", role.as_str()));
+        let allowed = |who: ApiCaller| if who.may(role) { Ok(who) } else { Err(lacks()) };
         let who = current.access.who(head, peer).and_then(allowed);
-        let refused = |problem: &Problem| self.refused.note(problem.cause(), problem.detail(), head, peer);
+        let refused = |problem: &ApiProblem| self.refused.note(problem.cause(), problem.detail(), head, peer);
         who.inspect_err(refused).map(Some)
     }
 
@@ -199,16 +206,23 @@ impl Api {
                     (None, Some(store)) => starting::health(path, store),
                     _ => inner.oneshot(Request::from_parts(head, body)).await.into_response(),
                 };
-                if who.is_some() { problem::guarded(answer) } else { without_details(&answer) }
+                let answer = if who.is_some() { problem::guarded(answer) } else { without_details(&answer) };
+                if role.is_none() { anonymous(answer) } else { answer }
             };
             router = router.route(path, get(answer));
         }
         router
-            .fallback(async || Problem::new(Cause::NotFound, "there is no such path"))
+            .fallback(async || ApiProblem::new(ProblemKind::NotFound, "there is no such path"))
             .method_not_allowed_fallback(async || {
-                Problem::new(Cause::Method, "there is such a path, and it has other methods")
+                ApiProblem::new(ProblemKind::Method, "there is such a path, and it has other methods")
             })
     }
+}
+
+/// An answer that everybody gets: it proves nothing about who asks.
+fn anonymous(mut answer: Response) -> Response {
+    answer.extensions_mut().insert(Anonymous);
+    answer
 }
 
 /// The status of an answer about health, for those who may not see more: any page in a browser can be made to ask.
@@ -218,103 +232,114 @@ fn without_details(answer: &Response) -> Response {
 }
 
 async fn answer(
-    api: Arc<Api>,
-    route: &'static Route,
+    api: Arc<OperatorApi>,
+    route: &'static ApiRoute,
     parts: Result<RawPathParams, RawPathParamsRejection>,
     request: Request,
 ) -> Response {
     let answered = AssertUnwindSafe(answered(api, route, parts, request)).catch_unwind().await;
     match answered {
+        Ok(Ok(response)) if route.role.is_none() => anonymous(response),
         Ok(Ok(response)) => response,
         Ok(Err(problem)) => problem.into_response(),
         // What it said may hold anything, and is not repeated.
         Err(_) => {
             tracing::error!(call = route.call.name(), "answering a request panicked");
-            let cause = if route.looks() { Cause::Internal } else { Cause::Unknown };
-            Problem::new(cause, "answering this panicked; the log says more").into_response()
+            let cause = if route.looks() { ProblemKind::Internal } else { ProblemKind::Unknown };
+            ApiProblem::new(cause, "answering this panicked; the log says more").into_response()
         }
     }
 }
 
 async fn answered(
-    api: Arc<Api>,
-    route: &'static Route,
+    api: Arc<OperatorApi>,
+    route: &'static ApiRoute,
     parts: Result<RawPathParams, RawPathParamsRejection>,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiProblem> {
     let (head, body) = request.into_parts();
     let current = api.current();
-    let foreign =
-        || Problem::new(Cause::Forbidden, "the request is for a host that is not this machine; send a token");
+    let foreign = || {
+        ApiProblem::new(
+            ProblemKind::Forbidden,
+            "the request is for a host that is not this machine; send a token",
+        )
+    };
     let who = api.let_in(&current, route.role, &head)?.ok_or_else(foreign)?;
     if let (Some(_), Some(store)) = (route.role, api.awaited()) {
-        return Err(Problem::new(Cause::Unavailable, format!("the store {:?} is not open yet", store.store)));
+        return Err(ApiProblem::new(
+            ProblemKind::Unavailable,
+            format!("the store {:?} is not open yet", store.store),
+        ));
     }
-    let parts = parts.map_err(|_| Problem::new(Cause::Malformed, "the path cannot be read"))?;
+    let parts = parts.map_err(|_| ApiProblem::new(ProblemKind::Malformed, "the path cannot be read"))?;
     let parts = parts.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let body = if route.takes_body() { read(&head.headers, body).await? } else { Bytes::new() };
     let query = head.uri.query().unwrap_or_default().to_owned();
-    let ask = Ask { api, current, call: route.call, who, parts, query, body };
-    if !query_is_known(&ask) {
-        return Err(Problem::new(Cause::Malformed, "this takes no values in its query"));
+    let request = ApiRequest { api, current, call: route.call, who, parts, query, body };
+    if !query_is_known(&request) {
+        return Err(ApiProblem::new(ProblemKind::Malformed, "this takes no values in its query"));
     }
     // A look changes nothing, whatever became of the connection it used.
-    run(&ask, route).await.map_err(|problem| if route.looks() { problem.of_a_look() } else { problem })
+    run(&request, route).await.map_err(|problem| if route.looks() { problem.of_a_look() } else { problem })
 }
 
 /// Whether there is a query only where one is read.
-fn query_is_known(ask: &Ask) -> bool {
-    ask.query.is_empty() || !openapi::query_kinds(ask.call).is_empty()
+fn query_is_known(request: &ApiRequest) -> bool {
+    request.query.is_empty() || !openapi::query_kinds(request.call).is_empty()
 }
 
-async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
+async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiProblem> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
     if !kind.eq_ignore_ascii_case("application/json") {
-        return Err(Problem::new(Cause::MediaType, "the header content-type does not say application/json"));
+        return Err(ApiProblem::new(
+            ProblemKind::MediaType,
+            "the header content-type does not say application/json",
+        ));
     }
-    let late = |_| Problem::new(Cause::Timeout, "the body did not come in time");
+    let late = |_| ApiProblem::new(ProblemKind::Timeout, "the body did not come in time");
     let read = tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, MAX_BODY)).await.map_err(late)?;
     // Its end was not reached: it is longer, or the client hung up, and then nobody reads this.
-    read.map_err(|_| Problem::new(Cause::TooLarge, format!("a body has at most {MAX_BODY} bytes")))
+    read.map_err(|_| ApiProblem::new(ProblemKind::TooLarge, format!("a body has at most {MAX_BODY} bytes")))
 }
 
-fn json<T: Serialize>(route: &Route, answer: &T) -> Result<Response, Problem> {
+fn json<T: Serialize>(route: &ApiRoute, answer: &T) -> Result<Response, ApiProblem> {
     let bytes = serde_json::to_vec(answer)
-        .map_err(|_| Problem::new(Cause::Internal, "the answer cannot be written"))?;
+        .map_err(|_| ApiProblem::new(ProblemKind::Internal, "the answer cannot be written"))?;
     let status = StatusCode::from_u16(route.status).unwrap_or(StatusCode::OK);
     Ok(problem::respond(status, "application/json", Body::from(bytes)))
 }
 
-async fn run(ask: &Ask, route: &Route) -> Result<Response, Problem> {
-    match ask.call {
-        Call::OpenApi => json(route, &openapi::document()),
-        Call::Me => json(route, &look::me(ask)),
-        Call::Inboxes => json(route, &look::inboxes(ask)),
-        Call::Counts => json(route, &look::counts(ask).await?),
-        Call::Entries => json(route, &look::entries(ask).await?),
-        Call::Message => json(route, &look::message(ask).await?),
-        Call::Payload => json(route, &look::payload(ask).await?),
-        Call::Explain => json(route, &look::explain(ask).await?),
-        Call::Quarantine => json(route, &look::quarantined(ask).await?),
-        Call::Blocked => json(route, &look::blocked(ask).await?),
-        Call::Handlers => json(route, &look::handlers(ask).await?),
-        Call::Retention => json(route, &look::retention(ask)?),
-        Call::Doctor => json(route, &look::doctor(ask).await?),
-        Call::Audit => json(route, &look::audit(ask).await?),
-        Call::Operation => json(route, &act::progress(ask).await?),
-        Call::Stop => json(route, &act::stop(ask).await?),
-        Call::Retry => json(route, &act::entry(ask, Operation::Retry).await?),
-        Call::Discard => json(route, &act::entry(ask, Operation::Discard).await?),
-        Call::Replay => json(route, &act::entry(ask, Operation::Replay).await?),
-        Call::Unblock => json(route, &act::entry(ask, Operation::Unblock).await?),
-        Call::BulkPreview => json(route, &act::bulk_preview(ask).await?),
-        Call::Bulk => json(route, &act::bulk_action(ask).await?),
-        Call::Pause => json(route, &act::hold(ask, true).await?),
-        Call::Resume => json(route, &act::hold(ask, false).await?),
-        Call::PurgePreview => json(route, &act::purge_preview(ask).await?),
-        Call::Erase => json(route, &act::erase(ask).await?),
-        Call::Purge => json(route, &act::purge(ask).await?),
-        Call::Backfill => json(route, &act::backfill(ask).await?),
+async fn run(request: &ApiRequest, route: &ApiRoute) -> Result<Response, ApiProblem> {
+    match request.call {
+        ApiCall::OpenApi => json(route, &openapi::document()),
+        ApiCall::Me => json(route, &queries::me(request)),
+        ApiCall::Inboxes => json(route, &queries::inboxes(request)),
+        ApiCall::Counts => json(route, &queries::counts(request).await?),
+        ApiCall::Entries => json(route, &queries::entries(request).await?),
+        ApiCall::Message => json(route, &queries::message(request).await?),
+        ApiCall::Payload => json(route, &queries::payload(request).await?),
+        ApiCall::Explain => json(route, &queries::explain(request).await?),
+        ApiCall::Quarantine => json(route, &queries::quarantined(request).await?),
+        ApiCall::Blocked => json(route, &queries::blocked(request).await?),
+        ApiCall::Handlers => json(route, &queries::handlers(request).await?),
+        ApiCall::Retention => json(route, &queries::retention(request)?),
+        ApiCall::Doctor => json(route, &queries::doctor(request).await?),
+        ApiCall::Audit => json(route, &queries::audit(request).await?),
+        ApiCall::Operation => json(route, &actions::progress(request).await?),
+        ApiCall::Stop => json(route, &actions::stop(request).await?),
+        ApiCall::Retry => json(route, &actions::entry(request, Operation::Retry).await?),
+        ApiCall::Discard => json(route, &actions::entry(request, Operation::Discard).await?),
+        ApiCall::Replay => json(route, &actions::entry(request, Operation::Replay).await?),
+        ApiCall::Unblock => json(route, &actions::entry(request, Operation::Unblock).await?),
+        ApiCall::BulkPreview => json(route, &actions::bulk_preview(request).await?),
+        ApiCall::Bulk => json(route, &actions::bulk_action(request).await?),
+        ApiCall::Pause => json(route, &actions::hold(request, true).await?),
+        ApiCall::Resume => json(route, &actions::hold(request, false).await?),
+        ApiCall::PurgePreview => json(route, &actions::purge_preview(request).await?),
+        ApiCall::Erase => json(route, &actions::erase(request).await?),
+        ApiCall::Purge => json(route, &actions::purge(request).await?),
+        ApiCall::Backfill => json(route, &actions::backfill(request).await?),
     }
 }

@@ -4,9 +4,9 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::access::Role;
-use super::problem::Cause;
-use super::routes::{Call, Method, PREFIX, ROUTES, Route};
+use super::access::ApiRole;
+use super::problem::ProblemKind;
+use super::routes::{ApiCall, ApiRoute, Method, PREFIX, ROUTES};
 use super::wire;
 
 /// The whole description.
@@ -16,7 +16,7 @@ pub(crate) fn document() -> Value {
         set.meta_schema = None;
     });
     let mut generator = settings.into_generator();
-    let problem = generator.subschema_for::<wire::Problem>();
+    let problem = generator.subschema_for::<wire::ProblemDocument>();
     let mut paths: Map<String, Value> = Map::new();
     for route in ROUTES {
         let item = paths.entry(format!("{PREFIX}{}", route.path)).or_insert_with(|| json!({}));
@@ -42,7 +42,7 @@ pub(crate) fn document() -> Value {
     })
 }
 
-fn operation(route: &Route, generator: &mut SchemaGenerator, problem: &Value) -> Value {
+fn operation(route: &ApiRoute, generator: &mut SchemaGenerator, problem: &Value) -> Value {
     let shape = route.call.shape(generator);
     let mut parameters: Vec<Value> = parts(route.path).map(part).collect();
     if let Some(query) = &shape.query {
@@ -59,7 +59,7 @@ fn operation(route: &Route, generator: &mut SchemaGenerator, problem: &Value) ->
         let description = status.canonical_reason().unwrap_or_default();
         responses.insert(status.as_str().into(), json!({ "description": description, "content": content }));
     }
-    let role = route.role.map_or("nobody in particular", Role::as_str);
+    let role = route.role.map_or("nobody in particular", ApiRole::as_str);
     let mut operation = json!({
         "operationId": route.call.name(),
         "summary": route.summary,
@@ -67,7 +67,7 @@ fn operation(route: &Route, generator: &mut SchemaGenerator, problem: &Value) ->
         "parameters": parameters,
         "responses": responses,
         "security": if route.role.is_some() { json!([{ "token": [] }]) } else { json!([]) },
-        "x-role": route.role.map(Role::as_str),
+        "x-role": route.role.map(ApiRole::as_str),
     });
     if let Some(body) = shape.body {
         let content = json!({ "application/json": { "schema": body } });
@@ -77,21 +77,21 @@ fn operation(route: &Route, generator: &mut SchemaGenerator, problem: &Value) ->
 }
 
 /// What can go wrong with a route.
-fn causes(route: &Route, body: bool) -> impl Iterator<Item = Cause> {
+fn causes(route: &ApiRoute, body: bool) -> impl Iterator<Item = ProblemKind> {
     let (path, acts, open) = (route.path, route.method == Method::Post, route.role.is_none());
-    Cause::ALL.iter().copied().filter(move |cause| match cause {
-        Cause::Malformed
-        | Cause::Unauthenticated
-        | Cause::Forbidden
-        | Cause::Invalid
-        | Cause::Unavailable
-        | Cause::Unknown => !open,
-        Cause::NotFound => path.contains('{'),
+    ProblemKind::ALL.iter().copied().filter(move |cause| match cause {
+        ProblemKind::Malformed
+        | ProblemKind::Unauthenticated
+        | ProblemKind::Forbidden
+        | ProblemKind::Invalid
+        | ProblemKind::Unavailable
+        | ProblemKind::Unknown => !open,
+        ProblemKind::NotFound => path.contains('{'),
         // The router answers these, whatever the route.
-        Cause::Method => false,
-        Cause::Refused | Cause::Reused | Cause::Changed => acts,
-        Cause::Timeout | Cause::TooLarge | Cause::MediaType => body,
-        Cause::Internal => true,
+        ProblemKind::Method => false,
+        ProblemKind::Refused | ProblemKind::Reused | ProblemKind::Changed => acts,
+        ProblemKind::Timeout | ProblemKind::TooLarge | ProblemKind::MediaType => body,
+        ProblemKind::Internal => true,
     })
 }
 
@@ -149,7 +149,7 @@ fn without_null(mut schema: Value) -> Value {
 }
 
 /// What kind of value each name of a query has.
-pub(super) fn query_kinds(call: Call) -> Map<String, Value> {
+pub(super) fn query_kinds(call: ApiCall) -> Map<String, Value> {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
     let query = call.shape(&mut generator).query;
     let found = query.map(|query| properties(query.as_value(), &generator)).unwrap_or_default();
@@ -185,12 +185,12 @@ mod tests {
             let method = if route.method == Method::Get { "get" } else { "post" };
             let operation = &document["paths"][format!("{PREFIX}{}", route.path)][method];
             assert_eq!(operation["operationId"], route.call.name());
-            assert_eq!(operation["x-role"].as_str(), route.role.map(Role::as_str));
+            assert_eq!(operation["x-role"].as_str(), route.role.map(ApiRole::as_str));
             let named = operation["parameters"].as_array().unwrap();
             assert_eq!(named.iter().filter(|one| one["in"] == "path").count(), parts(route.path).count());
         }
-        assert_eq!(query_kinds(Call::Entries)["limit"], "integer");
-        assert_eq!(query_kinds(Call::Entries)["status"], "array");
-        assert_eq!(query_kinds(Call::Quarantine)["reason"], Value::Null, "it is a word");
+        assert_eq!(query_kinds(ApiCall::Entries)["limit"], "integer");
+        assert_eq!(query_kinds(ApiCall::Entries)["status"], "array");
+        assert_eq!(query_kinds(ApiCall::Quarantine)["reason"], Value::Null, "it is a word");
     }
 }

@@ -13,9 +13,9 @@ macro_rules! causes {
     ($($name:ident $word:literal $status:ident $title:literal, $advice:literal;)+) => {
         /// Why something did not work. Each has one status, and says what to do.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Cause { $($name,)+ }
+        pub(crate) enum ProblemKind { $($name,)+ }
 
-        impl Cause {
+        impl ProblemKind {
             /// All of them.
             pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)+];
 
@@ -71,30 +71,35 @@ causes! {
         "ask again with the same operation id: what was done is not done twice";
 }
 
-/// Why something did not work, this time.
+/// Result of an API call.
+pub(super) type ApiResult<T> = Result<T, ApiProblem>;
+
+/// Problem of one request.
 #[derive(Clone, Debug)]
-pub(crate) struct Problem {
-    cause: Cause,
+pub(crate) struct ApiProblem {
+    cause: ProblemKind,
     detail: String,
 }
 
 /// When to come again.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-impl Problem {
-    pub(crate) fn new(cause: Cause, detail: impl Into<String>) -> Self {
+impl ApiProblem {
+    pub(crate) fn new(cause: ProblemKind, detail: impl Into<String>) -> Self {
         Self { cause, detail: detail.into() }
     }
 
     /// The same of a call that changes nothing: what became of a commit is no matter.
     pub(crate) fn of_a_look(self) -> Self {
         match self.cause {
-            Cause::Unknown => Self::new(Cause::Unavailable, "the store was lost while it was looked at"),
+            ProblemKind::Unknown => {
+                Self::new(ProblemKind::Unavailable, "the store was lost while it was looked at")
+            }
             _ => self,
         }
     }
 
-    pub(crate) const fn cause(&self) -> Cause {
+    pub(crate) const fn cause(&self) -> ProblemKind {
         self.cause
     }
 
@@ -103,13 +108,13 @@ impl Problem {
         &self.detail
     }
 
-    fn document(&self) -> wire::Problem {
+    fn document(&self) -> wire::ProblemDocument {
         let kept = match self.cause {
-            Cause::Unknown => "it is not known whether the change was stored",
+            ProblemKind::Unknown => "it is not known whether the change was stored",
             _ => "nothing was stored by this call",
         };
-        wire::Problem {
-            r#type: format!("{}{}", wire::Problem::TYPE, self.cause.word()),
+        wire::ProblemDocument {
+            r#type: format!("{}{}", wire::ProblemDocument::TYPE, self.cause.word()),
             title: self.cause.title().into(),
             status: self.cause.status().as_u16(),
             detail: self.detail.clone(),
@@ -119,32 +124,35 @@ impl Problem {
     }
 }
 
-impl From<Error> for Problem {
+impl From<Error> for ApiProblem {
     /// What is wrong with the request is told; what is wrong with the store is logged.
     fn from(error: Error) -> Self {
         let cause = match error.kind() {
-            ErrorKind::NotFound => Cause::NotFound,
-            ErrorKind::Refused => Cause::Refused,
-            ErrorKind::OperationReused => Cause::Reused,
+            ErrorKind::NotFound => ProblemKind::NotFound,
+            ErrorKind::Refused => ProblemKind::Refused,
+            ErrorKind::OperationReused => ProblemKind::Reused,
             ErrorKind::InvalidHandler
             | ErrorKind::InvalidMessage
             | ErrorKind::Unsupported
-            | ErrorKind::Tenant => Cause::Invalid,
+            | ErrorKind::Tenant => ProblemKind::Invalid,
             ErrorKind::CommitUnknown => {
                 tracing::warn!(%error, "an operator is told that nothing is known of an action");
-                return Self::new(Cause::Unknown, "the answer of the store to the commit never came");
+                return Self::new(ProblemKind::Unknown, "the answer of the store to the commit never came");
             }
             // A password that was changed, say: the words of the database name hosts and users.
             ErrorKind::InvalidConfig => {
                 tracing::error!(%error, "an operator cannot be answered: the store cannot be used as it is configured");
                 return Self::new(
-                    Cause::Internal,
+                    ProblemKind::Internal,
                     "the store cannot be used as it is configured; the log says more",
                 );
             }
             ErrorKind::Corrupt | ErrorKind::SchemaTooNew | ErrorKind::SchemaOutdated => {
                 tracing::error!(%error, "an operator cannot be answered");
-                return Self::new(Cause::Internal, "the store holds what cannot be read; the log says more");
+                return Self::new(
+                    ProblemKind::Internal,
+                    "the store holds what cannot be read; the log says more",
+                );
             }
             kind => {
                 tracing::warn!(%error, "an operator is told to come again");
@@ -154,14 +162,14 @@ impl From<Error> for Problem {
                     ErrorKind::ReadOnly => "the store takes no changes: it is a standby, or set to read only",
                     _ => "the store does not answer now",
                 };
-                return Self::new(Cause::Unavailable, format!("{what}; the log says more"));
+                return Self::new(ProblemKind::Unavailable, format!("{what}; the log says more"));
             }
         };
         Self::new(cause, error.what())
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for ApiProblem {
     fn into_response(self) -> Response {
         let json = serde_json::to_vec(&self.document()).unwrap_or_default();
         let mut response = respond(self.cause.status(), "application/problem+json", Body::from(json));
@@ -206,11 +214,11 @@ mod tests {
     #[test]
     fn every_problem_says_what_happened_and_what_to_do() {
         let mut words = std::collections::HashSet::new();
-        for cause in Cause::ALL {
-            let document = Problem::new(*cause, "x").document();
+        for cause in ProblemKind::ALL {
+            let document = ApiProblem::new(*cause, "x").document();
             assert!(words.insert(document.r#type), "{cause:?}");
             assert!(!document.title.is_empty() && !document.advice.is_empty() && !document.kept.is_empty());
-            let response = Problem::new(*cause, "x").into_response();
+            let response = ApiProblem::new(*cause, "x").into_response();
             assert_eq!(response.headers()["content-type"], "application/problem+json");
             assert_eq!(response.headers()["cache-control"], "no-store");
             let again = response.headers().contains_key("retry-after");
@@ -220,10 +228,10 @@ mod tests {
 
     #[test]
     fn a_look_leaves_nothing_in_doubt() {
-        let lost = || Problem::from(Error::new(ErrorKind::CommitUnknown, "lost"));
-        assert_eq!(lost().cause(), Cause::Unknown);
-        assert_eq!(lost().of_a_look().cause(), Cause::Unavailable);
-        assert_eq!(Problem::new(Cause::NotFound, "x").of_a_look().cause(), Cause::NotFound);
+        let lost = || ApiProblem::from(Error::new(ErrorKind::CommitUnknown, "lost"));
+        assert_eq!(lost().cause(), ProblemKind::Unknown);
+        assert_eq!(lost().of_a_look().cause(), ProblemKind::Unavailable);
+        assert_eq!(ApiProblem::new(ProblemKind::NotFound, "x").of_a_look().cause(), ProblemKind::NotFound);
     }
 
     // What a database says of itself is not told to clients.
@@ -231,7 +239,7 @@ mod tests {
     fn errors_of_the_store_keep_to_themselves() {
         use ErrorKind::{CommitUnknown, Corrupt, Denied, Full, InvalidConfig, ReadOnly, Unavailable};
         for kind in [Unavailable, CommitUnknown, Corrupt, Denied, Full, ReadOnly, InvalidConfig] {
-            let problem = Problem::from(Error::new(kind, "connection to db.internal refused"));
+            let problem = ApiProblem::from(Error::new(kind, "connection to db.internal refused"));
             assert!(problem.cause().status().is_server_error());
             assert!(!problem.detail.contains("db.internal"));
         }

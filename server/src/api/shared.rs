@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use oncebox::operate::BulkOperation;
 use oncebox::store::{
-    self, Action, Admin, Answer, AuditFilter, Backlog, BacklogParams, BlockedBacklog, BlockedParams, Filter,
-    Line, OperationId, OperationView, QuarantineFilter, QuarantineId, QuarantineReason, What,
+    self, Action, ActionKind, ActionResult, Admin, AuditFilter, Backlog, BacklogParams, BlockedBacklog,
+    BlockedParams, EntryFilter, OperationId, OperationView, OrderQueue, QuarantineFilter, QuarantineId,
+    QuarantineReason,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Result};
@@ -18,8 +19,8 @@ use crate::config::InboxPlan;
 const NAMED: usize = 20;
 
 /// What came of an action.
-pub(crate) fn acted(id: OperationId, acted: &store::Acted, privacy: &Privacy) -> wire::Acted {
-    let mut told = wire::Acted {
+pub(crate) fn acted(id: OperationId, acted: &store::Acted, privacy: &Privacy) -> wire::ActionResponse {
+    let mut told = wire::ActionResponse {
         operation: wire::OperationUuid(id),
         repeated: acted.repeated,
         entry: None,
@@ -29,13 +30,13 @@ pub(crate) fn acted(id: OperationId, acted: &store::Acted, privacy: &Privacy) ->
         erased: None,
     };
     match &acted.answer {
-        Answer::Entry(entry) => told.entry = Some(privacy.entry(entry)),
-        Answer::Changed(changed) => told.changed = Some(*changed),
-        Answer::Erased(counts) => {
+        ActionResult::Entry(entry) => told.entry = Some(privacy.entry(entry)),
+        ActionResult::Changed(changed) => told.changed = Some(*changed),
+        ActionResult::Erased(counts) => {
             let (discarded, quarantined) = (counts.discarded as u64, counts.quarantined as u64);
             told.erased = Some(wire::ErasureResult { discarded, quarantined });
         }
-        Answer::Purged(count) => told.purged = Some(*count as u64),
+        ActionResult::Purged(count) => told.purged = Some(*count as u64),
         _ => {}
     }
     told
@@ -68,16 +69,16 @@ pub(crate) async fn quarantined(
     inbox: &InboxName,
     query: &wire::QuarantineQuery,
     limit: usize,
-) -> Result<wire::QuarantinePage> {
+) -> Result<wire::QuarantineList> {
     let mut filter = QuarantineFilter::new(inbox.clone());
     filter.reason = query.reason.map(|reason| match reason {
-        wire::QuarantineReason::Conflict => QuarantineReason::Conflict,
-        wire::QuarantineReason::Stale => QuarantineReason::Stale,
+        wire::QuarantineReasonWord::Conflict => QuarantineReason::Conflict,
+        wire::QuarantineReasonWord::Stale => QuarantineReason::Stale,
     });
     filter.tenant = query.tenant.as_deref().map(Into::into);
     (filter.after, filter.limit) = (query.after.map(QuarantineId), limit);
     let page = store.quarantined(&filter).await?;
-    Ok(wire::QuarantinePage {
+    Ok(wire::QuarantineList {
         quarantined: page.quarantined.iter().map(show::quarantined_item).collect(),
         next: page.next.map(|next| next.0),
     })
@@ -90,7 +91,7 @@ pub(crate) async fn counts(
     inbox: &InboxName,
     tenant: Option<&str>,
     now: Timestamp,
-) -> Result<wire::Counts> {
+) -> Result<wire::InboxCounts> {
     let Some(tenant) = tenant else {
         let mut counts = show::counts(&store.count(inbox).await?);
         let backlog = store.backlog(&BacklogParams::new(inbox.clone())).await?;
@@ -119,11 +120,11 @@ pub(crate) async fn blocked(
     inbox: &InboxName,
     query: &wire::BlockedQuery,
     limit: usize,
-) -> Result<wire::Blocked> {
+) -> Result<wire::BlockedKeyList> {
     let mut params = BlockedParams::new(inbox.clone());
     (params.tenant, params.limit) = (query.tenant.as_deref().map(Into::into), limit);
     let blocked = store.blocked(&params).await?;
-    Ok(wire::Blocked { blocked: blocked.iter().map(show::blocked).collect() })
+    Ok(wire::BlockedKeyList { blocked: blocked.iter().map(show::blocked).collect() })
 }
 
 /// How many messages a purge would remove, as far as its limit goes.
@@ -164,24 +165,24 @@ pub(crate) fn bulk(
 }
 
 /// To pause or resume a handler, or one of its ordering keys.
-pub(crate) fn hold_of(handler: HandlerKey, line: Option<&Line>, pause: bool) -> What {
+pub(crate) fn hold_of(handler: HandlerKey, line: Option<&OrderQueue>, pause: bool) -> ActionKind {
     match (line.cloned(), pause) {
-        (None, true) => What::Pause { handler },
-        (None, false) => What::Resume { handler },
-        (Some(line), true) => What::PauseKey { handler, line },
-        (Some(line), false) => What::ResumeKey { handler, line },
+        (None, true) => ActionKind::Pause { handler },
+        (None, false) => ActionKind::Resume { handler },
+        (Some(line), true) => ActionKind::PauseKey { handler, line },
+        (Some(line), false) => ActionKind::ResumeKey { handler, line },
     }
 }
 
 /// A handler that is to be paused or resumed.
-pub(crate) struct Held<'a> {
+pub(crate) struct PauseOperation<'a> {
     pub(crate) store: &'a dyn Admin,
     pub(crate) action: &'a Action,
     /// What a configuration says of the inbox.
     pub(crate) plan: Option<&'a InboxPlan>,
 }
 
-impl Held<'_> {
+impl PauseOperation<'_> {
     /// The keys that the handler had before, as far as the plan knows. One that neither the plan nor the store has ever heard of is
     /// an error, unless that is meant, which is said with `word`: a slip would be answered as if it had stopped something.
     pub(crate) async fn legacy(
@@ -204,7 +205,7 @@ impl Held<'_> {
         let planned = planned.iter().flat_map(|one| one.legacy.iter().chain([&one.key])).map(String::as_str);
         let known: BTreeSet<&str> = stored.chain(planned).collect();
         // A store calls a handler by its newest key, and takes any.
-        let mut by_key = Filter::any(inbox.clone());
+        let mut by_key = EntryFilter::any(inbox.clone());
         (by_key.handler, by_key.limit) = (Some(handler.clone()), 1);
         if !self.store.list(&by_key).await?.entries.is_empty() {
             return Ok(Vec::new());
@@ -228,22 +229,22 @@ impl Held<'_> {
     pub(crate) async fn act(
         &self,
         legacy: &[HandlerKey],
-        what: impl Fn(HandlerKey) -> What,
+        what: impl Fn(HandlerKey) -> ActionKind,
     ) -> Result<store::Acted> {
         let action = self.action;
         let mut acted = self.store.act(action).await?;
         for key in legacy {
             let mut part = action.clone();
             (part.id, part.parent) = (action.id.of_legacy(key), Some(action.id));
-            part.what = what(key.clone());
+            part.kind = what(key.clone());
             let done = self.store.act(&part).await.map_err(|error| {
-                let verb = action.what.verb();
+                let verb = action.kind.verb();
                 let what =
                     format!("{verb} was done, but it is not known whether also for the former key {key}");
                 Error::new(ErrorKind::CommitUnknown, what).caused_by(error)
             })?;
-            if done.answer == Answer::Changed(true) {
-                acted.answer = Answer::Changed(true);
+            if done.answer == ActionResult::Changed(true) {
+                acted.answer = ActionResult::Changed(true);
             }
         }
         Ok(acted)

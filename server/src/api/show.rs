@@ -7,9 +7,9 @@ use oncebox::store;
 
 use super::access::hex;
 use super::wire::{
-    Attempt, BlockedCount, BlockedKey, Body, Counts, Entry, Finding, HandlerCount, Header, KeyText, Label,
-    OperationUuid, OperationView, PausedKey, QuarantineReason, QuarantinedItem, Report, StatusWord, Stored,
-    Time,
+    BlockedCount, BlockedOrderingKey, DoctorFinding, EntryCount, EntryRecord, FailedAttempt, InboxCounts,
+    KeyText, MessageHeader, MessageLabel, MessageSummary, OperationRecord, OperationReport, OperationUuid,
+    PausedOrderingKey, PayloadView, QuarantineReasonWord, QuarantinedItem, StatusWord, TimeText,
 };
 
 /// Any bytes as text, and as digits if they are not text.
@@ -34,8 +34,8 @@ impl Privacy {
         error.map(|error| self.line(error.as_str()))
     }
 
-    pub(crate) fn entry(&self, entry: &store::EntryView) -> Entry {
-        Entry {
+    pub(crate) fn entry(&self, entry: &store::EntryView) -> EntryRecord {
+        EntryRecord {
             seq: entry.seq.0,
             key: KeyText(entry.key),
             handler: entry.handler.to_string(),
@@ -43,25 +43,25 @@ impl Privacy {
             attempts: entry.attempts,
             crashes: entry.suspicion.own_crashes(),
             generation: entry.generation,
-            at: Time::of(entry.at),
+            at: TimeText::of(entry.at),
             reason: entry.reason.map(PoisonReason::as_str).map(Into::into),
             error: self.error(entry.error.as_ref()),
             in_line: entry.in_line.map(InLine::as_str).map(Into::into),
-            received_at: Time(entry.received_at),
+            received_at: TimeText(entry.received_at),
             tenant: entry.tenant.as_deref().map(Into::into),
             message: entry.label.as_ref().map(label),
         }
     }
 
-    pub(crate) fn entries(&self, entries: &[store::EntryView]) -> Vec<Entry> {
+    pub(crate) fn entries(&self, entries: &[store::EntryView]) -> Vec<EntryRecord> {
         entries.iter().map(|entry| self.entry(entry)).collect()
     }
 
-    pub(crate) fn attempt(&self, attempt: &store::Attempt) -> Attempt {
-        Attempt {
+    pub(crate) fn attempt(&self, attempt: &store::Attempt) -> FailedAttempt {
+        FailedAttempt {
             handler: attempt.handler.to_string(),
             generation: attempt.generation,
-            at: Time(attempt.at),
+            at: TimeText(attempt.at),
             event: attempt.event.as_str().into(),
             attempts: attempt.attempts,
             crashes: attempt.suspicion.own_crashes(),
@@ -70,55 +70,58 @@ impl Privacy {
         }
     }
 
-    pub(crate) fn body(&self, message: &Message) -> Body {
+    pub(crate) fn body(&self, message: &Message) -> PayloadView {
         let show = |bytes: &[u8]| match self.0.show(bytes) {
             Shown::Text(text) => (Some(text), None),
             Shown::Hidden(why, _) => (None, Some(why.to_owned())),
             _ => (None, Some("it cannot be shown".to_owned())),
         };
         let (text, hidden) = show(message.payload());
-        let header = |(name, value): (&str, &axum::body::Bytes)| Header {
+        let header = |(name, value): (&str, &axum::body::Bytes)| MessageHeader {
             name: self.line(name),
             value: self.line(&String::from_utf8_lossy(value)),
         };
         let headers = message.headers().iter().map(header).collect();
-        Body { text, hidden, bytes: message.payload().len() as u64, headers }
+        PayloadView { text, hidden, bytes: message.payload().len() as u64, headers }
     }
 }
 
-fn label(label: &store::Label) -> Label {
+fn label(label: &store::MessageLabel) -> MessageLabel {
     let (id, id_hex) = text(&label.id);
     let order = label.ordering_key.as_deref().map(text);
     let (ordering_key, ordering_key_hex) = order.map_or((None, None), |(text, hex)| (Some(text), hex));
     let (source, message_type) = (label.source.to_string(), label.message_type.to_string());
-    Label { source, id, id_hex, message_type, ordering_key, ordering_key_hex }
+    MessageLabel { source, id, id_hex, message_type, ordering_key, ordering_key_hex }
 }
 
-fn reason(reason: store::QuarantineReason) -> QuarantineReason {
+fn reason(reason: store::QuarantineReason) -> QuarantineReasonWord {
     match reason {
-        store::QuarantineReason::Stale => QuarantineReason::Stale,
-        _ => QuarantineReason::Conflict,
+        store::QuarantineReason::Stale => QuarantineReasonWord::Stale,
+        _ => QuarantineReasonWord::Conflict,
     }
 }
 
-fn message(message: &Message, received_at: oncebox::time::Timestamp) -> Stored {
-    Stored {
+fn message(message: &Message, received_at: oncebox::time::Timestamp) -> MessageSummary {
+    MessageSummary {
         seq: None,
         quarantine_reason: None,
-        received_at: Time(received_at),
-        time: message.time().map(Time),
-        message: label(&store::Label::of(message)),
+        received_at: TimeText(received_at),
+        time: message.time().map(TimeText),
+        message: label(&store::MessageLabel::of(message)),
         payload_bytes: message.payload().len() as u64,
     }
 }
 
-pub(crate) fn stored(view: &store::MessageView) -> Option<Stored> {
+pub(crate) fn stored(view: &store::MessageView) -> Option<MessageSummary> {
     let (seq, received_at, found) = view.stored.as_ref()?;
-    Some(Stored { seq: Some(seq.0), ..message(found, *received_at) })
+    Some(MessageSummary { seq: Some(seq.0), ..message(found, *received_at) })
 }
 
-pub(crate) fn quarantined(item: &store::Quarantined) -> Stored {
-    Stored { quarantine_reason: Some(reason(item.reason)), ..message(&item.message, item.received_at) }
+pub(crate) fn quarantined(item: &store::Quarantined) -> MessageSummary {
+    MessageSummary {
+        quarantine_reason: Some(reason(item.reason)),
+        ..message(&item.message, item.received_at)
+    }
 }
 
 pub(crate) fn quarantined_item(view: &store::QuarantinedView) -> QuarantinedItem {
@@ -126,16 +129,16 @@ pub(crate) fn quarantined_item(view: &store::QuarantinedView) -> QuarantinedItem
         id: view.id.0,
         reason: reason(view.reason),
         key: KeyText(view.key),
-        received_at: Time(view.received_at),
+        received_at: TimeText(view.received_at),
         tenant: view.tenant.as_deref().map(Into::into),
         message: label(&view.label),
         payload_bytes: view.payload_bytes,
     }
 }
 
-pub(crate) fn paused_key(key: &store::PausedKey) -> PausedKey {
+pub(crate) fn paused_key(key: &store::PausedKey) -> PausedOrderingKey {
     let (ordering_key, ordering_key_hex) = text(&key.line.ordering_key);
-    PausedKey {
+    PausedOrderingKey {
         handler: key.handler.to_string(),
         source: key.line.source.to_string(),
         tenant: key.line.tenant.as_deref().map(Into::into),
@@ -144,15 +147,15 @@ pub(crate) fn paused_key(key: &store::PausedKey) -> PausedKey {
     }
 }
 
-pub(crate) fn counts(counts: &store::Counts) -> Counts {
-    let count = |one: &store::HandlerCount| HandlerCount {
+pub(crate) fn counts(counts: &store::InboxCounts) -> InboxCounts {
+    let count = |one: &store::HandlerCount| EntryCount {
         handler: one.handler.to_string(),
         status: StatusWord(one.status),
         count: one.count,
     };
     // The same each time, whatever the store has them in.
     let paused: std::collections::BTreeSet<_> = counts.paused.iter().collect();
-    Counts {
+    InboxCounts {
         messages: counts.messages,
         unrouted: counts.unrouted,
         quarantined: counts.quarantined,
@@ -174,27 +177,27 @@ pub(crate) fn blocked_count(backlog: &store::Backlog) -> BlockedCount {
     }
 }
 
-pub(crate) fn blocked(key: &store::BlockedKey) -> BlockedKey {
+pub(crate) fn blocked(key: &store::BlockedKey) -> BlockedOrderingKey {
     let (ordering_key, ordering_key_hex) = text(&key.ordering_key);
-    BlockedKey {
+    BlockedOrderingKey {
         handler: key.handler.to_string(),
         ordering_key,
         ordering_key_hex,
         head: key.head.0,
         head_key: KeyText(key.head_key),
-        since: Time(key.since),
+        since: TimeText(key.since),
         parks: key.parks,
         waiting: key.waiting,
-        oldest: key.oldest.map(Time),
+        oldest: key.oldest.map(TimeText),
     }
 }
 
-pub(crate) fn operation(one: &store::OperationView) -> OperationView {
-    OperationView {
+pub(crate) fn operation(one: &store::OperationView) -> OperationRecord {
+    OperationRecord {
         id: OperationUuid(one.id),
         parent: one.parent.map(OperationUuid),
         number: one.number,
-        at: Time(one.at),
+        at: TimeText(one.at),
         actor: one.actor.to_string(),
         token: one.token.as_deref().map(Into::into),
         reason: one.reason.to_string(),
@@ -205,8 +208,8 @@ pub(crate) fn operation(one: &store::OperationView) -> OperationView {
     }
 }
 
-pub(crate) fn report(report: &oncebox::operate::OperationReport) -> Report {
-    Report {
+pub(crate) fn report(report: &oncebox::operate::OperationReport) -> OperationReport {
+    OperationReport {
         operation: OperationUuid(report.id),
         state: report.state.as_str().into(),
         active: false,
@@ -216,8 +219,8 @@ pub(crate) fn report(report: &oncebox::operate::OperationReport) -> Report {
     }
 }
 
-pub(crate) fn finding(finding: &store::Finding) -> Finding {
-    Finding {
+pub(crate) fn finding(finding: &store::Finding) -> DoctorFinding {
+    DoctorFinding {
         severity: finding.severity.as_str().into(),
         code: finding.code.into(),
         what: finding.what.clone(),

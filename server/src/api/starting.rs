@@ -22,7 +22,7 @@ pub(crate) struct AwaitedStore {
 }
 
 #[derive(Serialize)]
-struct Document {
+struct StartingHealth {
     status: HealthStatus,
     waiting_for: AwaitedStore,
     inboxes: [(); 0],
@@ -32,7 +32,7 @@ struct Document {
 pub(super) fn health(path: &str, store: AwaitedStore) -> Response {
     let live = path == "/livez";
     let status = if live { HealthStatus::Degraded } else { HealthStatus::Unhealthy };
-    let document = Document { status, waiting_for: store, inboxes: [] };
+    let document = StartingHealth { status, waiting_for: store, inboxes: [] };
     let code = if live { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let body = serde_json::to_vec(&document).unwrap_or_default();
     let mut response = problem::respond(code, "application/json", Body::from(body));

@@ -8,7 +8,7 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::out::{self, print};
-use super::{Exit, Failed};
+use super::{CommandError, Exit};
 use crate::config::{self, EXAMPLE, Secrets};
 use crate::sidecar;
 
@@ -47,7 +47,7 @@ enum Command {
     Reference,
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, Failed> {
+pub(super) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     match &args.command {
         Command::Check { config, assume_secrets, json } => check(config.as_deref(), *assume_secrets, *json)?,
         Command::Example => print(EXAMPLE)?,
@@ -57,7 +57,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failed> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn check(named: Option<&Path>, assume_secrets: bool, json: bool) -> Result<(), Failed> {
+fn check(named: Option<&Path>, assume_secrets: bool, json: bool) -> Result<(), CommandError> {
     let path = config::find(named).ok_or_else(|| {
         Exit::Usage.with(anyhow!(
             "there is no oncebox.toml here; name one with --config, or begin with `oncebox config example`"

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::CommandFactory as _;
 use clap_complete::Shell;
 
-use super::{Cli, Exit, Failed, out};
+use super::{Cli, CommandError, Exit, out};
 
 /// What `completions` is told.
 #[derive(Debug, clap::Args)]
@@ -17,7 +17,7 @@ pub(crate) struct Completions {
     shell: Shell,
 }
 
-pub(super) fn completions(args: &Completions) -> Result<ExitCode, Failed> {
+pub(super) fn completions(args: &Completions) -> Result<ExitCode, CommandError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "oncebox", &mut script);
     out::print(&String::from_utf8_lossy(&script))?;
@@ -33,7 +33,7 @@ pub(crate) struct Man {
     dir: Option<PathBuf>,
 }
 
-pub(super) fn man(args: &Man) -> Result<ExitCode, Failed> {
+pub(super) fn man(args: &Man) -> Result<ExitCode, CommandError> {
     if let Some(dir) = &args.dir {
         pages(dir).map_err(|error| Exit::Failure.with(error))?;
         return Ok(ExitCode::SUCCESS);

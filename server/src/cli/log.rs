@@ -32,12 +32,12 @@ pub(crate) struct LogArgs {
     #[arg(long, value_name = "FILTER", env = "RUST_LOG", default_value = "info", hide_env_values = true)]
     log: String,
     /// How it is written.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    log_format: Format,
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
+enum LogFormat {
     /// For people.
     Text,
     /// One JSON object on each line.
@@ -46,7 +46,7 @@ enum Format {
 
 impl LogArgs {
     pub(crate) fn is_json(&self) -> bool {
-        self.log_format == Format::Json
+        self.log_format == LogFormat::Json
     }
 
     /// Sends everything that is logged to the standard error, and spans to where they are exported.
@@ -60,7 +60,7 @@ impl LogArgs {
             })
         };
         let filter = parsed()?;
-        let flood = Flood { json: self.is_json(), places: Mutex::default() };
+        let flood = LogLimiter { json: self.is_json(), places: Mutex::default() };
         // Spans are exported whatever is logged, and lines are no part of them. Those of a lower level, which are calls of the store,
         // are exported if the log filter asks for them.
         let ours = |about: &Metadata<'_>| about.is_span() && about.target().starts_with("oncebox");
@@ -71,14 +71,14 @@ impl LogArgs {
         let registry = tracing_subscriber::registry().with(spans);
         let stderr = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
         match self.log_format {
-            Format::Text => {
+            LogFormat::Text => {
                 let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-                let text = stderr.event_format(Dam { flood, inner: Text { colours } });
+                let text = stderr.event_format(LimitedFormat { flood, inner: TextFormat { colours } });
                 registry.with(text.with_filter(filter)).try_init()
             }
-            Format::Json => {
+            LogFormat::Json => {
                 let json = stderr.json().flatten_event(true).with_current_span(false).with_span_list(false);
-                let json = json.map_event_format(|inner| Dam { flood, inner });
+                let json = json.map_event_format(|inner| LimitedFormat { flood, inner });
                 registry.with(json.with_filter(filter)).try_init()
             }
         }
@@ -87,18 +87,18 @@ impl LogArgs {
 }
 
 /// A line for people: time, level if it matters, what happened, and its circumstances.
-struct Text {
+struct TextFormat {
     colours: bool,
 }
 
-impl<S, N> FormatEvent<S, N> for Text
+impl<S, N> FormatEvent<S, N> for TextFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let (level, target) = (*event.metadata().level(), event.metadata().target());
-        let mut fields = Fields::default();
+        let mut fields = LogFields::default();
         event.record(&mut fields);
         let colour = match level {
             Level::ERROR if self.colours => "\x1b[31m",
@@ -118,12 +118,12 @@ where
 }
 
 #[derive(Default)]
-struct Fields {
+struct LogFields {
     message: String,
     others: String,
 }
 
-impl Visit for Fields {
+impl Visit for LogFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         use fmt::Write as _;
         if field.name() == "message" {
@@ -146,26 +146,26 @@ const WINDOW: Duration = Duration::from_secs(10);
 
 /// Keeps an outage from filling the disk: lines from one place of the program are written up to a number in a time, and
 /// one line tells how many were left out.
-struct Flood {
+struct LogLimiter {
     json: bool,
-    places: Mutex<HashMap<Identifier, Place>>,
+    places: Mutex<HashMap<Identifier, CallsiteBudget>>,
 }
 
-struct Place {
+struct CallsiteBudget {
     since: Instant,
     written: u32,
     left_out: u64,
 }
 
-impl Flood {
+impl LogLimiter {
     /// Whether a line is written, and how many were left out before it.
     fn admit(&self, from: Identifier, now: Instant) -> (bool, u64) {
         let mut places = self.places.lock();
-        let place = places.entry(from).or_insert(Place { since: now, written: 0, left_out: 0 });
+        let place = places.entry(from).or_insert(CallsiteBudget { since: now, written: 0, left_out: 0 });
         let mut left_out = 0;
         if now.duration_since(place.since) >= WINDOW {
             left_out = place.left_out;
-            *place = Place { since: now, written: 0, left_out: 0 };
+            *place = CallsiteBudget { since: now, written: 0, left_out: 0 };
         }
         let admitted = place.written < MAX_LINES;
         if admitted {
@@ -178,7 +178,7 @@ impl Flood {
 
     /// Not through the log itself, which is in the middle of an event.
     fn tell(&self, event: &Event<'_>, left_out: u64) {
-        let mut fields = Fields::default();
+        let mut fields = LogFields::default();
         event.record(&mut fields);
         let like: String = fields.message.chars().take(40).collect();
         let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
@@ -194,12 +194,12 @@ impl Flood {
 }
 
 /// Writes lines as another does, unless they are a flood.
-struct Dam<F> {
-    flood: Flood,
+struct LimitedFormat<F> {
+    flood: LogLimiter,
     inner: F,
 }
 
-impl<S, N, F> FormatEvent<S, N> for Dam<F>
+impl<S, N, F> FormatEvent<S, N> for LimitedFormat<F>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -221,7 +221,7 @@ mod tests {
     /// J6.
     #[test]
     fn a_flood_is_cut_and_counted() {
-        let flood = Flood { json: false, places: Mutex::default() };
+        let flood = LogLimiter { json: false, places: Mutex::default() };
         let place = tracing::callsite!(name: "here", kind: tracing::metadata::Kind::EVENT, level: Level::INFO, fields: );
         let from = tracing::callsite::Callsite::metadata(place).callsite();
         let start = Instant::now();

@@ -8,8 +8,8 @@ use clap::Subcommand;
 use oncebox::store::Migration;
 use serde_json::{Value, json};
 
-use super::progress::Progress;
-use super::{Exit, Failed, checked, out};
+use super::progress::ProgressLine;
+use super::{CommandError, Exit, checked, out};
 use crate::config::{self, Secrets, StorePlan};
 use crate::sidecar;
 
@@ -26,38 +26,38 @@ enum Command {
     #[command(
         after_help = "Examples:\n  oncebox migrate plan\n  oncebox migrate plan --store sqlite:inbox.db"
     )]
-    Plan(Which),
+    Plan(StoreArgs),
     /// Prints the SQL of the whole schema, and opens nothing. For PostgreSQL it is to be run in one transaction.
     #[command(
         after_help = "Example:\n  oncebox migrate print --store env:DATABASE_URL | psql --single-transaction \"$DATABASE_URL\""
     )]
-    Print(Which),
+    Print(StoreArgs),
     /// Applies what is missing. Two who do it at once do it once.
     #[command(after_help = "Example:\n  oncebox migrate apply --store env:DATABASE_URL")]
-    Apply(Which),
+    Apply(StoreArgs),
     /// Says whether nothing is missing, by its exit code: for a probe, or before a deployment.
     #[command(after_help = "Example:\n  oncebox migrate check && oncebox serve\n\n\
                             Exit codes: 0 nothing is missing, 1 something is, or the tables are newer than this build")]
-    Check(Which),
+    Check(StoreArgs),
     /// Prints the SQL that gives a role what it needs to work with the tables without owning them; connects to nothing.
     #[command(
         after_help = "Example:\n  oncebox migrate grants --role shop_worker --store env:DATABASE_URL | psql \"$DATABASE_URL\""
     )]
-    Grants(Grants),
+    Grants(GrantArgs),
 }
 
 #[derive(Debug, clap::Args)]
-struct Grants {
+struct GrantArgs {
     /// The role that the service logs in with.
     #[arg(long, value_name = "NAME")]
     role: String,
     #[command(flatten)]
-    which: Which,
+    which: StoreArgs,
 }
 
 /// Which stores.
 #[derive(Debug, clap::Args)]
-struct Which {
+struct StoreArgs {
     /// The configuration. Default: `oncebox.toml` in this directory.
     #[arg(long, value_name = "FILE", env = "ONCEBOX_CONFIG")]
     config: Option<PathBuf>,
@@ -76,8 +76,8 @@ struct Which {
     json: bool,
 }
 
-impl Which {
-    fn stores(&self) -> Result<Vec<StorePlan>, Failed> {
+impl StoreArgs {
+    fn stores(&self) -> Result<Vec<StorePlan>, CommandError> {
         if let Some(url) = self.store.as_ref().filter(|store| store.contains(':')) {
             let store = config::store_at(url, self.schema.as_deref(), self.prefix.as_deref());
             return Ok(vec![store.map_err(|what| Exit::Usage.with(anyhow!(what)))?]);
@@ -119,13 +119,13 @@ impl Which {
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, Failed> {
+pub(super) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     let runtime = tokio::runtime::Runtime::new().map_err(|error| Exit::Start.with(error))?;
     let (Command::Plan(which)
     | Command::Print(which)
     | Command::Apply(which)
     | Command::Check(which)
-    | Command::Grants(Grants { which, .. })) = &args.command;
+    | Command::Grants(GrantArgs { which, .. })) = &args.command;
     let mut found = false;
     let mut stores = which.stores()?;
     if matches!(args.command, Command::Grants(_)) && stores.len() > 1 {
@@ -145,17 +145,17 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failed> {
 }
 
 /// Says whether a check found something.
-async fn one(command: &Command, store: &StorePlan, which: &Which) -> Result<bool, Failed> {
+async fn one(command: &Command, store: &StorePlan, which: &StoreArgs) -> Result<bool, CommandError> {
     let json = which.json;
     let start = |error: oncebox::Error| Exit::Start.with(anyhow::Error::new(error));
     let name = &store.name;
     match command {
         Command::Print(_) => print_sql(name, sidecar::schema_sql(store).await?, json)?,
-        Command::Grants(Grants { role, .. }) => {
+        Command::Grants(GrantArgs { role, .. }) => {
             print_sql(name, sidecar::grants_sql(store, role).map_err(start)?, json)?;
         }
         Command::Apply(_) => {
-            let progress = Progress::unknown("steps");
+            let progress = ProgressLine::unknown("steps");
             let applied = sidecar::migrate(store).await.map_err(start)?;
             drop(progress);
             if json {
@@ -193,7 +193,7 @@ async fn one(command: &Command, store: &StorePlan, which: &Which) -> Result<bool
     Ok(false)
 }
 
-fn print_sql(name: &str, sql: String, json: bool) -> Result<(), Failed> {
+fn print_sql(name: &str, sql: String, json: bool) -> Result<(), CommandError> {
     let text = if json { format!("{}\n", json!({ "store": name, "sql": sql })) } else { sql };
     out::print(&text)
 }

@@ -96,12 +96,12 @@ pub(crate) enum Exit {
 
 /// An error with its exit code.
 #[derive(Debug)]
-pub(crate) struct Failed {
+pub(crate) struct CommandError {
     exit: Exit,
     error: anyhow::Error,
 }
 
-impl Failed {
+impl CommandError {
     /// Whether what was asked for is not there.
     pub(crate) fn is_absent(&self) -> bool {
         let ours = self.error.downcast_ref::<Error>();
@@ -128,25 +128,25 @@ impl std::error::Error for Absent {}
 
 impl Exit {
     /// An error that ends the program with this code.
-    pub(crate) fn with(self, error: impl Into<anyhow::Error>) -> Failed {
-        Failed { exit: self, error: error.into() }
+    pub(crate) fn with(self, error: impl Into<anyhow::Error>) -> CommandError {
+        CommandError { exit: self, error: error.into() }
     }
 }
 
-impl From<anyhow::Error> for Failed {
+impl From<anyhow::Error> for CommandError {
     fn from(error: anyhow::Error) -> Self {
         Exit::Usage.with(error)
     }
 }
 
-impl From<Invalid> for Failed {
+impl From<Invalid> for CommandError {
     fn from(error: Invalid) -> Self {
         Exit::Usage.with(error)
     }
 }
 
 /// An error of a store that was reached.
-impl From<Error> for Failed {
+impl From<Error> for CommandError {
     fn from(error: Error) -> Self {
         let exit = match error.kind() {
             ErrorKind::NotFound | ErrorKind::Refused | ErrorKind::OperationReused => Exit::Refused,
@@ -188,7 +188,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Completions(args) => generate::completions(&args),
         Command::Man(args) => generate::man(&args),
     };
-    result.unwrap_or_else(|Failed { exit, error }| {
+    result.unwrap_or_else(|CommandError { exit, error }| {
         out::eprint_note(&format!("oncebox: {}", out::escaped_lines(&sentence(&error))));
         ExitCode::from(exit as u8)
     })

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use oncebox::state::Status;
 use oncebox::store::Severity;
 
-use super::{Exit, Failed};
+use super::{CommandError, Exit};
 
 /// Text on one line that a terminal does not obey: an id may hold any bytes, and an error any text. Characters that turn the
 /// direction of writing count too, since they make a line read as what it is not.
@@ -31,7 +31,7 @@ pub(crate) fn escaped_lines(text: &str) -> String {
 
 /// Writes to the standard output. A reader that went away wants no more, and that is no failure: what was asked for is done all
 /// the same.
-pub(crate) fn print(text: &str) -> Result<(), Failed> {
+pub(crate) fn print(text: &str) -> Result<(), CommandError> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -42,7 +42,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failed> {
 }
 
 /// A line on the standard output.
-pub(crate) fn line(text: &str) -> Result<(), Failed> {
+pub(crate) fn line(text: &str) -> Result<(), CommandError> {
     print(&format!("{text}\n"))
 }
 

@@ -3,9 +3,9 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A line that is redrawn; nothing at all if the standard error is no terminal.
-pub(crate) struct Progress(ProgressBar);
+pub(crate) struct ProgressLine(ProgressBar);
 
-impl Progress {
+impl ProgressLine {
     /// Work of known length.
     pub(crate) fn of(total: u64, what: &'static str) -> Self {
         Self::styled(ProgressBar::new(total), "{wide_bar} {pos}/{len} {msg} {elapsed}", what)
@@ -42,7 +42,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 
-use oncebox_telemetry::{Settings, Telemetry, metrics_router};
+use oncebox_telemetry::{OtlpSettings, Telemetry, metrics_router};
 
 use super::log::LogArgs;
-use super::{Exit, Failed};
+use super::{CommandError, Exit};
 use crate::config;
 use crate::sidecar::{self, Origin, ZeroConfig};
 
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     log: LogArgs,
 }
 
-pub(super) fn run(args: Args) -> Result<ExitCode, Failed> {
+pub(super) fn run(args: Args) -> Result<ExitCode, CommandError> {
     let from = match config::find(args.config.as_deref()) {
         Some(path) if args.to.is_some() || args.store.is_some() || args.lease.is_some() => {
             let what = anyhow!(
@@ -81,8 +81,8 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failed> {
 }
 
 /// Sets up what is logged, measured and traced.
-fn telemetry(log: &LogArgs) -> Result<Telemetry, Failed> {
-    let settings = Settings::from_env("oncebox").map_err(|error| Exit::Usage.with(error))?;
+fn telemetry(log: &LogArgs) -> Result<Telemetry, CommandError> {
+    let settings = OtlpSettings::from_env("oncebox").map_err(|error| Exit::Usage.with(error))?;
     let telemetry = Telemetry::new(&settings).map_err(|error| Exit::Start.with(error))?;
     log.start(&telemetry)?;
     telemetry.install().map_err(|error| Exit::Start.with(error))?;

@@ -8,8 +8,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::rand::SecureRandom as _;
 
-use super::{Exit, Failed};
-use crate::api::access::{Role, hash, hex};
+use super::{CommandError, Exit};
+use crate::api::access::{ApiRole, hash, hex};
 
 /// What `token` is told.
 #[derive(Debug, clap::Args)]
@@ -18,18 +18,18 @@ pub(crate) struct Args {
     name: String,
     /// What it may do; can be given several times.
     #[arg(long = "role", value_name = "ROLE", value_parser = role, default_value = "viewer")]
-    roles: Vec<Role>,
+    roles: Vec<ApiRole>,
     /// Hashes the token that is read from the standard input, instead of making one.
     #[arg(long)]
     stdin: bool,
 }
 
-fn role(text: &str) -> Result<Role, String> {
-    let all = Role::ALL.map(Role::as_str).join(", ");
-    Role::ALL.into_iter().find(|role| role.as_str() == text).ok_or_else(|| format!("use one of {all}"))
+fn role(text: &str) -> Result<ApiRole, String> {
+    let all = ApiRole::ALL.map(ApiRole::as_str).join(", ");
+    ApiRole::ALL.into_iter().find(|role| role.as_str() == text).ok_or_else(|| format!("use one of {all}"))
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, Failed> {
+pub(super) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if args.name.is_empty() || !args.name.chars().all(good) {
         return Err(Exit::Usage.with(anyhow!("a name is made of letters, digits, `-` and `_`")));
@@ -52,14 +52,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failed> {
 }
 
 /// 256 random bits: nobody guesses them, so a plain hash keeps them.
-fn fresh() -> Result<String, Failed> {
+fn fresh() -> Result<String, CommandError> {
     let mut bytes = [0; 32];
     let random = ring::rand::SystemRandom::new();
     random.fill(&mut bytes).map_err(|_| Exit::Start.with(anyhow!("the system has no random numbers")))?;
     Ok(format!("obx_{}", URL_SAFE_NO_PAD.encode(bytes)))
 }
 
-fn read() -> Result<String, Failed> {
+fn read() -> Result<String, CommandError> {
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).context("cannot read the standard input")?;
     let token = text.trim_end_matches(['\r', '\n']);

@@ -6,9 +6,9 @@ use oncebox::privacy::Redaction;
 
 use super::model;
 use super::plan::Planner;
-use super::value::{At, many};
+use super::value::{Located, many};
 use crate::api::Privacy;
-use crate::api::access::{self, Access, Token};
+use crate::api::access::{self, Access, ApiToken};
 
 /// Where the API is served, if nothing else is said.
 pub(crate) const API_LISTEN: &str = "127.0.0.1:8472";
@@ -40,12 +40,12 @@ impl ApiPlan {
 impl Planner {
     pub(super) fn api(
         &mut self,
-        api: &model::Api,
+        api: &model::ApiTable,
         messages: Option<SocketAddr>,
         tls: bool,
     ) -> Option<ApiPlan> {
         let (text, at) = api.listen.as_ref().map_or((API_LISTEN, 0), |set| (set.as_str(), set.at()));
-        let tokens: Vec<Token> =
+        let tokens: Vec<ApiToken> =
             api.token.iter().filter_map(|(name, token)| self.token(name, token)).collect();
         let listen = self.address(text, at)?;
         if !listen.ip().is_loopback() && api.token.is_empty() {
@@ -63,7 +63,7 @@ impl Planner {
         Some(ApiPlan { listen, tls, access: Access { tokens }, privacy })
     }
 
-    fn token(&mut self, name: &At<String>, token: &model::Token) -> Option<Token> {
+    fn token(&mut self, name: &Located<String>, token: &model::TokenTable) -> Option<ApiToken> {
         let (roles, roles_at) = many(Some(&token.roles), name.at());
         if roles.is_empty() {
             self.wrong(roles_at, "a token without a role can do nothing; name one, or leave the token out");
@@ -81,10 +81,10 @@ impl Planner {
                         another with `oncebox token`";
             self.wrong(token.hash.at(), what);
         }
-        Some(Token { name: name.to_string(), roles: roles.to_vec(), hash: hash? })
+        Some(ApiToken { name: name.to_string(), roles: roles.to_vec(), hash: hash? })
     }
 
-    fn privacy(&mut self, api: &model::Api) -> Privacy {
+    fn privacy(&mut self, api: &model::ApiTable) -> Privacy {
         let (pointers, pointers_at) = many(api.redact_pointers.as_ref(), 0);
         let (patterns, patterns_at) = many(api.redact_patterns.as_ref(), 0);
         let mut rules = Redaction::new();

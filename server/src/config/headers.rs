@@ -3,7 +3,7 @@
 use reqwest::header::{HOST, HeaderName, HeaderValue};
 
 use super::plan::Planner;
-use super::value::{At, Guarded};
+use super::value::{Guarded, Located};
 
 /// Headers of one connection: those of RFC 9110, section 7.6.1, what was called so before it, and what says how long a request is.
 const OF_CONNECTION: [&str; 12] = [
@@ -53,8 +53,8 @@ impl Planner {
     /// A header that every delivery has.
     pub(super) fn header(
         &mut self,
-        name: &At<String>,
-        value: &At<Guarded>,
+        name: &Located<String>,
+        value: &Located<Guarded>,
     ) -> Option<(HeaderName, HeaderValue)> {
         let (key, text) = (self.end_to_end(name, name.at())?, self.guarded(value)?);
         let parsed = HeaderValue::from_str(&text);

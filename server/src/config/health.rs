@@ -7,7 +7,7 @@ use oncebox::store::BacklogParams;
 
 use super::model;
 use super::plan::Planner;
-use super::value::{At, Span, Window};
+use super::value::{Located, TimeSpan, Window};
 
 /// A limit as the file has it.
 struct HealthLimit<T> {
@@ -18,13 +18,13 @@ struct HealthLimit<T> {
 }
 
 impl<T> HealthLimit<T> {
-    fn new<S>(name: &'static str, set: Option<&At<S>>, value: Option<T>) -> Self {
-        Self { name, at: set.map(At::at), value }
+    fn new<S>(name: &'static str, set: Option<&Located<S>>, value: Option<T>) -> Self {
+        Self { name, at: set.map(Located::at), value }
     }
 }
 
 impl Planner {
-    pub(super) fn health(&mut self, health: &model::Health) -> HealthLimits {
+    pub(super) fn health(&mut self, health: &model::HealthTable) -> HealthLimits {
         let mut limits = HealthLimits::default();
         let spans = [
             (&health.idle_degraded, &mut limits.idle_degraded),
@@ -32,7 +32,7 @@ impl Planner {
             (&health.store_unhealthy, &mut limits.store_unhealthy),
         ];
         for (set, limit) in spans {
-            *limit = set.as_ref().map_or(*limit, |span: &At<Span>| span.0);
+            *limit = set.as_ref().map_or(*limit, |span: &Located<TimeSpan>| span.0);
         }
         let windows = [
             (&health.lag_degraded, &mut limits.lag_degraded),
@@ -41,7 +41,7 @@ impl Planner {
             (&health.blocked_unhealthy, &mut limits.blocked_unhealthy),
         ];
         for (set, limit) in windows {
-            *limit = set.as_ref().map_or(*limit, |window: &At<Window>| window.0);
+            *limit = set.as_ref().map_or(*limit, |window: &Located<Window>| window.0);
         }
         (limits.backlog_degraded, limits.backlog_unhealthy) =
             (health.backlog_degraded.as_deref().copied(), health.backlog_unhealthy.as_deref().copied());

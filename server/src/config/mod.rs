@@ -21,11 +21,11 @@ use anyhow::{Context as _, Result};
 
 pub(crate) use api::API_LISTEN;
 pub(crate) use example::EXAMPLE;
-pub(crate) use model::{Declare, Encoding, Format, ShopifyId, Verify};
-pub(crate) use plan::{DATABASE, HandlerPlan, INBOX, InboxPlan, LISTEN, Plan, Secrets};
+pub(crate) use model::{Declare, ShopifyIdSetting, SignatureEncoding, SourceFormat, VerifySetting};
+pub(crate) use plan::{ConfigPlan, DATABASE, HandlerPlan, INBOX, InboxPlan, LISTEN, Secrets};
 pub(crate) use problem::Invalid;
 pub(crate) use reference::{reference, schema};
-pub(crate) use rules::Place;
+pub(crate) use rules::KeyLocation;
 pub(crate) use seal::SealPlan;
 pub(crate) use sources::{HttpPlan, PREFIX, RabbitmqPlan};
 pub(crate) use stores::{StorePlace, StorePlan};
@@ -39,7 +39,7 @@ const FILE: &str = "oncebox.toml";
 pub(crate) struct Loaded {
     path: PathBuf,
     text: String,
-    pub(crate) plan: Plan,
+    pub(crate) plan: ConfigPlan,
 }
 
 impl Loaded {
@@ -56,7 +56,7 @@ impl Loaded {
 
     /// The error for something that only shows when what is planned is built.
     pub(crate) fn wrong(self, at: usize, what: impl Into<String>) -> Invalid {
-        let problems = vec![problem::Problem { at, what: what.into() }];
+        let problems = vec![problem::ConfigProblem { at, what: what.into() }];
         Invalid { path: self.path, text: self.text, problems }
     }
 }
@@ -99,10 +99,10 @@ pub(crate) fn store_at(url: &str, schema: Option<&str>, prefix: Option<&str>) ->
     stores.into_iter().next().ok_or_else(|| "there is no store".into())
 }
 
-fn parse(text: &str, secrets: Secrets) -> Result<Plan, Vec<problem::Problem>> {
-    let file: model::File = toml::from_str(text).map_err(|error| {
+fn parse(text: &str, secrets: Secrets) -> Result<ConfigPlan, Vec<problem::ConfigProblem>> {
+    let file: model::ConfigFile = toml::from_str(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        vec![problem::Problem { at, what: problem::explained(error.message()) }]
+        vec![problem::ConfigProblem { at, what: problem::explained(error.message()) }]
     })?;
     let mut planner = plan::Planner { secrets, problems: Vec::new() };
     let plan = planner.plan(&file);

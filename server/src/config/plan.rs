@@ -8,13 +8,13 @@ use oncebox::{Breaker, Config, Dedupe, HealthLimits, InboxName, OnPoisoned, Rate
 use reqwest::{Certificate, Url};
 
 use super::api::ApiPlan;
-use super::model::{self, File};
-use super::problem::{Problem, nearest};
-use super::rules::{Place, Private};
+use super::model::{self, ConfigFile};
+use super::problem::{ConfigProblem, nearest};
+use super::rules::{KeyLocation, Private};
 use super::sources::{HttpPlan, RabbitmqPlan};
 use super::stores::{StorePlace, StorePlan};
-use super::value::{At, Guarded, Many, Secret, many};
-use crate::delivery::{Allowed, Endpoint, Signer, check_url};
+use super::value::{Guarded, Located, Many, SecretRef, many};
+use crate::delivery::{Allowed, HandlerEndpoint, Signer, check_url};
 
 /// Where messages come in, if nothing else is said.
 pub(crate) const LISTEN: &str = "127.0.0.1:8471";
@@ -27,9 +27,11 @@ const CONCURRENCY: usize = 16;
 
 /// What is run.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct ConfigPlan {
     pub(crate) listen: SocketAddr,
     pub(crate) tls: Option<TlsPlan>,
+    /// If the default does not fit.
+    pub(crate) connections_per_address: Option<usize>,
     pub(crate) stores: Vec<StorePlan>,
     pub(crate) inboxes: Vec<InboxPlan>,
     /// The API for operators, if there is one.
@@ -39,7 +41,7 @@ pub(crate) struct Plan {
     pub(crate) warnings: Vec<String>,
 }
 
-impl Plan {
+impl ConfigPlan {
     /// What is risked with it, and what to do about that.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let of_inbox = |inbox: &InboxPlan| {
@@ -73,7 +75,7 @@ pub(crate) struct InboxPlan {
     pub(crate) at: usize,
     pub(crate) store: String,
     pub(crate) config: Config,
-    pub(crate) order: Option<Place>,
+    pub(crate) order: Option<KeyLocation>,
     pub(crate) http: Vec<HttpPlan>,
     pub(crate) rabbitmq: Vec<RabbitmqPlan>,
     pub(crate) handlers: Vec<HandlerPlan>,
@@ -86,7 +88,7 @@ pub(crate) struct InboxPlan {
 pub(crate) struct HandlerPlan {
     pub(crate) key: String,
     pub(crate) types: Vec<String>,
-    pub(crate) endpoint: Endpoint,
+    pub(crate) endpoint: HandlerEndpoint,
     pub(crate) concurrency: usize,
     pub(crate) retry: Retry,
     pub(crate) crashes: Option<u32>,
@@ -115,41 +117,47 @@ pub(crate) enum Secrets {
 /// Makes a plan, and collects everything that is wrong.
 pub(super) struct Planner {
     pub(super) secrets: Secrets,
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Vec<ConfigProblem>,
 }
 
 impl Planner {
     pub(super) fn wrong(&mut self, at: usize, what: impl Into<String>) {
-        self.problems.push(Problem { at, what: what.into() });
+        self.problems.push(ConfigProblem { at, what: what.into() });
     }
 
     /// The secrets of a setting; none if they are only assumed to be there.
-    pub(super) fn read_all(&mut self, set: Option<&At<Many<Secret>>>) -> Vec<String> {
+    pub(super) fn read_all(&mut self, set: Option<&Located<Many<SecretRef>>>) -> Vec<String> {
         let (secrets, at) = many(set, 0);
         if set.is_some() && secrets.is_empty() {
             self.wrong(at, "there is no secret in this list; name at least one, or leave the setting out");
         }
         let wanted = secrets.iter().filter(|_| self.secrets == Secrets::Read);
-        let read: Vec<_> = wanted.map(Secret::read).collect();
+        let read: Vec<_> = wanted.map(SecretRef::read).collect();
         read.into_iter().filter_map(|read| read.map_err(|why| self.wrong(at, why)).ok()).collect()
     }
 
-    pub(super) fn guarded(&mut self, text: &At<Guarded>) -> Option<String> {
+    pub(super) fn guarded(&mut self, text: &Located<Guarded>) -> Option<String> {
         if self.secrets != Secrets::Read && matches!(**text, Guarded::Named(_)) {
             return None;
         }
         self.read(text)
     }
 
-    pub(super) fn read(&mut self, text: &At<Guarded>) -> Option<String> {
+    pub(super) fn read(&mut self, text: &Located<Guarded>) -> Option<String> {
         text.read().map_err(|why| self.wrong(text.at(), why)).ok()
     }
 
-    pub(super) fn plan(&mut self, file: &File) -> Option<Plan> {
+    pub(super) fn plan(&mut self, file: &ConfigFile) -> Option<ConfigPlan> {
         let listen = file.listen.as_ref();
         let (text, at) = listen.map_or((LISTEN, 0), |listen| (listen.as_str(), listen.at()));
         let listen = self.address(text, at);
         let tls = file.tls.as_ref().and_then(|tls| self.tls(tls));
+        let connections_per_address = file.connections_per_address.as_ref().map(|set| {
+            if **set == 0 {
+                self.wrong(set.at(), "no sender could connect; set at least 1");
+            }
+            **set
+        });
         let mut stores: Vec<StorePlan> =
             file.store.iter().filter_map(|(name, store)| self.store(name, store)).collect();
         if file.store.is_empty() {
@@ -166,10 +174,19 @@ impl Planner {
         let health = self.health(&file.health);
         let listen = listen?;
         let warnings = self.check_secrets(file, &inboxes);
-        self.problems.is_empty().then_some(Plan { listen, tls, stores, inboxes, api, health, warnings })
+        self.problems.is_empty().then_some(ConfigPlan {
+            listen,
+            tls,
+            connections_per_address,
+            stores,
+            inboxes,
+            api,
+            health,
+            warnings,
+        })
     }
 
-    fn tls(&mut self, tls: &At<model::Tls>) -> Option<TlsPlan> {
+    fn tls(&mut self, tls: &Located<model::TlsTable>) -> Option<TlsPlan> {
         let (certificate, key) = (self.file(&tls.certificate), self.file(&tls.key));
         let plan = TlsPlan { certificate: certificate?, key: key? };
         match oncebox_http::Tls::from_pem(plan.certificate.as_bytes(), plan.key.as_bytes()) {
@@ -186,7 +203,12 @@ impl Planner {
         text.parse().map_err(|_| self.wrong(at, what())).ok()
     }
 
-    fn inbox(&mut self, file: &File, name: &At<String>, inbox: &model::Inbox) -> Option<InboxPlan> {
+    fn inbox(
+        &mut self,
+        file: &ConfigFile,
+        name: &Located<String>,
+        inbox: &model::InboxTable,
+    ) -> Option<InboxPlan> {
         if let Err(error) = InboxName::new(name.as_str()) {
             self.wrong(name.at(), error.what());
         }
@@ -222,7 +244,12 @@ impl Planner {
         Some(plan)
     }
 
-    fn store_of(&mut self, file: &File, name: &At<String>, inbox: &model::Inbox) -> Option<String> {
+    fn store_of(
+        &mut self,
+        file: &ConfigFile,
+        name: &Located<String>,
+        inbox: &model::InboxTable,
+    ) -> Option<String> {
         let known: Vec<&str> = file.store.keys().map(|name| name.as_str()).collect();
         match (&inbox.store, known.as_slice()) {
             (None, []) => Some("main".into()),
@@ -245,7 +272,7 @@ impl Planner {
         }
     }
 
-    fn config(&mut self, file: &File, inbox: &model::Inbox) -> Config {
+    fn config(&mut self, file: &ConfigFile, inbox: &model::InboxTable) -> Config {
         let mut config = Config::default();
         if let Some(key) = &inbox.key {
             match &key.0 {
@@ -256,8 +283,9 @@ impl Planner {
                 ),
             }
         }
-        let span =
-            |set: &Option<At<super::value::Span>>, default| set.as_ref().map_or(default, |span| span.0);
+        let span = |set: &Option<Located<super::value::TimeSpan>>, default| {
+            set.as_ref().map_or(default, |span| span.0)
+        };
         config.lease = span(&inbox.lease, config.lease);
         config.poll = span(&inbox.poll, config.poll);
         config.grace = span(&file.grace, config.grace);
@@ -269,32 +297,37 @@ impl Planner {
             config.limits = Limits { payload: *payload, ..config.limits };
         }
         config.short_window = match inbox.short_window {
-            Some(model::ShortWindow::Warn) => ShortWindow::Warn,
+            Some(model::ShortWindowSetting::Warn) => ShortWindow::Warn,
             _ => ShortWindow::Refuse,
         };
         config.on_conflict = inbox.on_conflict.map(Into::into);
         config.missing_key = match inbox.missing_key {
-            Some(model::MissingKey::Undeduplicated) => MissingKey::Undeduplicated,
+            Some(model::MissingKeySetting::Undeduplicated) => MissingKey::Undeduplicated,
             _ => MissingKey::Refuse,
         };
         config.tenants = match inbox.tenants {
-            Some(model::Tenants::Optional) => Tenants::Optional,
-            Some(model::Tenants::Required) => Tenants::Required,
+            Some(model::TenantsSetting::Optional) => Tenants::Optional,
+            Some(model::TenantsSetting::Required) => Tenants::Required,
             _ => Tenants::Off,
         };
         config.adopted_tenant = inbox.adopted_tenant.as_deref().map(|tenant| tenant.as_str().into());
         config.on_tenants_change = match inbox.on_tenants_change {
-            Some(model::OnTenantsChange::Accept) => OnTenantsChange::Accept,
+            Some(model::OnTenantsChangeSetting::Accept) => OnTenantsChange::Accept,
             _ => OnTenantsChange::Refuse,
         };
         config.unrouted = match inbox.unrouted {
-            Some(model::Unrouted::Refuse) => Unrouted::Refuse,
+            Some(model::UnroutedSetting::Refuse) => Unrouted::Refuse,
             _ => Unrouted::Keep,
         };
         config
     }
 
-    fn handler(&mut self, file: &File, key: &At<String>, handler: &model::Handler) -> Option<HandlerPlan> {
+    fn handler(
+        &mut self,
+        file: &ConfigFile,
+        key: &Located<String>,
+        handler: &model::HandlerTable,
+    ) -> Option<HandlerPlan> {
         let allowed = allowed(handler.allow_private.as_ref().or(file.allow_private.as_ref()));
         let url = self.url(handler, &allowed);
         if let Some(timeout) = handler.timeout.as_ref().filter(|timeout| timeout.0.is_zero()) {
@@ -315,7 +348,7 @@ impl Planner {
         Some(HandlerPlan {
             key: key.to_string(),
             types: if types.is_empty() { vec!["*".into()] } else { types },
-            endpoint: Endpoint {
+            endpoint: HandlerEndpoint {
                 url: url?,
                 timeout: handler.timeout.as_ref().map_or(TIMEOUT, |span| span.0),
                 on_4xx: handler.on_4xx,
@@ -335,15 +368,15 @@ impl Planner {
             retention: handler.retention.as_ref().map(|window| window.0.unwrap_or(Duration::MAX)),
             legacy: many(handler.legacy.as_ref(), 0).0.to_vec(),
             on_poisoned: match handler.on_poisoned {
-                Some(model::OnPoisoned::Park) => OnPoisoned::Park,
-                Some(model::OnPoisoned::Skip) => OnPoisoned::Skip,
+                Some(model::OnPoisonedSetting::Park) => OnPoisoned::Park,
+                Some(model::OnPoisonedSetting::Skip) => OnPoisoned::Skip,
                 _ => OnPoisoned::Block,
             },
             backfill: handler.backfill.as_deref() == Some(&true),
         })
     }
 
-    fn url(&mut self, handler: &model::Handler, allowed: &Allowed) -> Option<Url> {
+    fn url(&mut self, handler: &model::HandlerTable, allowed: &Allowed) -> Option<Url> {
         let (text, at) = (handler.url.as_str(), handler.url.at());
         let url = match Url::parse(text) {
             Ok(url) if ["http", "https"].contains(&url.scheme()) => url,
@@ -364,7 +397,7 @@ impl Planner {
         Some(url)
     }
 
-    fn roots(&mut self, path: &At<String>) -> Vec<Certificate> {
+    fn roots(&mut self, path: &Located<String>) -> Vec<Certificate> {
         let Some(pem) = self.file(path) else { return Vec::new() };
         let roots = Certificate::from_pem_bundle(pem.as_bytes()).unwrap_or_default();
         if roots.is_empty() {
@@ -377,7 +410,7 @@ impl Planner {
     }
 
     /// What a file holds; nothing if files are only assumed to be there.
-    pub(super) fn file(&mut self, path: &At<String>) -> Option<String> {
+    pub(super) fn file(&mut self, path: &Located<String>) -> Option<String> {
         if self.secrets != Secrets::Read {
             return None;
         }

@@ -7,7 +7,7 @@ use crate::cli::out::escaped;
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Problem {
+pub(crate) struct ConfigProblem {
     /// Where in the file it is, in bytes.
     pub(super) at: usize,
     /// What is wrong and what to do. Never a secret, and never a line of the file, which may hold one.
@@ -19,7 +19,7 @@ pub(crate) struct Problem {
 pub(crate) struct Invalid {
     pub(super) path: PathBuf,
     pub(super) text: String,
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Vec<ConfigProblem>,
 }
 
 impl fmt::Display for Invalid {

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use schemars::{Schema, schema_for};
 use serde_json::{Map, Value};
 
-use super::model::File;
+use super::model::ConfigFile;
 
 /// The JSON schema of the configuration.
 pub(crate) fn schema() -> Schema {
-    schema_for!(File)
+    schema_for!(ConfigFile)
 }
 
 /// The page `docs/config.md`: every setting, from the same comments that the schema has.
@@ -23,22 +23,22 @@ pub(crate) fn reference() -> String {
          `12h` or `7d`. A secret is named and never written down: `env:NAME` for an\nenvironment variable, `file:/path` for a \
          file that holds it.\n",
     );
-    table(&mut page, "At the top", &schema, &definitions);
+    table(&mut page, "Located the top", &schema, &definitions);
     for (title, name) in [
-        ("`tls`", "Tls"),
-        ("[store.NAME]", "Store"),
-        ("[store.NAME.seal]", "Seal"),
-        ("[api]", "Api"),
-        ("[api.token.NAME]", "Token"),
-        ("[health]", "Health"),
-        ("[inbox.NAME]", "Inbox"),
-        ("[inbox.NAME.http.NAME]", "Http"),
-        ("[inbox.NAME.rabbitmq.NAME]", "Rabbitmq"),
-        ("[inbox.NAME.handler.KEY]", "Handler"),
+        ("`tls`", "TlsTable"),
+        ("[store.NAME]", "StoreTable"),
+        ("[store.NAME.seal]", "SealTable"),
+        ("[api]", "ApiTable"),
+        ("[api.token.NAME]", "TokenTable"),
+        ("[health]", "HealthTable"),
+        ("[inbox.NAME]", "InboxTable"),
+        ("[inbox.NAME.http.NAME]", "HttpTable"),
+        ("[inbox.NAME.rabbitmq.NAME]", "RabbitmqTable"),
+        ("[inbox.NAME.handler.KEY]", "HandlerTable"),
         ("`key` as a table", "KeyTable"),
         ("`retry` as a table", "RetryTable"),
         ("`rate` and `quota` as a table", "RateTable"),
-        ("`breaker`", "Breaker"),
+        ("`breaker`", "BreakerTable"),
     ] {
         let title = if title.starts_with('[') { format!("`{title}`") } else { title.to_owned() };
         if let Some(schema) = definitions.get(name) {

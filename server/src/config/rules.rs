@@ -12,7 +12,7 @@ use serde::de::{DeserializeOwned, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::model;
-use super::value::Span;
+use super::value::TimeSpan;
 use crate::delivery::Network;
 
 /// A value that is written as a word or as a table.
@@ -45,7 +45,7 @@ impl<'de, T: WordOrTable> Visitor<'de> for Either<T> {
 
 /// When a failed delivery is tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Retry(pub(crate) oncebox::Retry);
+pub(crate) struct RetrySetting(pub(crate) oncebox::Retry);
 
 /// A retry in numbers.
 #[derive(Deserialize, JsonSchema)]
@@ -54,9 +54,9 @@ pub(crate) struct RetryTable {
     /// Attempts in all, the first one included.
     attempts: u32,
     /// The wait after the first failure; it doubles each time.
-    first: Span,
+    first: TimeSpan,
     /// The longest wait.
-    max: Option<Span>,
+    max: Option<TimeSpan>,
     /// Whether waits are spread over their upper half, so that what failed together does not come back together. Default `true`.
     #[serde(default = "yes")]
     spread: bool,
@@ -68,7 +68,7 @@ fn yes() -> bool {
 
 const RETRIES: [&str; 4] = ["never", "quick", "default", "patient"];
 
-impl WordOrTable for Retry {
+impl WordOrTable for RetrySetting {
     const WHAT: &'static str = "a retry: \"never\", \"quick\", \"default\", \"patient\", or a table";
     type Table = RetryTable;
 
@@ -96,13 +96,13 @@ impl WordOrTable for Retry {
     }
 }
 
-impl<'de> Deserialize<'de> for Retry {
+impl<'de> Deserialize<'de> for RetrySetting {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Either(PhantomData))
     }
 }
 
-impl JsonSchema for Retry {
+impl JsonSchema for RetrySetting {
     fn inline_schema() -> bool {
         true
     }
@@ -119,7 +119,7 @@ impl JsonSchema for Retry {
 
 /// How many deliveries are begun in a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Rate(pub(crate) oncebox::Rate);
+pub(crate) struct RateSetting(pub(crate) oncebox::Rate);
 
 /// A rate in numbers.
 #[derive(Deserialize, JsonSchema)]
@@ -128,12 +128,12 @@ pub(crate) struct RateTable {
     /// How many.
     count: u32,
     /// In which time.
-    per: Span,
+    per: TimeSpan,
     /// How many at once after a pause; as many as `count`, if not said.
     burst: Option<u32>,
 }
 
-impl WordOrTable for Rate {
+impl WordOrTable for RateSetting {
     const WHAT: &'static str = "a rate: like \"100/s\" or \"30/min\", or a table";
     type Table = RateTable;
 
@@ -158,13 +158,13 @@ impl WordOrTable for Rate {
     }
 }
 
-impl<'de> Deserialize<'de> for Rate {
+impl<'de> Deserialize<'de> for RateSetting {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Either(PhantomData))
     }
 }
 
-impl JsonSchema for Rate {
+impl JsonSchema for RateSetting {
     fn inline_schema() -> bool {
         true
     }
@@ -181,19 +181,19 @@ impl JsonSchema for Rate {
 
 /// What makes two messages the same.
 #[derive(Clone, Debug)]
-pub(crate) struct Key(pub(crate) Dedupe);
+pub(crate) struct KeySetting(pub(crate) Dedupe);
 
 /// Where in a message a key is.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
-pub(crate) enum Place {
+pub(crate) enum KeyLocation {
     /// The value of a header.
     Header(String),
     /// A field of a JSON payload, by JSON pointer: `/order/id`.
     Pointer(String),
 }
 
-impl Place {
+impl KeyLocation {
     pub(crate) fn strategy(&self) -> KeyStrategy {
         match self {
             Self::Header(name) => KeyStrategy::header(name.as_str()),
@@ -222,12 +222,12 @@ pub(crate) struct KeyTable {
     /// A field of a JSON payload, by JSON pointer: `/order/id`.
     pointer: Option<String>,
     /// The policy for this key, whatever the inbox says.
-    on_conflict: Option<model::OnConflict>,
+    on_conflict: Option<model::OnConflictSetting>,
 }
 
 const KEYS: [&str; 4] = ["id", "cloudevents", "content", "off"];
 
-impl WordOrTable for Key {
+impl WordOrTable for KeySetting {
     const WHAT: &'static str =
         "a key: \"id\", \"cloudevents\", \"content\", \"off\", { header = \"..\" } or { pointer = \"/..\" }";
     type Table = KeyTable;
@@ -244,8 +244,8 @@ impl WordOrTable for Key {
 
     fn from_table<E: Error>(KeyTable { header, pointer, on_conflict }: KeyTable) -> Result<Self, E> {
         let place = match (header, pointer) {
-            (Some(header), None) => Place::Header(header),
-            (None, Some(pointer)) => Place::Pointer(pointer),
+            (Some(header), None) => KeyLocation::Header(header),
+            (None, Some(pointer)) => KeyLocation::Pointer(pointer),
             _ => return Err(E::custom("a key is either in a `header` or at a `pointer`; name one of them")),
         };
         if let Some(flaw) = place.flaw() {
@@ -259,13 +259,13 @@ impl WordOrTable for Key {
     }
 }
 
-impl<'de> Deserialize<'de> for Key {
+impl<'de> Deserialize<'de> for KeySetting {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Either(PhantomData))
     }
 }
 
-impl JsonSchema for Key {
+impl JsonSchema for KeySetting {
     fn inline_schema() -> bool {
         true
     }

@@ -8,7 +8,7 @@ use oncebox_sealed::{Keyring, Sealed, SharedKeyring};
 
 use super::model::{self, Unsealed};
 use super::plan::{Planner, Secrets};
-use super::value::{At, Secret};
+use super::value::{Located, SecretRef};
 
 /// A secret of 32 bytes.
 type SealKey = [u8; 32];
@@ -75,7 +75,7 @@ impl SealPlan {
 }
 
 impl Planner {
-    pub(super) fn seal(&mut self, seal: &At<model::Seal>) -> Option<SealPlan> {
+    pub(super) fn seal(&mut self, seal: &Located<model::SealTable>) -> Option<SealPlan> {
         let mut names: Vec<&str> = seal.keys.keys().map(|name| name.as_str()).collect();
         let active = match (&seal.active, names.as_slice()) {
             (None, []) => {
@@ -134,7 +134,7 @@ impl Planner {
     }
 
     /// The value of a key. An operator who looks at a store may be one who must not read it: then that is noted, and not wrong.
-    fn seal_key(&mut self, secret: &At<Secret>, locked: &mut Option<String>) -> Option<SealKey> {
+    fn seal_key(&mut self, secret: &Located<SecretRef>, locked: &mut Option<String>) -> Option<SealKey> {
         if self.secrets == Secrets::Assume {
             return None;
         }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::model::File;
+use super::model::ConfigFile;
 use super::plan::{InboxPlan, Planner, Secrets};
 use super::sources::HttpPlan;
-use super::value::{At, Secret, many};
+use super::value::{Located, SecretRef, many};
 
 /// A secret of fewer characters is guessed within minutes.
 const SHORTEST: usize = 8;
@@ -29,7 +29,7 @@ fn is_guessed(secret: &str) -> Option<String> {
 
 impl Planner {
     /// Refuses secrets that are guessed or that two kinds of senders share; returns what is only risky.
-    pub(super) fn check_secrets(&mut self, file: &File, inboxes: &[InboxPlan]) -> Vec<String> {
+    pub(super) fn check_secrets(&mut self, file: &ConfigFile, inboxes: &[InboxPlan]) -> Vec<String> {
         let mut warnings = Vec::new();
         let mut known: BTreeMap<String, (&str, &HttpPlan)> = BTreeMap::new();
         for (inbox, plan) in inboxes.iter().filter_map(|plan| {
@@ -37,7 +37,7 @@ impl Planner {
         }) {
             for http in &plan.http {
                 let at = inbox.http.iter().find(|(name, _)| name.as_str() == http.name);
-                let at = at.and_then(|(_, http)| http.secret.as_ref()).map_or(plan.at, At::at);
+                let at = at.and_then(|(_, http)| http.secret.as_ref()).map_or(plan.at, Located::at);
                 for secret in &http.secrets {
                     if let Some(why) = is_guessed(secret) {
                         self.wrong(at, why);
@@ -92,7 +92,7 @@ impl Planner {
     }
 
     /// A secret that was read before, if secrets are read; what was wrong with it was said then.
-    fn read_again(&self, secret: &Secret) -> Option<String> {
+    fn read_again(&self, secret: &SecretRef) -> Option<String> {
         (self.secrets == Secrets::Read).then(|| secret.read().ok()).flatten()
     }
 }

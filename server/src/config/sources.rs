@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use oncebox::config::ShortWindow;
 
-use super::model::{self, Declare, Encoding, Format, ShopifyId, Verify};
+use super::model::{self, Declare, ShopifyIdSetting, SignatureEncoding, SourceFormat, VerifySetting};
 use super::plan::{InboxPlan, Planner, Secrets};
-use super::value::At;
+use super::value::Located;
 
 /// What all endpoints are below.
 pub(crate) const PREFIX: &str = "/in";
@@ -18,11 +18,11 @@ pub(crate) struct HttpPlan {
     pub(crate) name: String,
     at: usize,
     pub(crate) path: String,
-    pub(crate) format: Format,
-    pub(crate) verify: Verify,
+    pub(crate) format: SourceFormat,
+    pub(crate) verify: VerifySetting,
     pub(crate) secrets: Vec<String>,
-    pub(crate) signature: (String, String, Encoding),
-    pub(crate) shopify_id: ShopifyId,
+    pub(crate) signature: (String, String, SignatureEncoding),
+    pub(crate) shopify_id: ShopifyIdSetting,
     pub(crate) replay_window: Option<Duration>,
     pub(crate) kind: Option<String>,
     pub(crate) tenant: Option<String>,
@@ -42,16 +42,16 @@ impl std::fmt::Debug for HttpPlan {
 
 impl HttpPlan {
     /// The endpoint of an inbox that names none: for this machine alone.
-    pub(super) fn near(inbox: &At<String>) -> Self {
+    pub(super) fn near(inbox: &Located<String>) -> Self {
         Self {
             name: inbox.to_string(),
             at: inbox.at(),
             path: format!("/{}", inbox.as_str()),
-            format: Format::Plain,
-            verify: Verify::Loopback,
+            format: SourceFormat::Plain,
+            verify: VerifySetting::Loopback,
             secrets: Vec::new(),
-            signature: (String::new(), String::new(), Encoding::Hex),
-            shopify_id: ShopifyId::Event,
+            signature: (String::new(), String::new(), SignatureEncoding::Hex),
+            shopify_id: ShopifyIdSetting::Event,
             replay_window: None,
             kind: None,
             tenant: None,
@@ -67,15 +67,15 @@ impl HttpPlan {
 
     /// Whether its messages are signed in their own way.
     fn is_webhook(&self) -> bool {
-        !matches!(self.format, Format::Plain | Format::CloudEvents)
+        !matches!(self.format, SourceFormat::Plain | SourceFormat::CloudEvents)
     }
 
     /// Whether the time is part of what is signed.
     fn signs_time(&self) -> bool {
         match self.format {
-            Format::StandardWebhooks | Format::Stripe | Format::Slack => true,
-            Format::Github | Format::Shopify => false,
-            Format::Plain | Format::CloudEvents => self.verify == Verify::StandardWebhooks,
+            SourceFormat::StandardWebhooks | SourceFormat::Stripe | SourceFormat::Slack => true,
+            SourceFormat::Github | SourceFormat::Shopify => false,
+            SourceFormat::Plain | SourceFormat::CloudEvents => self.verify == VerifySetting::StandardWebhooks,
         }
     }
 
@@ -84,36 +84,36 @@ impl HttpPlan {
     fn redelivers(&self) -> Option<Duration> {
         match self.format {
             // The schedule that the specification proposes.
-            Format::StandardWebhooks => Some(Duration::from_mins(75 * 60 + 35)),
+            SourceFormat::StandardWebhooks => Some(Duration::from_mins(75 * 60 + 35)),
             // shopify.dev/changelog/updates-to-webhook-retry-mechanism, of 2024-09-10: 8 times over 4 hours.
-            Format::Shopify => Some(Duration::from_hours(4)),
+            SourceFormat::Shopify => Some(Duration::from_hours(4)),
             // Three times within minutes; an app can ask for more, each hour for a day.
-            Format::Slack => Some(Duration::from_hours(25)),
+            SourceFormat::Slack => Some(Duration::from_hours(25)),
             // docs.stripe.com/webhooks/process-undelivered-events: "for up to three days".
             // docs.github.com/webhooks/testing-and-troubleshooting-webhooks/redelivering-webhooks: never by itself, and
             // when somebody asks for it, what is of the past 3 days.
-            Format::Stripe | Format::Github => Some(Duration::from_hours(72)),
-            Format::Plain | Format::CloudEvents => None,
+            SourceFormat::Stripe | SourceFormat::Github => Some(Duration::from_hours(72)),
+            SourceFormat::Plain | SourceFormat::CloudEvents => None,
         }
     }
 
     /// What it takes, and from whom, for people.
     pub(crate) fn describe(&self) -> String {
         let format = match self.format {
-            Format::Plain => "any body",
-            Format::CloudEvents => "CloudEvents",
-            Format::StandardWebhooks => "Standard Webhooks",
-            Format::Github => "GitHub",
-            Format::Stripe => "Stripe",
-            Format::Slack => "Slack",
-            Format::Shopify => "Shopify",
+            SourceFormat::Plain => "any body",
+            SourceFormat::CloudEvents => "CloudEvents",
+            SourceFormat::StandardWebhooks => "Standard Webhooks",
+            SourceFormat::Github => "GitHub",
+            SourceFormat::Stripe => "Stripe",
+            SourceFormat::Slack => "Slack",
+            SourceFormat::Shopify => "Shopify",
         };
         let from = match self.verify {
             _ if self.is_webhook() => "signed",
-            Verify::Loopback => "from this machine",
-            Verify::Token => "with a token",
-            Verify::StandardWebhooks | Verify::Hmac => "signed",
-            Verify::Open => "from anybody",
+            VerifySetting::Loopback => "from this machine",
+            VerifySetting::Token => "with a token",
+            VerifySetting::StandardWebhooks | VerifySetting::Hmac => "signed",
+            VerifySetting::Open => "from anybody",
         };
         format!("{format}, {from}")
     }
@@ -126,7 +126,7 @@ pub(crate) struct RabbitmqPlan {
     pub(crate) at: usize,
     pub(crate) url: String,
     pub(crate) queue: String,
-    pub(crate) settings: model::Rabbitmq,
+    pub(crate) settings: model::RabbitmqTable,
     pub(crate) ca: Option<String>,
 }
 
@@ -157,10 +157,10 @@ impl std::fmt::Debug for RabbitmqPlan {
 }
 
 impl Planner {
-    pub(super) fn http(&mut self, name: &At<String>, http: &model::Http) -> HttpPlan {
+    pub(super) fn http(&mut self, name: &Located<String>, http: &model::HttpTable) -> HttpPlan {
         let secrets = self.read_all(http.secret.as_ref());
-        let text = |set: &Option<At<String>>| set.as_deref().cloned();
-        let encoding = http.signature_encoding.as_deref().copied().unwrap_or(Encoding::Hex);
+        let text = |set: &Option<Located<String>>| set.as_deref().cloned();
+        let encoding = http.signature_encoding.as_deref().copied().unwrap_or(SignatureEncoding::Hex);
         let signature = (
             text(&http.signature_header).unwrap_or_default(),
             text(&http.signature_prefix).unwrap_or_default(),
@@ -170,12 +170,12 @@ impl Planner {
             name: name.to_string(),
             at: name.at(),
             path: text(&http.path).unwrap_or_else(|| format!("/{}", name.as_str())),
-            format: http.format.as_deref().copied().unwrap_or(Format::Plain),
-            verify: http.verify.as_deref().copied().unwrap_or(Verify::Loopback),
+            format: http.format.as_deref().copied().unwrap_or(SourceFormat::Plain),
+            verify: http.verify.as_deref().copied().unwrap_or(VerifySetting::Loopback),
             assumed: self.secrets != Secrets::Read && http.secret.is_some(),
             secrets,
             signature,
-            shopify_id: http.shopify_id.as_deref().copied().unwrap_or(ShopifyId::Event),
+            shopify_id: http.shopify_id.as_deref().copied().unwrap_or(ShopifyIdSetting::Event),
             replay_window: http.replay_window.as_ref().map(|span| span.0),
             kind: text(&http.kind),
             tenant: text(&http.tenant),
@@ -185,12 +185,13 @@ impl Planner {
         plan
     }
 
-    fn check_http(&mut self, name: &At<String>, http: &model::Http, plan: &HttpPlan) {
-        let at = http.verify.as_ref().map_or(name.at(), At::at);
+    fn check_http(&mut self, name: &Located<String>, http: &model::HttpTable, plan: &HttpPlan) {
+        let at = http.verify.as_ref().map_or(name.at(), Located::at);
         if plan.is_webhook() && http.verify.is_some() {
             self.wrong(at, "these webhooks are signed in their own way; leave `verify` out");
         }
-        let wants = plan.is_webhook() || !matches!(plan.verify, Verify::Loopback | Verify::Open);
+        let wants =
+            plan.is_webhook() || !matches!(plan.verify, VerifySetting::Loopback | VerifySetting::Open);
         match (wants, &http.secret) {
             (true, None) => {
                 self.wrong(at, "nobody could be verified without a secret; add `secret = \"env:NAME\"`");
@@ -202,30 +203,30 @@ impl Planner {
             }
             _ => {}
         }
-        let hmac = plan.verify == Verify::Hmac;
+        let hmac = plan.verify == VerifySetting::Hmac;
         if hmac && http.signature_header.is_none() {
             self.wrong(at, "`signature_header` is missing: which header is the signature in?");
         }
         let of_hmac = [
-            http.signature_header.as_ref().map(At::at),
-            http.signature_prefix.as_ref().map(At::at),
-            http.signature_encoding.as_ref().map(At::at),
+            http.signature_header.as_ref().map(Located::at),
+            http.signature_prefix.as_ref().map(Located::at),
+            http.signature_encoding.as_ref().map(Located::at),
         ];
         for at in of_hmac.into_iter().flatten().filter(|_| !hmac) {
             self.wrong(at, "this is for `verify = \"hmac\"`; leave it out");
         }
-        if let Some(id) = http.shopify_id.as_ref().filter(|_| plan.format != Format::Shopify) {
+        if let Some(id) = http.shopify_id.as_ref().filter(|_| plan.format != SourceFormat::Shopify) {
             self.wrong(id.at(), "this is for `format = \"shopify\"`; leave it out");
         }
         if let Some(window) = http.replay_window.as_ref().filter(|_| !plan.signs_time()) {
             self.wrong(window.at(), "no time is signed here, so nothing can be too old; leave it out");
         }
-        if let (Format::CloudEvents, Some(kind)) = (plan.format, &http.kind) {
+        if let (SourceFormat::CloudEvents, Some(kind)) = (plan.format, &http.kind) {
             self.wrong(kind.at(), "CloudEvents have a type of their own; leave it out");
         }
     }
 
-    pub(super) fn rabbitmq(&mut self, name: &At<String>, queue: &model::Rabbitmq) -> RabbitmqPlan {
+    pub(super) fn rabbitmq(&mut self, name: &Located<String>, queue: &model::RabbitmqTable) -> RabbitmqPlan {
         let url = self.guarded(&queue.url);
         if url.as_ref().is_some_and(|url| !(url.starts_with("amqp://") || url.starts_with("amqps://"))) {
             self.wrong(
@@ -258,7 +259,7 @@ impl Planner {
     }
 
     /// Where the rejected go has to be somewhere.
-    fn check_rejected(&mut self, queue: &model::Rabbitmq) {
+    fn check_rejected(&mut self, queue: &model::RabbitmqTable) {
         if let Some(letters) = &queue.dead_letter_queue {
             if queue.declare.is_none() {
                 let what = "nothing is declared of a queue that exists; add `declare`, or name the `dead_letter_exchange` that it has";
@@ -279,7 +280,7 @@ impl Planner {
             let what = "only a quorum queue that is declared here has one; add `declare = \"quorum\"`, or leave it out";
             self.wrong(limit.at(), what);
         }
-        let nowhere = |name: &&At<String>| name.is_empty() && queue.dead_letter_routing_key.is_none();
+        let nowhere = |name: &&Located<String>| name.is_empty() && queue.dead_letter_routing_key.is_none();
         if let Some(exchange) = queue.dead_letter_exchange.as_ref().filter(nowhere) {
             let what = "the default exchange would bring dead letters back to the queue, or nowhere; name another exchange, or \
                         a `dead_letter_routing_key` too: the queue they go to";
@@ -299,13 +300,13 @@ impl Planner {
     }
 
     /// A message whose source and inbox do not agree on tenants would be refused, every one of them.
-    pub(super) fn check_tenants(&mut self, name: &At<String>, inbox: &model::Inbox) {
+    pub(super) fn check_tenants(&mut self, name: &Located<String>, inbox: &model::InboxTable) {
         let http = inbox.http.iter().map(|(name, source)| (name, source.tenant.as_ref()));
         let queues = inbox.rabbitmq.iter().map(|(name, source)| (name, source.tenant.as_ref()));
         if let Some(tenant) = &inbox.adopted_tenant {
             if tenant.trim().is_empty() {
                 self.wrong(tenant.at(), "a tenant has a name; name it, or leave this out");
-            } else if inbox.tenants != Some(model::Tenants::Required) {
+            } else if inbox.tenants != Some(model::TenantsSetting::Required) {
                 let what =
                     "the messages of this tenant would meet those without one; set `tenants = \"required\"`";
                 self.wrong(tenant.at(), what);
@@ -317,11 +318,11 @@ impl Planner {
         }
         for (source, tenant) in sources {
             match (inbox.tenants, tenant) {
-                (None | Some(model::Tenants::Off), Some(tenant)) => {
+                (None | Some(model::TenantsSetting::Off), Some(tenant)) => {
                     let what = "the inbox has no tenants; set `tenants = \"optional\"` or \"required\" for it, or leave this out";
                     self.wrong(tenant.at(), what);
                 }
-                (Some(model::Tenants::Required), None) => {
+                (Some(model::TenantsSetting::Required), None) => {
                     let what = "every message of this inbox belongs to a tenant, and this source names none; add `tenant = \"..\"` \
                                 to the source, or set `tenants = \"optional\"`";
                     self.wrong(source.at(), what);
@@ -332,7 +333,7 @@ impl Planner {
     }
 
     /// What a handler has forgotten earlier than the others would be taken for what it never had.
-    pub(super) fn check_backfill(&mut self, inbox: &model::Inbox) {
+    pub(super) fn check_backfill(&mut self, inbox: &model::InboxTable) {
         let forgets = inbox.handler.values().any(|handler| handler.retention.is_some());
         let wanted = inbox.handler.values().filter_map(|handler| handler.backfill.as_ref());
         for backfill in wanted.filter(|wanted| ***wanted && forgets) {

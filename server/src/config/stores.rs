@@ -7,7 +7,7 @@ use oncebox_postgres::Postgres;
 use super::model;
 use super::plan::{Planner, Secrets};
 use super::seal::SealPlan;
-use super::value::{At, Guarded};
+use super::value::{Guarded, Located};
 
 /// A database. Never shows its URL.
 #[derive(Clone, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl StorePlace {
 }
 
 impl Planner {
-    pub(super) fn store(&mut self, name: &At<String>, store: &model::Store) -> Option<StorePlan> {
+    pub(super) fn store(&mut self, name: &Located<String>, store: &model::StoreTable) -> Option<StorePlan> {
         let migrate = store.migrate.unwrap_or(true);
         let seal = store.seal.as_ref().and_then(|seal| self.seal(seal));
         let wanted = self.secrets == Secrets::Stores;
@@ -109,7 +109,7 @@ impl Planner {
     }
 
     /// Checks where the tables of a store are, whatever its URL is: that may be a secret which is not read.
-    pub(super) fn check_names(&mut self, store: &model::Store) {
+    pub(super) fn check_names(&mut self, store: &model::StoreTable) {
         // Opens nothing: any URL does.
         let options = || Postgres::options("postgres://localhost/oncebox");
         let checked = [
@@ -130,7 +130,7 @@ impl Planner {
     }
 
     /// Checks the URL of a server. The error does not repeat it: it may hold a password.
-    pub(super) fn check_url(&mut self, set: &At<Guarded>, url: &str) {
+    pub(super) fn check_url(&mut self, set: &Located<Guarded>, url: &str) {
         if let Err(error) = Postgres::options(url) {
             self.wrong(set.at(), error.what());
         }

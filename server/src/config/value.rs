@@ -14,16 +14,16 @@ use serde::{Deserialize, Deserializer};
 /// A value and its place in the file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct At<T>(toml::Spanned<T>);
+pub(crate) struct Located<T>(toml::Spanned<T>);
 
-impl<T> At<T> {
+impl<T> Located<T> {
     /// Where it begins, in bytes.
     pub(crate) fn at(&self) -> usize {
         self.0.span().start
     }
 }
 
-impl<T> Deref for At<T> {
+impl<T> Deref for Located<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -31,13 +31,13 @@ impl<T> Deref for At<T> {
     }
 }
 
-impl<T: fmt::Display> fmt::Display for At<T> {
+impl<T: fmt::Display> fmt::Display for Located<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }
 }
 
-impl<T: JsonSchema> JsonSchema for At<T> {
+impl<T: JsonSchema> JsonSchema for Located<T> {
     fn inline_schema() -> bool {
         true
     }
@@ -53,11 +53,11 @@ impl<T: JsonSchema> JsonSchema for At<T> {
 
 /// A time span: `30s`, `5m`, `1h 30m`, `7d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span(pub(crate) Duration);
+pub(crate) struct TimeSpan(pub(crate) Duration);
 
 const SPAN: &str = "^[0-9]+ *[a-z]+( *[0-9]+ *[a-z]+)*$";
 
-impl<'de> Deserialize<'de> for Span {
+impl<'de> Deserialize<'de> for TimeSpan {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let span = humantime::parse_duration(&text);
@@ -69,7 +69,7 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
-impl JsonSchema for Span {
+impl JsonSchema for TimeSpan {
     fn inline_schema() -> bool {
         true
     }
@@ -118,12 +118,12 @@ impl JsonSchema for Window {
 
 /// Where a secret is: in the environment or in a file. Its value is never in the configuration, and never shown.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Secret {
+pub(crate) enum SecretRef {
     Env(String),
     File(String),
 }
 
-impl Secret {
+impl SecretRef {
     fn parse(text: &str) -> Option<Self> {
         if let Some(name) = text.strip_prefix("env:") {
             return (!name.is_empty()).then(|| Self::Env(name.into()));
@@ -156,11 +156,11 @@ impl Secret {
 /// A secret that is named on the command line.
 pub(crate) fn secret(named: &str) -> Result<String, String> {
     // Whatever stands here may be the secret itself: no error repeats it.
-    let secret = Secret::parse(named);
+    let secret = SecretRef::parse(named);
     secret.ok_or("a secret is named, not written down: use env:NAME or file:PATH")?.read()
 }
 
-impl fmt::Display for Secret {
+impl fmt::Display for SecretRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Env(name) => write!(f, "env:{name}"),
@@ -169,13 +169,13 @@ impl fmt::Display for Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for SecretRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl<'de> Deserialize<'de> for Secret {
+impl<'de> Deserialize<'de> for SecretRef {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // Whatever stands here may be the secret itself: no error repeats it.
         let no_secret =
@@ -185,7 +185,7 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
-impl JsonSchema for Secret {
+impl JsonSchema for SecretRef {
     fn inline_schema() -> bool {
         true
     }
@@ -199,11 +199,11 @@ impl JsonSchema for Secret {
     }
 }
 
-/// A text that may hold a secret, such as a URL with a password: written down, or named like a [`Secret`].
+/// A text that may hold a secret, such as a URL with a password: written down, or named like a [`SecretRef`].
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Guarded {
     Plain(String),
-    Named(Secret),
+    Named(SecretRef),
 }
 
 impl Guarded {
@@ -227,7 +227,7 @@ impl fmt::Debug for Guarded {
 impl<'de> Deserialize<'de> for Guarded {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = deserializer.deserialize_any(AnyText)?;
-        Ok(Secret::parse(&text).map_or(Self::Plain(text), Self::Named))
+        Ok(SecretRef::parse(&text).map_or(Self::Plain(text), Self::Named))
     }
 }
 
@@ -265,7 +265,7 @@ impl Visitor<'_> for AnyText {
 pub(crate) struct Many<T>(pub(crate) Vec<T>);
 
 /// The values of a setting and its place; nothing, at `otherwise`, if it is not set.
-pub(crate) fn many<T>(set: Option<&At<Many<T>>>, otherwise: usize) -> (&[T], usize) {
+pub(crate) fn many<T>(set: Option<&Located<Many<T>>>, otherwise: usize) -> (&[T], usize) {
     set.map_or((&[], otherwise), |set| (&(**set).0, set.at()))
 }
 

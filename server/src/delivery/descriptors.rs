@@ -61,12 +61,12 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("outer")]
-    struct Wrapped(#[source] std::io::Error);
+    struct WrappedIoError(#[source] std::io::Error);
 
     #[test]
     fn a_lack_is_known_by_its_number() {
         for (number, lacks) in [(24, true), (23, true), (111, false)] {
-            let error = Wrapped(std::io::Error::from_raw_os_error(number));
+            let error = WrappedIoError(std::io::Error::from_raw_os_error(number));
             let mut causes = std::iter::successors(error.source(), |&error| error.source());
             assert_eq!(causes.any(says_so), lacks, "{number}");
         }

@@ -10,7 +10,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 /// What is told beside the message itself.
 #[derive(Clone, Debug)]
-pub(super) struct Run {
+pub(super) struct DeliveryRun {
     pub(super) inbox: String,
     pub(super) handler: String,
     pub(super) attempt: u32,
@@ -31,7 +31,7 @@ const LONGEST_VALUE: usize = 4 << 10;
 const ALL_VALUES: usize = 16 << 10;
 
 /// Every header of a delivery but those of the signature. `forward` names further ones of the message that are passed on.
-pub(super) fn headers(message: &Message, run: &Run, forward: &[HeaderName]) -> HeaderMap {
+pub(super) fn headers(message: &Message, run: &DeliveryRun, forward: &[HeaderName]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let content_type =
         message.headers().get("content-type").and_then(|value| HeaderValue::from_bytes(value).ok());
@@ -138,8 +138,8 @@ fn rfc3339(time: Timestamp) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn run() -> Run {
-        Run {
+    fn run() -> DeliveryRun {
+        DeliveryRun {
             inbox: "orders".into(),
             handler: "ship".into(),
             attempt: 3,

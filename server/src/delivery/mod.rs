@@ -1,10 +1,10 @@
 //! Handlers that are HTTP endpoints: one request for each attempt, and what the answer means.
 
-mod answer;
 mod descriptors;
 mod headers;
 mod network;
 mod resolve;
+mod response;
 mod sign;
 
 use std::error::Error as _;
@@ -17,11 +17,11 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Certificate, Client, Url};
 
 use descriptors::{DESCRIPTORS_AGAIN, DescriptorsLog, lacks_descriptors};
-use headers::Run;
+use headers::DeliveryRun;
 
-pub(crate) use answer::On4xx;
 pub(crate) use network::{Allowed, Network};
 pub(crate) use resolve::{Refused, check_url};
+pub(crate) use response::On4xx;
 pub(crate) use sign::Signer;
 
 /// How long a connection may take to be there; the whole request has the handler's own timeout.
@@ -31,7 +31,7 @@ const IDLE: Duration = Duration::from_mins(1);
 
 /// An endpoint, and how messages are delivered to it.
 #[derive(Clone, Debug)]
-pub(crate) struct Endpoint {
+pub(crate) struct HandlerEndpoint {
     pub(crate) url: Url,
     pub(crate) timeout: Duration,
     pub(crate) on_4xx: On4xx,
@@ -49,12 +49,16 @@ pub(crate) struct Endpoint {
 struct Courier {
     client: Client,
     inbox: String,
-    endpoint: Endpoint,
+    endpoint: HandlerEndpoint,
     descriptors_log: DescriptorsLog,
 }
 
 /// A handler under `key` that delivers to an endpoint.
-pub(crate) fn deliver_to<S: Store>(inbox: &str, key: &str, endpoint: Endpoint) -> Result<Registration<S>> {
+pub(crate) fn deliver_to<S: Store>(
+    inbox: &str,
+    key: &str,
+    endpoint: HandlerEndpoint,
+) -> Result<Registration<S>> {
     let client = client(&endpoint).context("cannot make an HTTP client")?;
     let descriptors_log = DescriptorsLog::default();
     let courier = Arc::new(Courier { client, inbox: inbox.to_owned(), endpoint, descriptors_log });
@@ -75,7 +79,7 @@ where
     function
 }
 
-fn client(endpoint: &Endpoint) -> reqwest::Result<Client> {
+fn client(endpoint: &HandlerEndpoint) -> reqwest::Result<Client> {
     let mut builder = Client::builder();
     if !endpoint.roots.is_empty() {
         builder = builder.tls_certs_merge(endpoint.roots.iter().cloned());
@@ -95,8 +99,8 @@ fn client(endpoint: &Endpoint) -> reqwest::Result<Client> {
 
 impl Courier {
     /// What a run says of itself.
-    fn run<S: Store>(&self, cx: &Context<S>) -> Run {
-        Run {
+    fn run<S: Store>(&self, cx: &Context<S>) -> DeliveryRun {
+        DeliveryRun {
             inbox: self.inbox.clone(),
             handler: cx.handler().to_string(),
             attempt: cx.attempt(),
@@ -107,8 +111,8 @@ impl Courier {
         }
     }
 
-    async fn deliver(&self, message: &Message, run: &Run) -> Result<(), BoxError> {
-        let Endpoint { url, timeout, on_4xx, allowed, .. } = &self.endpoint;
+    async fn deliver(&self, message: &Message, run: &DeliveryRun) -> Result<(), BoxError> {
+        let HandlerEndpoint { url, timeout, on_4xx, allowed, .. } = &self.endpoint;
         // An address is not resolved, so nothing else looks at it.
         check_url(allowed, url)?;
         let request = self.client.post(url.clone()).headers(self.headers(message, run));
@@ -119,7 +123,7 @@ impl Courier {
             Err(error) if lacks_descriptors(&error) => return Err(self.no_descriptors()),
             Err(error) => return Err(failed(&error).into()),
         };
-        answer::judge(response, *on_4xx).await
+        response::judge(response, *on_4xx).await
     }
 
     /// The handler was never asked: no attempt is counted.
@@ -134,7 +138,7 @@ impl Courier {
         Snooze(wait).into()
     }
 
-    fn headers(&self, message: &Message, run: &Run) -> HeaderMap {
+    fn headers(&self, message: &Message, run: &DeliveryRun) -> HeaderMap {
         let mut all = headers::headers(message, run, &self.endpoint.forward);
         // Where spans are exported, ours stands between the producer's and the handler's.
         oncebox_telemetry::inject(&mut all);

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::Args;
-use super::worker::Handed;
+use super::worker::OrderDelivery;
 
 /// Deliveries a worker may hold unacknowledged.
 const PREFETCH: usize = 64;
@@ -14,10 +14,10 @@ const PREFETCH: usize = 64;
 const AHEAD: u64 = 100;
 
 /// What still has to be delivered, and what is out.
-pub(crate) struct Broker {
-    waiting: VecDeque<Handed>,
+pub(crate) struct DemoBroker {
+    waiting: VecDeque<OrderDelivery>,
     /// Unacknowledged deliveries, by worker.
-    out: Vec<HashMap<u64, Handed>>,
+    out: Vec<HashMap<u64, OrderDelivery>>,
     next_delivery: u64,
     /// Deliveries of one order.
     each: u64,
@@ -25,15 +25,15 @@ pub(crate) struct Broker {
     pub(crate) acked: u64,
 }
 
-impl Broker {
+impl DemoBroker {
     /// Every order as often as asked, in an order that the seed chooses.
     pub(crate) fn new(args: &Args, rng: &mut fastrand::Rng) -> Self {
         let mut orders: Vec<u32> = (0..args.messages)
             .flat_map(|order| std::iter::repeat_n(order, args.duplicates as usize + 1))
             .collect();
         rng.shuffle(&mut orders);
-        let waiting: VecDeque<Handed> =
-            (0..).zip(orders).map(|(delivery, order)| Handed { delivery, order }).collect();
+        let waiting: VecDeque<OrderDelivery> =
+            (0..).zip(orders).map(|(delivery, order)| OrderDelivery { delivery, order }).collect();
         let next_delivery = waiting.len() as u64;
         Self {
             waiting,
@@ -46,7 +46,7 @@ impl Broker {
     }
 
     /// The next delivery for a worker, if it may have one.
-    pub(crate) fn next(&mut self, worker: usize, shipped: u64) -> Option<Handed> {
+    pub(crate) fn next(&mut self, worker: usize, shipped: u64) -> Option<OrderDelivery> {
         // Every shipped order had at least one delivery, so this never stops short of what is left.
         if self.out[worker].len() >= PREFETCH || self.acked >= (shipped + AHEAD) * self.each {
             return None;
@@ -66,7 +66,7 @@ impl Broker {
     /// A worker died: what it did not acknowledge is delivered again, under a new number.
     pub(crate) fn lost_worker(&mut self, worker: usize) {
         for (_, handed) in std::mem::take(&mut self.out[worker]) {
-            self.waiting.push_back(Handed { delivery: self.next_delivery, order: handed.order });
+            self.waiting.push_back(OrderDelivery { delivery: self.next_delivery, order: handed.order });
             self.next_delivery += 1;
         }
     }

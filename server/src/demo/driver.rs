@@ -13,9 +13,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use oncebox_sqlite::Sqlite;
 use oncebox_sqlite::rusqlite::Connection;
 
-use super::broker::Broker;
-use super::report::{Report, Seen};
-use super::worker::Said;
+use super::broker::DemoBroker;
+use super::report::{DemoCounts, DemoReport};
+use super::worker::WorkerMessage;
 use super::{Args, shop};
 
 /// Without a new shipment for this long, what is missing counts as lost.
@@ -77,7 +77,7 @@ fn directory(args: &Args) -> Result<(PathBuf, Option<tempfile::TempDir>)> {
 }
 
 /// One worker process.
-struct Worker {
+struct WorkerProcess {
     child: Child,
     input: Option<ChildStdin>,
     /// Tells what it said from what an earlier process in its place said.
@@ -86,8 +86,8 @@ struct Worker {
 
 /// Something a worker did, with its place.
 #[derive(Clone, Copy)]
-enum Event {
-    Said(usize, Said),
+enum WorkerEvent {
+    Message(usize, WorkerMessage),
     Gone(usize, u64),
 }
 
@@ -96,17 +96,17 @@ struct Demo<'a> {
     dir: &'a Path,
     seed: u64,
     rng: fastrand::Rng,
-    broker: Broker,
-    workers: Vec<Worker>,
+    broker: DemoBroker,
+    workers: Vec<WorkerProcess>,
     lives: u64,
-    events: (Sender<Event>, Receiver<Event>),
-    seen: Seen,
+    events: (Sender<WorkerEvent>, Receiver<WorkerEvent>),
+    seen: DemoCounts,
 }
 
 impl<'a> Demo<'a> {
     fn new(args: &'a Args, dir: &'a Path, seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let broker = Broker::new(args, &mut rng);
+        let broker = DemoBroker::new(args, &mut rng);
         Self {
             args,
             dir,
@@ -116,7 +116,7 @@ impl<'a> Demo<'a> {
             workers: Vec::new(),
             lives: 0,
             events: channel(),
-            seen: Seen::default(),
+            seen: DemoCounts::default(),
         }
     }
 
@@ -182,7 +182,7 @@ impl<'a> Demo<'a> {
         bar
     }
 
-    fn spawn(&mut self, place: usize) -> Result<Worker> {
+    fn spawn(&mut self, place: usize) -> Result<WorkerProcess> {
         self.lives += 1;
         let life = self.lives;
         let mut child = Command::new(std::env::current_exe()?)
@@ -199,12 +199,12 @@ impl<'a> Demo<'a> {
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(std::result::Result::ok) {
                 if let Ok(said) = serde_json::from_str(&line) {
-                    let _ = events.send(Event::Said(place, said));
+                    let _ = events.send(WorkerEvent::Message(place, said));
                 }
             }
-            let _ = events.send(Event::Gone(place, life));
+            let _ = events.send(WorkerEvent::Gone(place, life));
         });
-        Ok(Worker { child, input, life })
+        Ok(WorkerProcess { child, input, life })
     }
 
     fn feed(&mut self, place: usize, shipped: u64) {
@@ -220,25 +220,25 @@ impl<'a> Demo<'a> {
         }
     }
 
-    fn note(&mut self, event: Event) -> Result<()> {
+    fn note(&mut self, event: WorkerEvent) -> Result<()> {
         match event {
-            Event::Said(place, said) => match said {
-                Said::Acked { delivery, duplicate } => {
+            WorkerEvent::Message(place, said) => match said {
+                WorkerMessage::Acked { delivery, duplicate } => {
                     self.seen.duplicates += u64::from(duplicate);
                     self.broker.acked(place, delivery);
                 }
-                Said::Failed { panicked: false } => self.seen.failed += 1,
-                Said::Failed { panicked: true } => self.seen.panicked += 1,
-                Said::Dying => {}
+                WorkerMessage::Failed { panicked: false } => self.seen.failed += 1,
+                WorkerMessage::Failed { panicked: true } => self.seen.panicked += 1,
+                WorkerMessage::Dying => {}
             },
-            Event::Gone(place, life) if self.workers[place].life == life => {
+            WorkerEvent::Gone(place, life) if self.workers[place].life == life => {
                 // Whoever was killed from outside was counted then.
                 let status = self.workers[place].child.wait()?;
                 self.seen.aborted += u64::from(was_aborted(status));
                 self.broker.lost_worker(place);
                 self.workers[place] = self.spawn(place)?;
             }
-            Event::Gone(..) => {}
+            WorkerEvent::Gone(..) => {}
         }
         Ok(())
     }
@@ -262,9 +262,9 @@ impl<'a> Demo<'a> {
         Ok(())
     }
 
-    fn report(&self) -> Result<Report> {
+    fn report(&self) -> Result<DemoReport> {
         let shipments = shop::count(&Connection::open(shop::file(self.dir))?)?;
-        Ok(Report::new(self.args, self.broker.deliveries, shipments, self.seen, self.seed))
+        Ok(DemoReport::new(self.args, self.broker.deliveries, shipments, self.seen, self.seed))
     }
 }
 

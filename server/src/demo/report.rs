@@ -7,7 +7,7 @@ use super::shop::Shipments;
 
 /// The result, as `--json` prints it.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct DemoReport {
     /// Different messages.
     pub(crate) offered: u64,
     /// Deliveries of them.
@@ -32,7 +32,7 @@ pub(crate) struct Report {
 
 /// What was counted on the way.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct DemoCounts {
     pub(crate) duplicates: u64,
     pub(crate) failed: u64,
     pub(crate) panicked: u64,
@@ -42,9 +42,15 @@ pub(crate) struct Seen {
     pub(crate) aborted: u64,
 }
 
-impl Report {
+impl DemoReport {
     /// Lost and doubled come from the business table alone.
-    pub(crate) fn new(args: &Args, deliveries: u64, shipments: Shipments, seen: Seen, seed: u64) -> Self {
+    pub(crate) fn new(
+        args: &Args,
+        deliveries: u64,
+        shipments: Shipments,
+        seen: DemoCounts,
+        seed: u64,
+    ) -> Self {
         Self {
             offered: u64::from(args.messages),
             deliveries,
@@ -65,7 +71,7 @@ impl Report {
     }
 
     /// For people.
-    pub(crate) fn table(&self, seen: Seen, seconds: f64) -> String {
+    pub(crate) fn table(&self, seen: DemoCounts, seconds: f64) -> String {
         let verdict = if self.is_sound() {
             "Every message took effect exactly once."
         } else {
@@ -105,9 +111,9 @@ impl Report {
 mod tests {
     use super::*;
 
-    fn report(effects: u64, orders: u64) -> Report {
+    fn report(effects: u64, orders: u64) -> DemoReport {
         let args = Args { messages: 10, duplicates: 3, workers: 1, seed: None, json: false, keep: None };
-        Report::new(&args, 40, Shipments { effects, orders }, Seen::default(), 1)
+        DemoReport::new(&args, 40, Shipments { effects, orders }, DemoCounts::default(), 1)
     }
 
     #[test]

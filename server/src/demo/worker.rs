@@ -14,7 +14,7 @@ use super::{WorkerArgs, shop};
 
 /// What the broker hands a worker.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Handed {
+pub(crate) struct OrderDelivery {
     pub(crate) delivery: u64,
     pub(crate) order: u32,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Handed {
 /// What a worker says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Said {
+pub(crate) enum WorkerMessage {
     /// A delivery is stored, or was before: the broker may forget it.
     Acked { delivery: u64, duplicate: bool },
     /// A handler failed or panicked; it will be tried again.
@@ -53,7 +53,7 @@ pub(crate) fn work(args: &WorkerArgs) -> Result<()> {
 }
 
 async fn serve(args: WorkerArgs) -> Result<()> {
-    let (say, mut said) = mpsc::unbounded_channel::<Said>();
+    let (say, mut said) = mpsc::unbounded_channel::<WorkerMessage>();
     let printer = tokio::task::spawn_blocking(move || {
         let mut out = std::io::stdout();
         while let Some(said) = said.blocking_recv() {
@@ -66,7 +66,7 @@ async fn serve(args: WorkerArgs) -> Result<()> {
     let running = inbox.start();
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = lines.next_line().await? {
-        let handed: Handed = serde_json::from_str(&line)?;
+        let handed: OrderDelivery = serde_json::from_str(&line)?;
         let (inbox, say) = (inbox.clone(), say.clone());
         tokio::spawn(async move { take(&inbox, handed, &say).await });
     }
@@ -78,7 +78,7 @@ async fn serve(args: WorkerArgs) -> Result<()> {
 }
 
 /// Stores a delivery, and only then acknowledges it. While the file is locked it is held, not given back.
-async fn take(inbox: &Inbox<Sqlite>, handed: Handed, say: &mpsc::UnboundedSender<Said>) {
+async fn take(inbox: &Inbox<Sqlite>, handed: OrderDelivery, say: &mpsc::UnboundedSender<WorkerMessage>) {
     let payload = serde_json::json!({ "order": handed.order }).to_string();
     let message =
         Message::new(format!("order-{}", handed.order), "order.placed", payload).with_source("demo");
@@ -86,7 +86,7 @@ async fn take(inbox: &Inbox<Sqlite>, handed: Handed, say: &mpsc::UnboundedSender
         match inbox.accept(message.clone()).await {
             Ok(accepted) => {
                 let duplicate = !matches!(accepted, Accepted::First(_));
-                let _ = say.send(Said::Acked { delivery: handed.delivery, duplicate });
+                let _ = say.send(WorkerMessage::Acked { delivery: handed.delivery, duplicate });
                 return;
             }
             Err(error) if error.is_retryable() => tokio::task::yield_now().await,
@@ -98,7 +98,7 @@ async fn take(inbox: &Inbox<Sqlite>, handed: Handed, say: &mpsc::UnboundedSender
     }
 }
 
-fn inbox(args: &WorkerArgs, say: mpsc::UnboundedSender<Said>) -> Result<Inbox<Sqlite>> {
+fn inbox(args: &WorkerArgs, say: mpsc::UnboundedSender<WorkerMessage>) -> Result<Inbox<Sqlite>> {
     let store = Sqlite::options(shop::file(&args.dir)).busy_timeout(Duration::from_secs(30)).open()?;
     let mut policy = Policy::default();
     policy.retry = Retry::new(20, Duration::from_millis(20), Duration::from_secs(1));
@@ -114,7 +114,7 @@ fn inbox(args: &WorkerArgs, say: mpsc::UnboundedSender<Said>) -> Result<Inbox<Sq
     };
     Ok(Inbox::builder("demo", store)
         .config(config)
-        .data(Fate { args: args.clone(), say })
+        .data(OrderFaults { args: args.clone(), say })
         .on("order.placed", handler("ship-order", ship).policy(policy).concurrency(16))
         .build()?)
 }
@@ -122,20 +122,20 @@ fn inbox(args: &WorkerArgs, say: mpsc::UnboundedSender<Said>) -> Result<Inbox<Sq
 /// Ships an order, in one transaction with the entry's completion. Some orders meet trouble on the way.
 async fn ship(placed: OrderPlaced, cx: &mut Context<Sqlite>) -> Result<(), BoxError> {
     let first = cx.attempt() == 1;
-    let worker = cx.data::<Fate>()?.args.number;
+    let worker = cx.data::<OrderFaults>()?.args.number;
     shop::ship(cx.tx().await?, placed.order, worker)?;
-    let fate = cx.data::<Fate>()?;
+    let fate = cx.data::<OrderFaults>()?;
     match fate.of(placed.order) {
-        End::Dies if fate.first_death(placed.order) => {
-            let _ = fate.say.send(Said::Dying);
+        OrderOutcome::Dies if fate.first_death(placed.order) => {
+            let _ = fate.say.send(WorkerMessage::Dying);
             std::process::abort();
         }
-        End::Fails if first => {
-            let _ = fate.say.send(Said::Failed { panicked: false });
+        OrderOutcome::Fails if first => {
+            let _ = fate.say.send(WorkerMessage::Failed { panicked: false });
             Err("the carrier does not answer".into())
         }
-        End::Panics if first => {
-            let _ = fate.say.send(Said::Failed { panicked: true });
+        OrderOutcome::Panics if first => {
+            let _ = fate.say.send(WorkerMessage::Failed { panicked: true });
             panic!("a bug in the handler");
         }
         _ => Ok(()),
@@ -143,29 +143,29 @@ async fn ship(placed: OrderPlaced, cx: &mut Context<Sqlite>) -> Result<(), BoxEr
 }
 
 /// What happens to which order.
-struct Fate {
+struct OrderFaults {
     args: WorkerArgs,
-    say: mpsc::UnboundedSender<Said>,
+    say: mpsc::UnboundedSender<WorkerMessage>,
 }
 
-enum End {
+enum OrderOutcome {
     Well,
     Fails,
     Panics,
     Dies,
 }
 
-impl Fate {
-    fn of(&self, order: u32) -> End {
+impl OrderFaults {
+    fn of(&self, order: u32) -> OrderOutcome {
         let roll = fastrand::Rng::with_seed(self.args.seed ^ (u64::from(order) << 32)).u64(0..10_000);
         if roll < DIE {
-            End::Dies
+            OrderOutcome::Dies
         } else if roll < DIE + PANIC * 100 {
-            End::Panics
+            OrderOutcome::Panics
         } else if roll < DIE + (PANIC + FAIL) * 100 {
-            End::Fails
+            OrderOutcome::Fails
         } else {
-            End::Well
+            OrderOutcome::Well
         }
     }
 

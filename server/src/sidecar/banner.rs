@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 
 use super::{Addresses, Origin};
 use crate::api::routes::PREFIX;
-use crate::config::{Plan, StorePlace};
+use crate::config::{ConfigPlan, StorePlace};
 
 /// Where to see whether this process is ready.
-pub(super) fn watch(plan: &Plan, addresses: Addresses) -> String {
+pub(super) fn watch(plan: &ConfigPlan, addresses: Addresses) -> String {
     let messages = format!("{}/readyz", base(plan, addresses.messages));
     match addresses.operators {
         Some(operators) => format!("{messages} and {}", url(plan, operators, "/readyz")),
@@ -17,17 +17,17 @@ pub(super) fn watch(plan: &Plan, addresses: Addresses) -> String {
 }
 
 /// What all URLs of this process begin with.
-fn base(plan: &Plan, address: SocketAddr) -> String {
+fn base(plan: &ConfigPlan, address: SocketAddr) -> String {
     format!("{}://{address}", if plan.tls.is_some() { "https" } else { "http" })
 }
 
 /// A URL for operators.
-fn url(plan: &Plan, address: SocketAddr, path: &str) -> String {
+fn url(plan: &ConfigPlan, address: SocketAddr, path: &str) -> String {
     let tls = plan.api.as_ref().is_some_and(|api| api.tls);
     format!("{}://{address}{path}", if tls { "https" } else { "http" })
 }
 
-pub(super) fn print(origin: &Origin, plan: &Plan, addresses: Addresses, json: bool) {
+pub(super) fn print(origin: &Origin, plan: &ConfigPlan, addresses: Addresses, json: bool) {
     let address = addresses.messages;
     if json {
         for (inbox, http) in
@@ -45,7 +45,7 @@ pub(super) fn print(origin: &Origin, plan: &Plan, addresses: Addresses, json: bo
     eprint!("{}", text(origin, plan, addresses));
 }
 
-fn text(origin: &Origin, plan: &Plan, addresses: Addresses) -> String {
+fn text(origin: &Origin, plan: &ConfigPlan, addresses: Addresses) -> String {
     let base = base(plan, addresses.messages);
     let mut text = format!("oncebox {}: what is delivered twice happens once\n\n", env!("CARGO_PKG_VERSION"));
     // Writing to a string cannot fail.

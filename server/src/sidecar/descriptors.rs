@@ -2,7 +2,7 @@
 
 use oncebox_http::ServerLimits;
 
-use crate::config::Plan;
+use crate::config::ConfigPlan;
 
 /// Kept for the log, the listeners, name resolution, telemetry and what libraries open for a moment.
 const BASE: usize = 32;
@@ -45,7 +45,7 @@ pub(super) fn raise_limit() -> Option<usize> {
 }
 
 /// Divides the descriptors of the process. What deliveries and stores need comes first, up to two thirds of all.
-pub(super) fn divide(plan: &Plan, limit: Option<usize>) -> Connections {
+pub(super) fn divide(plan: &ConfigPlan, limit: Option<usize>) -> Connections {
     let max = ServerLimits::default().connections;
     let Some(limit) = limit else { return Connections { messages: max, operators: OPERATORS } };
     let deliveries = plan.inboxes.iter().flat_map(|inbox| &inbox.handlers).map(|handler| handler.concurrency);
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use crate::config::Loaded;
 
-    fn plan(concurrency: usize) -> Plan {
+    fn plan(concurrency: usize) -> ConfigPlan {
         let text = format!(
             "[inbox.orders]\n[inbox.orders.handler.ship]\nurl = \"https://example.com/\"\nconcurrency = {concurrency}\n"
         );

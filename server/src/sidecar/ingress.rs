@@ -3,44 +3,44 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use axum::Router;
 use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use axum::{Extension, Router};
 use oncebox::{Inbox, Store};
-use oncebox_http::{Endpoint, Ingress, Quota, ServerLimits, Verify};
+use oncebox_http::{Anonymous, Endpoint, Ingress, Quota, ServerLimits, Verify};
 use parking_lot::RwLock;
 use tower::ServiceExt as _;
 
-use crate::api::Api;
-use crate::config::{self, Encoding, Format, HttpPlan, InboxPlan, PREFIX, Plan};
+use crate::api::OperatorApi;
+use crate::config::{self, ConfigPlan, HttpPlan, InboxPlan, PREFIX, SignatureEncoding, SourceFormat};
 
 /// The routes in use, which a new configuration replaces under running connections.
-pub(super) struct Front {
+pub(super) struct MessageRoutes {
     current: RwLock<Router>,
-    state: RwLock<State>,
-    api: Arc<Api>,
+    state: RwLock<IntakeState>,
+    api: Arc<OperatorApi>,
 }
 
 #[derive(Clone, Copy)]
-enum State {
+enum IntakeState {
     Waiting,
     Open,
     Closed,
 }
 
-impl Front {
+impl MessageRoutes {
     /// Takes nothing yet: the stores are not there.
-    pub(super) fn waiting(api: Arc<Api>) -> Self {
+    pub(super) fn waiting(api: Arc<OperatorApi>) -> Self {
         let current = RwLock::new(Router::new().fallback(not_yet));
-        Self { current, state: RwLock::new(State::Waiting), api }
+        Self { current, state: RwLock::new(IntakeState::Waiting), api }
     }
 
     /// Takes messages from now on.
     pub(super) fn open(&self, router: Router) {
         self.replace(router);
-        *self.state.write() = State::Open;
+        *self.state.write() = IntakeState::Open;
     }
 
     pub(super) fn replace(&self, router: Router) {
@@ -49,7 +49,7 @@ impl Front {
 
     /// From now on we say that we are not ready.
     pub(super) fn close(&self) {
-        *self.state.write() = State::Closed;
+        *self.state.write() = IntakeState::Closed;
     }
 
     /// One word for senders and what stands before them; what is wrong is told to operators.
@@ -63,9 +63,9 @@ impl Front {
 
     fn ready(&self) -> (StatusCode, &'static str) {
         match *self.state.read() {
-            State::Open => {}
-            State::Waiting => return (StatusCode::SERVICE_UNAVAILABLE, "waiting for a store\n"),
-            State::Closed => return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
+            IntakeState::Open => {}
+            IntakeState::Waiting => return (StatusCode::SERVICE_UNAVAILABLE, "waiting for a store\n"),
+            IntakeState::Closed => return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
         }
         if self.api.current().health().iter().all(|health| health.ready) {
             (StatusCode::OK, "ready\n")
@@ -78,8 +78,8 @@ impl Front {
     pub(super) fn router(self: &Arc<Self>) -> Router {
         let (front, live, ready) = (Arc::clone(self), Arc::clone(self), Arc::clone(self));
         Router::new()
-            .route("/livez", get(async move || live.live()))
-            .route("/readyz", get(async move || ready.ready()))
+            .route("/livez", get(async move || (Extension(Anonymous), live.live())))
+            .route("/readyz", get(async move || (Extension(Anonymous), ready.ready())))
             .fallback(async move |request: Request| {
                 let router = front.current.read().clone();
                 router.oneshot(request).await.into_response()
@@ -99,9 +99,11 @@ async fn not_yet() -> impl IntoResponse {
 }
 
 /// What connections may cost, and how long they may go on at the end.
-pub(super) fn limits(plan: &Plan, connections: usize) -> ServerLimits {
+pub(super) fn limits(plan: &ConfigPlan, connections: usize) -> ServerLimits {
     let mut limits = ServerLimits::default();
     limits.connections = connections;
+    // One address never fills the port.
+    limits.connections_per_address = (connections / 4).clamp(1, limits.connections_per_address);
     if let Some(grace) = plan.inboxes.iter().map(|inbox| inbox.config.grace).max() {
         limits.grace = grace;
     }
@@ -133,15 +135,15 @@ fn endpoint(plan: &HttpPlan) -> oncebox::Result<Endpoint> {
         return Ok(Endpoint::plain(name).path(plan.path.as_str()).verify(Verify::loopback()));
     }
     let endpoint = match plan.format {
-        Format::Plain => Endpoint::plain(name).verify(verify(plan)?),
-        Format::CloudEvents => Endpoint::cloud_events(name).verify(verify(plan)?),
-        Format::StandardWebhooks => Endpoint::standard_webhooks(name, secrets)?,
-        Format::Github => Endpoint::github(name, secrets)?,
-        Format::Stripe => Endpoint::stripe(name, secrets)?,
-        Format::Slack => Endpoint::slack(name, secrets)?,
-        Format::Shopify => Endpoint::shopify(name, secrets)?.shopify_id(match plan.shopify_id {
-            config::ShopifyId::Event => oncebox_http::ShopifyId::Event,
-            config::ShopifyId::Webhook => oncebox_http::ShopifyId::Webhook,
+        SourceFormat::Plain => Endpoint::plain(name).verify(verify(plan)?),
+        SourceFormat::CloudEvents => Endpoint::cloud_events(name).verify(verify(plan)?),
+        SourceFormat::StandardWebhooks => Endpoint::standard_webhooks(name, secrets)?,
+        SourceFormat::Github => Endpoint::github(name, secrets)?,
+        SourceFormat::Stripe => Endpoint::stripe(name, secrets)?,
+        SourceFormat::Slack => Endpoint::slack(name, secrets)?,
+        SourceFormat::Shopify => Endpoint::shopify(name, secrets)?.shopify_id(match plan.shopify_id {
+            config::ShopifyIdSetting::Event => oncebox_http::ShopifyId::Event,
+            config::ShopifyIdSetting::Webhook => oncebox_http::ShopifyId::Webhook,
         })?,
     };
     let mut endpoint = endpoint.path(plan.path.as_str());
@@ -164,14 +166,14 @@ fn endpoint(plan: &HttpPlan) -> oncebox::Result<Endpoint> {
 fn verify(plan: &HttpPlan) -> oncebox::Result<Verify> {
     let (header, prefix, encoding) = &plan.signature;
     match plan.verify {
-        config::Verify::Loopback => Ok(Verify::loopback()),
-        config::Verify::Open => Ok(Verify::open()),
-        config::Verify::Token => Verify::tokens(&plan.secrets),
-        config::Verify::StandardWebhooks => Verify::standard_webhooks(&plan.secrets),
-        config::Verify::Hmac => {
+        config::VerifySetting::Loopback => Ok(Verify::loopback()),
+        config::VerifySetting::Open => Ok(Verify::open()),
+        config::VerifySetting::Token => Verify::tokens(&plan.secrets),
+        config::VerifySetting::StandardWebhooks => Verify::standard_webhooks(&plan.secrets),
+        config::VerifySetting::Hmac => {
             let encoding = match encoding {
-                Encoding::Hex => oncebox_http::Encoding::Hex,
-                Encoding::Base64 => oncebox_http::Encoding::Base64,
+                SignatureEncoding::Hex => oncebox_http::Encoding::Hex,
+                SignatureEncoding::Base64 => oncebox_http::Encoding::Base64,
             };
             Verify::hmac_sha256(header, prefix, encoding, &plan.secrets)
         }

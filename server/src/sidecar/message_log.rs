@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oncebox::state::{Event, Next, Settlement};
+use oncebox::state::{EntryEvent, NextState, Settlement};
 use oncebox::store::{
     Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount, Failover, NewMessage,
     Orphan, OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Seq, Settled, SweepParams,
@@ -27,23 +27,23 @@ const SHOWN: usize = 64;
 pub(super) struct MessageLog {
     store: Arc<dyn Store>,
     /// What is in hand, by its claim. Those of one call may have the same token.
-    in_hand: Mutex<HashMap<(Token, Seq, HandlerKey), Name>>,
+    in_hand: Mutex<HashMap<(Token, Seq, HandlerKey), MessageName>>,
 }
 
 /// What a message is called in a line: its type and its id.
 #[derive(Clone, Debug)]
-struct Name {
+struct MessageName {
     message_type: String,
     id: String,
 }
 
-impl Name {
+impl MessageName {
     fn of(message: &Message) -> Self {
         Self { message_type: shown(message.message_type().as_bytes()), id: shown(message.id()) }
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for MessageName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.message_type, self.id)
     }
@@ -93,7 +93,7 @@ impl MessageLog {
     }
 
     fn accepted(new: &NewMessage, accepted: Accepted) {
-        let (inbox, name) = (&new.inbox, Name::of(&new.message));
+        let (inbox, name) = (&new.inbox, MessageName::of(&new.message));
         let handlers: Vec<&str> = new.routes.iter().map(|route| route.key.as_str()).collect();
         match accepted {
             Accepted::First(_) if handlers.is_empty() => {
@@ -124,7 +124,7 @@ impl MessageLog {
         if in_hand.len() + claimed.len() > MAX_IN_HAND {
             in_hand.clear();
         }
-        in_hand.extend(claimed.iter().map(|one| (in_hand_as(&one.claim), Name::of(&one.message))));
+        in_hand.extend(claimed.iter().map(|one| (in_hand_as(&one.claim), MessageName::of(&one.message))));
     }
 
     fn settled(&self, settlement: &Settlement, settled: Settled) {
@@ -133,17 +133,19 @@ impl MessageLog {
         if settled != Settled::Applied {
             return;
         }
-        let name =
-            name.unwrap_or_else(|| Name { message_type: "message".into(), id: format!("#{}", claim.seq.0) });
+        let name = name.unwrap_or_else(|| MessageName {
+            message_type: "message".into(),
+            id: format!("#{}", claim.seq.0),
+        });
         let (inbox, handler) = (&claim.inbox, &claim.handler);
         let why = settlement.error.as_ref().map_or("", |error| error.as_str());
         let again = match settlement.next {
-            Next::Pending { delay } => delay,
+            NextState::Pending { delay } => delay,
             _ => Duration::ZERO,
         };
         let attempts = settlement.attempts;
         match settlement.event {
-            Event::Done => {
+            EntryEvent::Done => {
                 line!(
                     info,
                     "delivered",
@@ -153,7 +155,7 @@ impl MessageLog {
                     claim.attempts.saturating_add(1)
                 );
             }
-            Event::Fail => {
+            EntryEvent::Fail => {
                 line!(
                     warn,
                     "failed",
@@ -163,14 +165,14 @@ impl MessageLog {
                     about(again)
                 );
             }
-            Event::Exhaust => {
+            EntryEvent::Exhaust => {
                 line!(error, "poisoned", inbox, name, "at {handler} after {attempts} attempts: {why}");
             }
-            Event::Reject => line!(error, "poisoned", inbox, name, "by {handler}: {why}"),
-            Event::Snooze => {
+            EntryEvent::Reject => line!(error, "poisoned", inbox, name, "by {handler}: {why}"),
+            EntryEvent::Snooze => {
                 line!(info, "postponed", inbox, name, "by {handler} for {}, not counted", about(again));
             }
-            Event::Crash => {
+            EntryEvent::Crash => {
                 line!(
                     warn,
                     "crashed",
@@ -180,10 +182,10 @@ impl MessageLog {
                     about(again)
                 );
             }
-            Event::CrashOut => {
+            EntryEvent::CrashOut => {
                 line!(error, "poisoned", inbox, name, "at {handler}: its workers died too often");
             }
-            Event::Dismiss => line!(warn, "discarded", inbox, name, "by {handler}: {why}"),
+            EntryEvent::Dismiss => line!(warn, "discarded", inbox, name, "by {handler}: {why}"),
             _ => {}
         }
     }

@@ -22,11 +22,11 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::api::{Api, AwaitedStore};
-use crate::cli::{Exit, Failed};
-use crate::config::{self, Loaded, Plan, Secrets};
+use crate::api::{AwaitedStore, OperatorApi};
+use crate::cli::{CommandError, Exit};
+use crate::config::{self, ConfigPlan, Loaded, Secrets};
 use descriptors::Connections;
-use ingress::Front;
+use ingress::MessageRoutes;
 use running_config::RunningConfig;
 use signals::{Signal, Signals};
 use stores::Stores;
@@ -61,7 +61,7 @@ pub(crate) async fn serve(
     listen: Option<SocketAddr>,
     json: bool,
     metrics: Router,
-) -> Result<(), Failed> {
+) -> Result<(), CommandError> {
     let descriptors = descriptors::raise_limit();
     // First of all, so that no signal is missed.
     let mut signals = Signals::new().map_err(|error| Exit::Start.with(error))?;
@@ -83,7 +83,7 @@ pub(crate) async fn serve(
             return Ok(());
         }
     };
-    let mut sidecar = Sidecar::start(origin, listen, plan, stores, listeners).await?;
+    let mut sidecar = RunningSidecar::start(origin, listen, plan, stores, listeners).await?;
     banner::print(origin, &sidecar.plan, addresses, json);
     notify::ready();
     let stopped = sidecar.run(&mut signals).await;
@@ -114,7 +114,7 @@ impl Addresses {
 }
 
 /// Where operators are answered. Who has not chosen the port gets another one if it is taken.
-fn bind_api(origin: &Origin, plan: &Plan) -> Result<Option<TcpListener>> {
+fn bind_api(origin: &Origin, plan: &ConfigPlan) -> Result<Option<TcpListener>> {
     let Some(api) = &plan.api else { return Ok(None) };
     match listen(api.listen) {
         Ok(listener) => Ok(Some(listener)),
@@ -142,8 +142,8 @@ fn bind(address: SocketAddr) -> Result<TcpListener> {
 
 /// What answers over HTTP, whatever it serves.
 struct Listeners {
-    front: Arc<Front>,
-    api: Arc<Api>,
+    front: Arc<MessageRoutes>,
+    api: Arc<OperatorApi>,
     tls: Option<Tls>,
     /// Ends the servers.
     stop: watch::Sender<bool>,
@@ -153,21 +153,24 @@ struct Listeners {
 impl Listeners {
     /// Answers at the address where messages come in, without taking any yet, and at the one for operators.
     fn start(
-        plan: &Plan,
+        plan: &ConfigPlan,
         listener: TcpListener,
         operators: Option<(TcpListener, Router)>,
         connections: Connections,
     ) -> Result<Self> {
         let tls = plan.tls.as_ref();
         let tls = tls.map(|tls| Tls::from_pem(tls.certificate.as_bytes(), tls.key.as_bytes())).transpose()?;
-        let api = Arc::new(Api::default());
+        let api = Arc::new(OperatorApi::default());
         api.starting(plan.api.as_ref().map(|api| api.access.clone()).unwrap_or_default());
         if let Some(store) = plan.stores.first() {
             api.wait_for(AwaitedStore { store: store.name.clone(), reason: None });
         }
-        let front = Arc::new(Front::waiting(Arc::clone(&api)));
-        let mut server =
-            Server::new(listener, front.router()).limits(ingress::limits(plan, connections.messages));
+        let front = Arc::new(MessageRoutes::waiting(Arc::clone(&api)));
+        let mut limits = ingress::limits(plan, connections.messages);
+        if let Some(set) = plan.connections_per_address {
+            limits.connections_per_address = set.min(limits.connections);
+        }
+        let mut server = Server::new(listener, front.router()).limits(limits);
         if let Some(tls) = &tls {
             server = server.tls(tls.clone());
         }
@@ -175,7 +178,9 @@ impl Listeners {
         let mut listeners = Self { front, api, tls, stop, servers };
         listeners.spawn(server);
         if let Some((listener, metrics)) = operators {
-            let limits = ingress::limits(plan, connections.operators);
+            let mut limits = ingress::limits(plan, connections.operators);
+            // A probe of this machine finds room, whoever else asks.
+            limits.loopback = limits.connections / 4;
             let mut server = Server::new(listener, listeners.api.router(&metrics)).limits(limits);
             if let Some(tls) = listeners.tls.as_ref().filter(|_| plan.api.as_ref().is_some_and(|api| api.tls))
             {
@@ -195,7 +200,7 @@ impl Listeners {
     }
 
     /// Takes up the certificate of another configuration.
-    fn change(&self, plan: &Plan) -> Result<()> {
+    fn change(&self, plan: &ConfigPlan) -> Result<()> {
         if let (Some(tls), Some(plan)) = (&self.tls, &plan.tls) {
             tls.replace(plan.certificate.as_bytes(), plan.key.as_bytes())?;
         }
@@ -204,10 +209,10 @@ impl Listeners {
 }
 
 /// Everything that runs.
-struct Sidecar<'a> {
+struct RunningSidecar<'a> {
     origin: &'a Origin,
     listen: Option<SocketAddr>,
-    plan: Plan,
+    plan: ConfigPlan,
     stores: Stores,
     running_config: RunningConfig,
     listeners: Listeners,
@@ -215,14 +220,14 @@ struct Sidecar<'a> {
     leaving: JoinSet<()>,
 }
 
-impl<'a> Sidecar<'a> {
+impl<'a> RunningSidecar<'a> {
     async fn start(
         origin: &'a Origin,
         listen: Option<SocketAddr>,
-        plan: Plan,
+        plan: ConfigPlan,
         stores: Stores,
         listeners: Listeners,
-    ) -> Result<Self, Failed> {
+    ) -> Result<Self, CommandError> {
         let running_config = RunningConfig::start(&plan, &stores).await?;
         listeners.api.replace(running_config.served(&plan, &stores)?);
         listeners.front.open(running_config.router());
@@ -230,7 +235,7 @@ impl<'a> Sidecar<'a> {
     }
 
     /// Runs until a signal says stop, or until nothing can come in any more.
-    async fn run(&mut self, signals: &mut Signals) -> Result<(), Failed> {
+    async fn run(&mut self, signals: &mut Signals) -> Result<(), CommandError> {
         loop {
             tokio::select! {
                 signal = signals.next() => match signal {
@@ -270,7 +275,10 @@ impl<'a> Sidecar<'a> {
         if plan.tls.is_some() != self.plan.tls.is_some() {
             bail!("`tls` was added or left out, which needs a restart");
         }
-        let api = |plan: &Plan| plan.api.as_ref().map(|api| api.listen);
+        if plan.connections_per_address != self.plan.connections_per_address {
+            bail!("`connections_per_address` changed, which needs a restart");
+        }
+        let api = |plan: &ConfigPlan| plan.api.as_ref().map(|api| api.listen);
         if api(&plan) != api(&self.plan) {
             bail!("`api.listen` changed, which needs a restart");
         }

@@ -6,13 +6,13 @@ use anyhow::{Context as _, Result};
 use axum::Router;
 use oncebox::config::OrderBy;
 use oncebox::{ErrorKind, Inbox, Memory, Registration, Running, Store};
-use oncebox_telemetry::Propagator;
+use oncebox_telemetry::OtelPropagator;
 use tokio::task::JoinSet;
 
 use super::stores::{AnyStore, Stores};
 use super::{ingress, queues};
-use crate::api::{Backfills, Current, Served};
-use crate::config::{HandlerPlan, InboxPlan, Invalid, Loaded, Place, Plan};
+use crate::api::{Backfills, Current, ServedInbox};
+use crate::config::{ConfigPlan, HandlerPlan, InboxPlan, Invalid, KeyLocation, Loaded};
 use crate::delivery::deliver_to;
 
 /// Everything that belongs to one configuration.
@@ -26,7 +26,7 @@ pub(super) struct RunningConfig {
 
 impl RunningConfig {
     /// Builds everything, and starts it if that worked.
-    pub(super) async fn start(plan: &Plan, stores: &Stores) -> Result<Self> {
+    pub(super) async fn start(plan: &ConfigPlan, stores: &Stores) -> Result<Self> {
         let mut inboxes = Vec::new();
         for inbox in &plan.inboxes {
             let built = build(inbox, stores.get(&inbox.store)?);
@@ -59,12 +59,12 @@ impl RunningConfig {
     }
 
     /// What operators see of it.
-    pub(super) fn served(&self, plan: &Plan, stores: &Stores) -> Result<Current> {
+    pub(super) fn served(&self, plan: &ConfigPlan, stores: &Stores) -> Result<Current> {
         let mut inboxes = Vec::new();
         let backfills: Arc<dyn Backfills> = Arc::new(stores.clone());
         for (inbox, plan) in self.inboxes.iter().zip(&plan.inboxes) {
             let (admin, stores) = (stores.admin(&plan.store)?, Arc::clone(&backfills));
-            inboxes.push(Served { plan: plan.clone(), inbox: inbox.clone(), admin, stores });
+            inboxes.push(ServedInbox { plan: plan.clone(), inbox: inbox.clone(), admin, stores });
         }
         let (access, privacy) =
             plan.api.as_ref().map(|api| (api.access.clone(), api.privacy.clone())).unwrap_or_default();
@@ -156,10 +156,10 @@ pub(crate) fn check_plan(loaded: Loaded) -> Result<Loaded, Invalid> {
 pub(super) fn build<S: Store>(plan: &InboxPlan, store: S) -> Result<Inbox<S>> {
     let mut config = plan.config.clone();
     config.order = plan.order.as_ref().map(|place| match place {
-        Place::Header(name) => OrderBy::Header(name.as_str().into()),
-        Place::Pointer(pointer) => OrderBy::JsonPointer(pointer.as_str().into()),
+        KeyLocation::Header(name) => OrderBy::Header(name.as_str().into()),
+        KeyLocation::Pointer(pointer) => OrderBy::JsonPointer(pointer.as_str().into()),
     });
-    let mut builder = Inbox::builder(&plan.name, store).config(config).propagate(Propagator);
+    let mut builder = Inbox::builder(&plan.name, store).config(config).propagate(OtelPropagator);
     for handler in &plan.handlers {
         builder = builder.on(handler.types.clone(), registration(&plan.name, handler)?);
     }

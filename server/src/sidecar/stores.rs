@@ -15,7 +15,7 @@ use oncebox_sqlite::Sqlite;
 
 use super::message_log::MessageLog;
 use super::running_config::build;
-use crate::api::{Api, AwaitedStore, BackfillRequest, Backfills};
+use crate::api::{AwaitedStore, BackfillRequest, Backfills, OperatorApi};
 use crate::config::{InboxPlan, SealPlan, StorePlace, StorePlan};
 
 /// A store of whichever kind.
@@ -26,7 +26,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 
 /// A database that is open.
 #[derive(Clone)]
-enum Opened {
+enum OpenDatabase {
     Sqlite(Sqlite),
     Postgres(Postgres),
 }
@@ -35,7 +35,7 @@ enum Opened {
 #[derive(Clone)]
 struct OpenedStore {
     /// The database itself.
-    database: Opened,
+    database: OpenDatabase,
     /// The store as inboxes use it, with a line for each message.
     told: AnyStore,
     /// The same for operators.
@@ -50,7 +50,7 @@ pub(super) struct Stores(BTreeMap<String, OpenedStore>);
 
 impl Stores {
     /// Opens all of them. Meanwhile `api` says which one is waited for, and the log that `watch` are the URLs to ask.
-    pub(super) async fn open(plans: &[StorePlan], watch: &str, api: &Api) -> Result<Self> {
+    pub(super) async fn open(plans: &[StorePlan], watch: &str, api: &OperatorApi) -> Result<Self> {
         let mut stores = BTreeMap::new();
         for plan in plans {
             api.wait_for(AwaitedStore { store: plan.name.clone(), reason: None });
@@ -58,8 +58,8 @@ impl Stores {
             let database = open_at_last(plan, watch, api).await;
             let database = database.with_context(|| format!("cannot open the store {:?}", plan.name))?;
             let admin = match &database {
-                Opened::Sqlite(store) => sealed(store.clone(), plan, keys.as_ref()),
-                Opened::Postgres(store) => sealed(store.clone(), plan, keys.as_ref()),
+                OpenDatabase::Sqlite(store) => sealed(store.clone(), plan, keys.as_ref()),
+                OpenDatabase::Postgres(store) => sealed(store.clone(), plan, keys.as_ref()),
             };
             let told = Arc::new(MessageLog::new(Arc::clone(&admin) as AnyStore));
             stores.insert(plan.name.clone(), OpenedStore { database, told, admin, keys });
@@ -81,7 +81,7 @@ impl Stores {
     pub(super) async fn log_in(&self, old: &[StorePlan], new: &[StorePlan]) -> Result<()> {
         for (old, new) in old.iter().zip(new) {
             let StorePlace::Postgres { url, .. } = &new.place else { continue };
-            if let Opened::Postgres(store) = &self.opened(&new.name)?.database
+            if let OpenDatabase::Postgres(store) = &self.opened(&new.name)?.database
                 && old != new
             {
                 let logged_in = store.change_login(url).await.map_err(|error| anyhow!("{error:?}"));
@@ -95,7 +95,7 @@ impl Stores {
     /// At a clean end: SQLite files hold every message without the log beside them.
     pub(super) async fn checkpoint(&self) {
         for (name, opened) in &self.0 {
-            let Opened::Sqlite(store) = &opened.database else { continue };
+            let OpenDatabase::Sqlite(store) = &opened.database else { continue };
             match store.checkpoint().await {
                 Ok(true) => {}
                 Ok(false) => {
@@ -157,7 +157,7 @@ impl Backfills for Stores {
 
 /// Opens a store, as soon as it is there: a server may start later than we do. What no waiting helps is an error, and so is a
 /// file that cannot be opened.
-async fn open_at_last(plan: &StorePlan, watch: &str, api: &Api) -> Result<Opened> {
+async fn open_at_last(plan: &StorePlan, watch: &str, api: &OperatorApi) -> Result<OpenDatabase> {
     let (mut pause, longest) = PAUSES;
     loop {
         match open(plan).await? {
@@ -182,17 +182,17 @@ fn is_away(plan: &StorePlan, error: &Error) -> bool {
     is_server && (error.is_retryable() || error.kind() == ErrorKind::ReadOnly)
 }
 
-async fn open(plan: &StorePlan) -> Result<oncebox::Result<Opened>> {
+async fn open(plan: &StorePlan) -> Result<oncebox::Result<OpenDatabase>> {
     match &plan.place {
         StorePlace::Sqlite(path) => {
             let options = Sqlite::options(path).migrate(plan.migrate);
             // It waits for the disk.
             let opened = tokio::task::spawn_blocking(move || options.open()).await?;
-            Ok(opened.map(Opened::Sqlite))
+            Ok(opened.map(OpenDatabase::Sqlite))
         }
         StorePlace::Postgres { .. } => {
             let options = postgres(plan)?.migrate(plan.migrate);
-            Ok(options.open().await.map(Opened::Postgres))
+            Ok(options.open().await.map(OpenDatabase::Postgres))
         }
     }
 }

@@ -3,44 +3,44 @@
 use std::process::{Child, Stdio};
 
 use oncebox::state::{Outcome, Status};
-use oncebox::store::{Admin as _, AuditFilter, Filter, OperationId};
+use oncebox::store::{Admin as _, AuditFilter, EntryFilter, OperationId};
 use oncebox_sqlite::rusqlite::Connection;
 
-use crate::world::{ADA, PATIENCE, World, inbox, lines, refused, said, work};
+use crate::fixture::{ADA, OperateFixture, PATIENCE, inbox, lines, refused, said, work};
 
 const ID: &str = "5d0b9f5e-4f52-4b2e-9f2a-3f6f6c1f2b10";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_are_shown_first_and_done_when_confirmed() {
-    let world = World::new().await;
+    let fixture = OperateFixture::new().await;
     let filter = [&ADA[..], &["--error", "refused"]].concat();
-    let shown = &world.json("discard", &filter)[0];
+    let shown = &fixture.json("discard", &filter)[0];
     assert_eq!((&shown["dry_run"], &shown["count"]), (&true.into(), &3.into()), "{shown}");
     assert_eq!(shown["first"].as_array().map(Vec::len), Some(3));
-    assert_eq!(world.count(Status::Poisoned).await, 3, "nothing is done without --confirm");
-    let everything = world.run("discard", &ADA);
+    assert_eq!(fixture.count(Status::Poisoned).await, 3, "nothing is done without --confirm");
+    let everything = fixture.run("discard", &ADA);
     assert_eq!(everything.status.code(), Some(2), "everything is never meant by accident");
     assert!(said(&everything).contains("--everything"), "{everything:?}");
-    let other = world.run("discard", &[&filter[..], &["--confirm", "--expect", "4"]].concat());
+    let other = fixture.run("discard", &[&filter[..], &["--confirm", "--expect", "4"]].concat());
     assert_eq!(other.status.code(), Some(5), "another count was seen: {other:?}");
-    assert_eq!(world.count(Status::Poisoned).await, 3);
-    let report = &world.json("discard", &[&filter[..], &["--confirm", "--limit", "2"]].concat())[0];
+    assert_eq!(fixture.count(Status::Poisoned).await, 3);
+    let report = &fixture.json("discard", &[&filter[..], &["--confirm", "--limit", "2"]].concat())[0];
     assert_eq!((&report["state"], &report["done"]), (&"capped".into(), &2.into()), "{report}");
-    assert_eq!(world.count(Status::Poisoned).await, 1);
-    let rest = &world.json("discard", &[&ADA[..], &["--everything", "--confirm"]].concat())[0];
+    assert_eq!(fixture.count(Status::Poisoned).await, 1);
+    let rest = &fixture.json("discard", &[&ADA[..], &["--everything", "--confirm"]].concat())[0];
     assert_eq!((&rest["state"], &rest["done"]), (&"finished".into(), &1.into()), "{rest}");
     for wrong in [["--limit", "0"], ["--limit", "100001"], ["--per-second", "0"], ["--expect", "1"]] {
-        assert_eq!(world.code("discard", &[&filter[..], &wrong].concat()), 2, "{wrong:?}");
+        assert_eq!(fixture.code("discard", &[&filter[..], &wrong].concat()), 2, "{wrong:?}");
     }
 }
 
 // FAULTS J1: it would go through all that was ever completed, and change nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_never_allowed_is_refused_at_once() {
-    let world = World::new().await;
+    let fixture = OperateFixture::new().await;
     for (verb, status) in [("discard", "completed"), ("retry", "pending"), ("replay", "poisoned")] {
         for more in [&["--type", "order.placed"][..], &["--everything", "--confirm"]] {
-            let refused = world.run(verb, &[&ADA[..], &["--status", status], more].concat());
+            let refused = fixture.run(verb, &[&ADA[..], &["--status", status], more].concat());
             assert_eq!(refused.status.code(), Some(2), "{refused:?}");
             assert!(
                 said(&refused).contains(&format!("never {status}; leave that status out")),
@@ -48,29 +48,30 @@ async fn what_is_never_allowed_is_refused_at_once() {
             );
         }
     }
-    assert_eq!(world.json("audit", &[]).len(), 1, "nothing was recorded");
+    assert_eq!(fixture.json("audit", &[]).len(), 1, "nothing was recorded");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_identity_is_for_the_same_filter() {
-    let world = World::new().await;
+    let fixture = OperateFixture::new().await;
     let first = [&ADA[..], &["--error", "refused", "--confirm", "--operation", ID, "--limit", "1"]].concat();
-    let report = world.json("discard", &first);
-    assert_eq!(world.json("discard", &first), report, "the same again is done once");
+    let report = fixture.json("discard", &first);
+    assert_eq!(fixture.json("discard", &first), report, "the same again is done once");
     let other = [&ADA[..], &["--error", "depot", "--confirm", "--operation", ID, "--limit", "1"]].concat();
-    assert_eq!(world.code("discard", &other), 5);
-    assert_eq!(world.count(Status::Poisoned).await, 2);
+    assert_eq!(fixture.code("discard", &other), 5);
+    assert_eq!(fixture.count(Status::Poisoned).await, 2);
 }
 
 // FAULTS J1: what fails again is not tried for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn it_stops_when_what_it_does_fails_again() {
-    let world = World::with(30, refused).await;
+    let fixture = OperateFixture::with(30, refused).await;
     let args =
         [&ADA[..], &["--error", "refused", "--confirm", "--operation", ID, "--failures", "2"]].concat();
-    let mut running = start(&world, "retry", &args);
+    let mut running = start(&fixture, "retry", &args);
     // A handler that is as broken as before.
-    let (store, connection) = (world.store(), Connection::open(world.file()).expect("another connection"));
+    let (store, connection) =
+        (fixture.store(), Connection::open(fixture.file()).expect("another connection"));
     let id: OperationId = ID.parse().expect("a UUID");
     let mut failed_again = 0;
     while running.try_wait().expect("a child").is_none() {
@@ -83,14 +84,14 @@ async fn it_stops_when_what_it_does_fails_again() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(said(&output).contains("--go-on"), "{output:?}");
     assert!((3..30).contains(&failed_again), "{failed_again}");
-    assert_eq!(world.code("retry", &args), 1, "it stays stopped");
+    assert_eq!(fixture.code("retry", &args), 1, "it stays stopped");
     let on = [&args[..], &["--go-on"]].concat();
-    let on = &world.json("retry", &on)[0];
+    let on = &fixture.json("retry", &on)[0];
     assert_eq!((&on["state"], &on["done"]), (&"finished".into(), &30.into()), "{on}");
 }
 
-fn start(world: &World, command: &str, args: &[&str]) -> Child {
-    let mut command = world.command(command, args);
+fn start(fixture: &OperateFixture, command: &str, args: &[&str]) -> Child {
+    let mut command = fixture.command(command, args);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs")
 }
 
@@ -102,8 +103,8 @@ fn state(connection: &Connection, id: OperationId) -> (u32, u32) {
 }
 
 /// Kills an operation within a step: entries are done that it has not noted. The lock on the file makes sure of the moment.
-async fn kill_within_a_step(world: &World, mut child: Child, id: OperationId) -> u32 {
-    let mut connection = Connection::open(world.file()).expect("another connection");
+async fn kill_within_a_step(fixture: &OperateFixture, mut child: Child, id: OperationId) -> u32 {
+    let mut connection = Connection::open(fixture.file()).expect("another connection");
     connection.busy_timeout(PATIENCE).expect("a timeout");
     // The first note is that it was begun.
     let within = |(parts, noted): (u32, u32)| noted >= 3 && parts >= 2_u32.pow(noted - 1);
@@ -132,15 +133,15 @@ async fn kill_within_a_step(world: &World, mut child: Child, id: OperationId) ->
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_one_is_carried_on_and_no_entry_is_done_twice() {
     const MANY: usize = 60;
-    let world = World::with(MANY, || Outcome::Done).await;
+    let fixture = OperateFixture::with(MANY, || Outcome::Done).await;
     let id: OperationId = ID.parse().expect("a UUID");
     let args = [&ADA[..], &["--handler", "ship-order", "--confirm", "--operation", ID]].concat();
-    let killed_at = kill_within_a_step(&world, start(&world, "replay", &args), id).await;
+    let killed_at = kill_within_a_step(&fixture, start(&fixture, "replay", &args), id).await;
     assert!(killed_at > 3 && (killed_at as usize) < MANY, "{killed_at}");
     // Some that were done complete meanwhile: the filter takes them again.
-    let store = world.store();
+    let store = fixture.store();
     assert_eq!(work(&store, || Outcome::Done).await, killed_at as usize);
-    let report = lines(&world.run("replay", &[&args[..], &["--json"]].concat())).remove(0);
+    let report = lines(&fixture.run("replay", &[&args[..], &["--json"]].concat())).remove(0);
     assert_eq!((&report["state"], &report["done"]), (&"finished".into(), &MANY.into()), "{report}");
     work(&store, || Outcome::Done).await;
     let mut parts = AuditFilter::new(inbox());
@@ -151,7 +152,7 @@ async fn a_killed_one_is_carried_on_and_no_entry_is_done_twice() {
     keys.sort();
     keys.dedup();
     assert_eq!(keys.len(), MANY, "each entry has one record");
-    let mut all = Filter::new(inbox(), Status::Completed);
+    let mut all = EntryFilter::new(inbox(), Status::Completed);
     all.limit = 1_000;
     let entries = store.list(&all).await.expect("list").entries;
     let generations: Vec<u32> = entries.iter().map(|entry| entry.generation).collect();

@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use oncebox::state::Outcome;
-use oncebox::store::{Admin as _, DuplicateCount, Filter, NewMessage, RegisterParams, Store as _};
+use oncebox::store::{Admin as _, DuplicateCount, EntryFilter, NewMessage, RegisterParams, Store as _};
 use oncebox::time::{Clock, SharedClock, Sleep, SystemClock, Timestamp};
 use oncebox::{KeyStrategy, Message};
 use oncebox_sqlite::Sqlite;
 use oncebox_sqlite::rusqlite::Connection;
 
-use crate::world::{ADA, World, code, inbox, oncebox, refused, route, text};
+use crate::fixture::{ADA, OperateFixture, code, inbox, oncebox, refused, route, text};
 
 const DAY: Duration = Duration::from_hours(24);
 
 /// The exit code, and what was found.
-fn doctor(world: &World, args: &[&str]) -> (i32, Vec<String>) {
-    let output = world.run("doctor", &[args, &["--json"]].concat());
+fn doctor(fixture: &OperateFixture, args: &[&str]) -> (i32, Vec<String>) {
+    let output = fixture.run("doctor", &[args, &["--json"]].concat());
     let lines = text(&output);
     let found = lines.lines().map(|line| {
         let finding: serde_json::Value = serde_json::from_str(line).expect("an object on a line");
@@ -34,44 +34,44 @@ fn found(codes: &[&str]) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_healthy_store_is_well() {
-    let world = World::with(3, || Outcome::Done).await;
-    assert_eq!(doctor(&world, &["--handlers", "ship-order", "--redelivery", "3days"]), (0, vec![]));
-    assert_eq!(text(&world.run("doctor", &[])), "all is well\n");
+    let fixture = OperateFixture::with(3, || Outcome::Done).await;
+    assert_eq!(doctor(&fixture, &["--handlers", "ship-order", "--redelivery", "3days"]), (0, vec![]));
+    assert_eq!(text(&fixture.run("doctor", &[])), "all is well\n");
 }
 
 #[test]
 fn missing_and_newer_tables_are_found() {
-    let world = World { dir: tempfile::tempdir().expect("a temporary directory") };
-    Connection::open(world.file())
+    let fixture = OperateFixture { dir: tempfile::tempdir().expect("a temporary directory") };
+    Connection::open(fixture.file())
         .and_then(|file| file.execute_batch("CREATE TABLE other (x)"))
         .expect("a file");
-    assert_eq!(doctor(&world, &[]), (1, found(&["schema"])));
+    assert_eq!(doctor(&fixture, &[]), (1, found(&["schema"])));
     // Another program made the file, with whatever mode its umask allows.
-    std::fs::set_permissions(world.file(), std::os::unix::fs::PermissionsExt::from_mode(0o600))
+    std::fs::set_permissions(fixture.file(), std::os::unix::fs::PermissionsExt::from_mode(0o600))
         .expect("a mode");
-    world.store();
-    assert_eq!(doctor(&world, &[]), (0, vec![]));
+    fixture.store();
+    assert_eq!(doctor(&fixture, &[]), (0, vec![]));
     let newer = "INSERT INTO oncebox_schema (version, name, applied_at) VALUES (99, 'later', 0)";
-    Connection::open(world.file()).and_then(|file| file.execute_batch(newer)).expect("a newer schema");
-    assert_eq!(doctor(&world, &[]), (1, found(&["schema"])));
-    let gone = World { dir: tempfile::tempdir().expect("a temporary directory") };
+    Connection::open(fixture.file()).and_then(|file| file.execute_batch(newer)).expect("a newer schema");
+    assert_eq!(doctor(&fixture, &[]), (1, found(&["schema"])));
+    let gone = OperateFixture { dir: tempfile::tempdir().expect("a temporary directory") };
     assert_eq!(doctor(&gone, &[]), (3, vec![]), "a file that is not there");
 }
 
 #[test]
 fn a_missing_index_is_found() {
-    let world = World::empty();
+    let fixture = OperateFixture::empty();
     let drop = "DROP INDEX oncebox_entry_order";
-    Connection::open(world.file()).and_then(|file| file.execute_batch(drop)).expect("drop");
-    assert_eq!(doctor(&world, &[]), (1, found(&["index"])));
-    let told = text(&world.run("doctor", &[]));
+    Connection::open(fixture.file()).and_then(|file| file.execute_batch(drop)).expect("drop");
+    assert_eq!(doctor(&fixture, &[]), (1, found(&["index"])));
+    let told = text(&fixture.run("doctor", &[]));
     assert!(told.starts_with("danger: the index oncebox_entry_order is missing"), "{told}");
 }
 
 /// A clock that is ahead of the others.
-struct Ahead(SystemClock);
+struct ClockOneDayAhead(SystemClock);
 
-impl Clock for Ahead {
+impl Clock for ClockOneDayAhead {
     fn now(&self) -> Timestamp {
         self.0.now().after(DAY)
     }
@@ -93,57 +93,57 @@ fn offer(id: &str) -> NewMessage {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clocks_that_differ_are_found() {
-    let world = World::empty();
-    let clock: SharedClock = std::sync::Arc::new(Ahead(SystemClock::default()));
-    let store = Sqlite::options(world.file()).clock(clock).open().expect("the file opens");
+    let fixture = OperateFixture::empty();
+    let clock: SharedClock = std::sync::Arc::new(ClockOneDayAhead(SystemClock::default()));
+    let store = Sqlite::options(fixture.file()).clock(clock).open().expect("the file opens");
     store.accept(&[offer("1")]).await.expect("accept");
-    assert_eq!(doctor(&world, &[]), (1, found(&["clock_back"])));
+    assert_eq!(doctor(&fixture, &[]), (1, found(&["clock_back"])));
 }
 
 // FAULTS H1
 #[tokio::test(flavor = "multi_thread")]
 async fn windows_that_are_too_short_are_found() {
-    let world = World::with(1, || Outcome::Done).await;
-    let store = world.store();
+    let fixture = OperateFixture::with(1, || Outcome::Done).await;
+    let store = fixture.store();
     assert_eq!(
-        doctor(&world, &["--redelivery", "3days"]),
+        doctor(&fixture, &["--redelivery", "3days"]),
         (0, vec![]),
         "nobody has said how long it remembers"
     );
     store.register(&RegisterParams::new(inbox(), DAY)).await.expect("register");
-    assert_eq!(doctor(&world, &["--redelivery", "1day"]), (0, vec![]));
-    assert_eq!(doctor(&world, &["--redelivery", "3days"]), (1, found(&["short_window"])));
+    assert_eq!(doctor(&fixture, &["--redelivery", "1day"]), (0, vec![]));
+    assert_eq!(doctor(&fixture, &["--redelivery", "3days"]), (1, found(&["short_window"])));
     // The configuration says it of its sources.
     let config = format!(
         "[store.main]\nurl = \"{}\"\n[inbox.orders]\nretention = \"1d\"\nshort_window = \"warn\"\n\
          [inbox.orders.rabbitmq.shop]\nurl = \"amqp://127.0.0.1:9\"\nqueue = \"q\"\ndiscard_rejected = true\nredelivers = \"3d\"\n",
-        world.url()
+        fixture.url()
     );
-    let file = world.dir.path().join("oncebox.toml");
+    let file = fixture.dir.path().join("oncebox.toml");
     std::fs::write(&file, config).expect("a file");
     let output = oncebox(["doctor", "--json", "--config"]).arg(&file).output().expect("it runs");
     assert!(code(&output) == 1 && text(&output).contains("short_window"), "{output:?}");
-    let entry = store.list(&Filter::any(inbox())).await.expect("list").entries.remove(0);
+    let entry = store.list(&EntryFilter::any(inbox())).await.expect("list").entries.remove(0);
     let (first, last) = (entry.received_at, entry.received_at.after(DAY * 2 / 3));
     store
         .count_duplicates(&[DuplicateCount { seq: entry.seq, count: 1, first, last, varied: 0 }])
         .await
         .expect("count_duplicates");
-    assert_eq!(doctor(&world, &[]), (0, found(&["late_duplicates"])), "worth a word, and no danger yet");
+    assert_eq!(doctor(&fixture, &[]), (0, found(&["late_duplicates"])), "worth a word, and no danger yet");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_for_nobody_is_found() {
-    let world = World::empty();
-    world.store().accept(&[offer("1")]).await.expect("accept");
-    assert_eq!(doctor(&world, &["--handlers", "ship-order"]), (0, vec![]));
-    assert_eq!(doctor(&world, &["--handlers", "another"]), (1, found(&["orphaned"])));
+    let fixture = OperateFixture::empty();
+    fixture.store().accept(&[offer("1")]).await.expect("accept");
+    assert_eq!(doctor(&fixture, &["--handlers", "ship-order"]), (0, vec![]));
+    assert_eq!(doctor(&fixture, &["--handlers", "another"]), (1, found(&["orphaned"])));
     let config = |handler: &str| {
         let text = format!(
             "[store.main]\nurl = \"{}\"\n[inbox.orders.handler.{handler}]\nurl = \"https://example.com/hook\"\n",
-            world.url()
+            fixture.url()
         );
-        let file = world.dir.path().join(format!("{handler}.toml"));
+        let file = fixture.dir.path().join(format!("{handler}.toml"));
         std::fs::write(&file, text).expect("a file");
         oncebox(["doctor", "--json", "--config"]).arg(&file).output().expect("it runs")
     };
@@ -154,9 +154,9 @@ async fn what_waits_for_nobody_is_found() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_for_a_person_is_told() {
-    let world = World::with(2, refused).await;
-    world.json("pause", &[&ADA[..], &["--handler", "ship-order"]].concat());
-    world.json("pause", &[&ADA[..], &["--handler", "ship-order", "--ordering-key", "k\u{1b}"]].concat());
-    assert_eq!(doctor(&world, &[]), (0, found(&["key_paused", "paused", "poisoned"])));
-    assert!(!text(&world.run("doctor", &[])).contains('\u{1b}'));
+    let fixture = OperateFixture::with(2, refused).await;
+    fixture.json("pause", &[&ADA[..], &["--handler", "ship-order"]].concat());
+    fixture.json("pause", &[&ADA[..], &["--handler", "ship-order", "--ordering-key", "k\u{1b}"]].concat());
+    assert_eq!(doctor(&fixture, &[]), (0, found(&["key_paused", "paused", "poisoned"])));
+    assert!(!text(&fixture.run("doctor", &[])).contains('\u{1b}'));
 }

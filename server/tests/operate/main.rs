@@ -1,11 +1,11 @@
 //! The commands of an operator, as one runs them: the binary, on real stores, expected failures included.
 
-mod act;
+mod actions;
 mod bulk;
 mod doctor;
 mod erase;
-mod look;
+mod fixture;
 mod migrate;
 mod output;
 mod postgres;
-mod world;
+mod queries;

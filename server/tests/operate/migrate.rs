@@ -3,7 +3,7 @@
 use oncebox_sqlite::rusqlite::Connection;
 use serde_json::Value;
 
-use crate::world::{code, lines, oncebox, said, text};
+use crate::fixture::{code, lines, oncebox, said, text};
 
 #[test]
 fn tables_are_planned_printed_made_and_checked() {

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::world::{ADA, World, code, oncebox, refused, said, text};
+use crate::fixture::{ADA, OperateFixture, code, oncebox, refused, said, text};
 
 /// A terminal: our side, and the other one.
 fn terminal() -> (File, File) {
@@ -46,9 +46,9 @@ fn on_a_terminal(mut command: Command, stderr: bool) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn colours_are_for_terminals_alone() {
-    let world = World::new().await;
+    let fixture = OperateFixture::new().await;
     let list = || {
-        let mut command = world.command("list", &["--status", "poisoned"]);
+        let mut command = fixture.command("list", &["--status", "poisoned"]);
         command.env("TERM", "xterm").env_remove("NO_COLOR");
         command
     };
@@ -62,30 +62,30 @@ async fn colours_are_for_terminals_alone() {
     dumb.env("TERM", "dumb");
     assert!(!on_a_terminal(dumb, false).contains('\u{1b}'));
     assert!(!text(&list().output().expect("it runs")).contains('\u{1b}'), "nor for a file");
-    let json = on_a_terminal(world.command("list", &["--json"]), false);
+    let json = on_a_terminal(fixture.command("list", &["--json"]), false);
     assert!(!json.contains('\u{1b}'), "nor for programs: {json:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn progress_is_for_terminals_alone() {
-    let world = World::with(3, refused).await;
+    let fixture = OperateFixture::with(3, refused).await;
     let args = [&ADA[..], &["--error", "refused", "--confirm"]].concat();
-    let mut discard = world.command("discard", &args);
+    let mut discard = fixture.command("discard", &args);
     discard.env("TERM", "xterm");
     let drawn = on_a_terminal(discard, true);
     assert!(drawn.contains("/3") && drawn.contains("had changed"), "{drawn:?}");
-    let world = World::with(1, refused).await;
-    let piped = world.run("discard", &args);
+    let fixture = OperateFixture::with(1, refused).await;
+    let piped = fixture.run("discard", &args);
     assert_eq!(said(&piped).lines().count(), 1, "who it is and nothing else: {piped:?}");
     assert_eq!(text(&piped), "finished: 1 done, 0 had changed, 0 failed again\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_that_goes_away_is_no_failure() {
-    let world = World::with(200, refused).await;
+    let fixture = OperateFixture::with(200, refused).await;
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
-    let mut list = world.command("list", &["--limit", "1000"]);
+    let mut list = fixture.command("list", &["--limit", "1000"]);
     let output = list.stdout(writer).stderr(Stdio::piped()).output().expect("the binary runs");
     assert_eq!((code(&output), said(&output)), (0, String::new()), "{output:?}");
 }

@@ -4,9 +4,9 @@ use std::process::Output;
 
 use oncebox::{BoxError, Context, Inbox, Message, Reject, handler};
 use oncebox_postgres::Postgres;
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 
-use crate::world::{ADA, code, lines, oncebox, said, text};
+use crate::fixture::{ADA, code, lines, oncebox, said, text};
 
 async fn ship(message: Message, _: &mut Context<Postgres>) -> Result<(), BoxError> {
     match message.payload().first() {
@@ -17,7 +17,7 @@ async fn ship(message: Message, _: &mut Context<Postgres>) -> Result<(), BoxErro
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_works_on_tables_in_a_schema_of_their_own() {
-    let cluster = Cluster::start(Version::Debian).expect("a server");
+    let cluster = Cluster::start(PostgresVersion::Debian).expect("a server");
     let url = cluster.url("postgres");
     let run = |command: &[&str], args: &[&str]| -> Output {
         let place = ["--store", "env:WHERE", "--schema", "shop", "--prefix", "inbox_"];

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
-use super::support::{Answer, Receiver, Reply, Request, Sidecar, oncebox, post, request};
+use super::support::{HttpReply, Receiver, Reply, Request, Sidecar, oncebox, post, request};
 
 /// An identity that was never used.
 fn fresh() -> String {
@@ -45,18 +45,18 @@ impl Operator {
         Self { base: format!("{}/api/v1", sidecar.operators()), token: token.map(ToOwned::to_owned) }
     }
 
-    fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> HttpReply {
         let bearer = self.token.as_ref().map(|token| format!("Bearer {token}"));
         let mut all = headers.to_vec();
         all.extend(bearer.as_deref().map(|bearer| ("authorization", bearer)));
         request(method, &format!("{}{path}", self.base), &all, body).expect("an answer")
     }
 
-    fn get(&self, path: &str) -> Answer {
+    fn get(&self, path: &str) -> HttpReply {
         self.ask("GET", path, &[], b"")
     }
 
-    fn post(&self, path: &str, body: &Value) -> Answer {
+    fn post(&self, path: &str, body: &Value) -> HttpReply {
         self.ask("POST", path, &[("content-type", "application/json")], body.to_string().as_bytes())
     }
 
@@ -80,7 +80,7 @@ impl Operator {
 }
 
 /// The status and the word of a problem, which must be whole.
-fn problem(answer: &Answer) -> (u16, String) {
+fn problem(answer: &HttpReply) -> (u16, String) {
     assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{answer:?}");
     let json = answer.json();
     assert_eq!(json["status"], answer.status, "{answer:?}");

@@ -243,6 +243,10 @@ const WRONG: &[(&str, &str)] = &[
         "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nretention = \"1d\"\nbackfill = true",
         "oncebox.toml:4: `inbox.orders.handler.ship.backfill`: handlers of this inbox have a `retention` of their own, and would get again what they have forgotten; leave one of the two out",
     ),
+    (
+        "connections_per_address = 0\n[inbox.orders]",
+        "oncebox.toml:1: `connections_per_address`: no sender could connect; set at least 1",
+    ),
     ("", "oncebox.toml:1: there is no inbox; add one, like [inbox.orders]"),
 ];
 

@@ -2,6 +2,7 @@
 //! and the memory is used again.
 
 use std::collections::HashSet;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -11,7 +12,7 @@ use axum::http::Request as HttpRequest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
@@ -67,10 +68,18 @@ async fn stream(client: h2::client::SendRequest<Bytes>, counts: Arc<FloodCounts>
     None
 }
 
+/// Connects from the address of the senders, or from another one.
+async fn connect(address: &str, number: usize) -> TcpStream {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    let from = Ipv4Addr::new(127, 0, 0, if number.is_multiple_of(2) { 1 } else { 2 });
+    socket.bind((from, 0).into()).expect("an address of this machine");
+    socket.connect(address.parse().expect("an address")).await.expect("the port takes connections")
+}
+
 /// One untrusted client: a connection with as many requests as it may have, and a new one when it is closed.
-async fn untrusted_client(address: String, counts: Arc<FloodCounts>) {
+async fn untrusted_client(address: String, number: usize, counts: Arc<FloodCounts>) {
     while !counts.stop.load(Ordering::Relaxed) {
-        let socket = TcpStream::connect(&address).await.expect("the port takes connections");
+        let socket = connect(&address, number).await;
         let Ok((client, connection)) = h2::client::handshake(socket).await else { continue };
         let (mut driver, mut streams) = (JoinSet::new(), JoinSet::new());
         driver.spawn(connection);
@@ -95,8 +104,11 @@ impl Flood {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let (counts, mut untrusted) = (Arc::<FloodCounts>::default(), JoinSet::new());
         let address = sidecar.base.strip_prefix("http://").unwrap();
-        for _ in 0..CONNECTIONS {
-            untrusted.spawn_on(untrusted_client(address.to_owned(), Arc::clone(&counts)), runtime.handle());
+        for number in 0..CONNECTIONS {
+            untrusted.spawn_on(
+                untrusted_client(address.to_owned(), number, Arc::clone(&counts)),
+                runtime.handle(),
+            );
         }
         let is_high = |counts: &FloodCounts| {
             counts.sent.load(Ordering::Relaxed) >= CONNECTIONS * STREAMS

@@ -29,7 +29,7 @@ fn the_first_steps_work() {
             .stderr(Stdio::null());
         shell.spawn().unwrap()
     };
-    let mut receiver = Python(shell(&receive.replace("9000", &port)));
+    let mut receiver = PythonProcess(shell(&receive.replace("9000", &port)));
     let mut lines = BufReader::new(receiver.0.stdout.take().unwrap()).lines().map_while(Result::ok);
     assert_eq!(lines.next().unwrap(), format!("listening on {port}"));
     let send = send.replace("http://127.0.0.1:8471", &sidecar.base);
@@ -43,9 +43,9 @@ fn the_first_steps_work() {
     sidecar.stop();
 }
 
-struct Python(Child);
+struct PythonProcess(Child);
 
-impl Drop for Python {
+impl Drop for PythonProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -56,7 +56,7 @@ impl Drop for Python {
 fn a_receiver_in_python_charges_once() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/any-language/receiver.py");
     let child = Command::new("python3").arg(script).arg("0").stdout(Stdio::piped()).spawn();
-    let mut python = Python(child.expect("python3 is installed"));
+    let mut python = PythonProcess(child.expect("python3 is installed"));
     let mut lines = BufReader::new(python.0.stdout.take().unwrap()).lines().map_while(Result::ok);
     let port = lines.next().unwrap().replace("listening on ", "");
     let sidecar = Sidecar::quick(&["--to", &format!("http://127.0.0.1:{port}/charge")]);

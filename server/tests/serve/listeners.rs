@@ -1,6 +1,6 @@
 //! What both ports ask of a request that carries no proof, and what becomes of those that fail.
 
-use super::support::{Answer, Receiver, Sidecar, get, one_handler, raw, request};
+use super::support::{HttpReply, Receiver, Sidecar, get, one_handler, raw, request};
 
 /// The address in a URL.
 fn address(base: &str) -> &str {
@@ -69,7 +69,7 @@ fn both_ports_let_in_this_machine_alone() {
 fn health_and_description_are_not_shown_to_foreign_names() {
     let sidecar = Sidecar::quick(&[]);
     let operators = sidecar.operators();
-    let ask = |path: &str, host: &str| -> Answer {
+    let ask = |path: &str, host: &str| -> HttpReply {
         request("GET", &format!("{operators}{path}"), &[("host", host)], b"").unwrap()
     };
     for path in ["/livez", "/readyz"] {

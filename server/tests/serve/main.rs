@@ -1,7 +1,6 @@
 //! `oncebox serve`, as a process: what it is sent, what it delivers, and what it says.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
-mod answers;
 mod api;
 mod config;
 mod descriptors;
@@ -14,6 +13,7 @@ mod postgres;
 mod rabbitmq;
 mod reload;
 mod rename;
+mod responses;
 mod sealed;
 mod sources;
 mod start;

@@ -1,6 +1,6 @@
 //! The start: what is answered while a database is not there yet.
 
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 
 use super::support::{AT_ONCE, Receiver, Sidecar, get, one_handler, post, request};
 
@@ -11,7 +11,7 @@ const TOKEN_HASH: &str = "sha256:3f04b3a3a683aa585c2386a61f51c9f25324f072683d154
 /// answered from the first moment, and told what is waited for. The API asks for its tokens from the first moment, too.
 #[test]
 fn both_ports_answer_while_a_database_is_waited_for() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     cluster.create_database("orders").unwrap();
     let url = cluster.url("orders");
     cluster.stop().unwrap();

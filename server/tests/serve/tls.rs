@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::support::{AT_ONCE, Receiver, Reply, Sidecar, Tls, oncebox, one_handler, post};
+use super::support::{AT_ONCE, Receiver, ReceiverTls, Reply, Sidecar, oncebox, one_handler, post};
 
 fn openssl(dir: &Path, args: &[&str]) {
     let made = Command::new("openssl").current_dir(dir).args(args).output().expect("openssl is installed");
@@ -15,7 +15,7 @@ fn openssl(dir: &Path, args: &[&str]) {
 }
 
 /// An authority of our own in `ca.crt`, and a server that it vouches for.
-fn authority(dir: &Path) -> Tls {
+fn authority(dir: &Path) -> ReceiverTls {
     let key =
         ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-x509", "-days", "2"];
     let ca = [

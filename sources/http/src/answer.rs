@@ -9,7 +9,7 @@ use http::StatusCode;
 use oncebox::{Accepted, ErrorKind, HandlerAnswer, HandlerKey, Processed, Receipt, Received, Result};
 use serde::Serialize;
 
-use crate::problem::{ProblemDocument, ProblemKind, RequestProblem, after, respond};
+use crate::problem::{ProblemBody, ProblemType, RequestProblem, after, respond};
 
 /// Outcome of one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,13 +59,13 @@ impl MessageOutcome {
         };
         match received.receipt {
             Receipt::Busy => {
-                Self::Problem(RequestProblem::new(ProblemKind::Busy, "another worker has this message"))
+                Self::Problem(RequestProblem::new(ProblemType::Busy, "another worker has this message"))
             }
             Receipt::Failed { after } | Receipt::Snoozed { after } => {
-                Self::Problem(RequestProblem::new(ProblemKind::Failed, "a handler failed").after(after))
+                Self::Problem(RequestProblem::new(ProblemType::Failed, "a handler failed").after(after))
             }
             Receipt::Rejected { .. } => Self::Problem(RequestProblem::new(
-                ProblemKind::Rejected,
+                ProblemType::Rejected,
                 "a handler rejected the message for good",
             )),
             // Done, and what may come to be.
@@ -76,7 +76,7 @@ impl MessageOutcome {
                 let marked = HandlerAnswer::Ran(Processed::Conflict);
                 match received.accepted {
                     Some(Accepted::Stale) => Self::Problem(RequestProblem::new(
-                        ProblemKind::Stale,
+                        ProblemType::Stale,
                         "the message is too old to be compared",
                     )),
                     Some(Accepted::Conflict(_)) => Self::Problem(in_conflict()),
@@ -143,7 +143,7 @@ pub(crate) fn one(answer: MessageOutcome) -> Response {
 }
 
 fn in_conflict() -> RequestProblem {
-    RequestProblem::new(ProblemKind::Conflict, "this id was stored before with another content")
+    RequestProblem::new(ProblemType::Conflict, "this id was stored before with another content")
 }
 
 /// Outcome of a message at one handler.
@@ -165,7 +165,7 @@ struct ListedOutcome<'a> {
     status: u16,
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    problem: Option<ProblemDocument<'a>>,
+    problem: Option<ProblemBody<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     handlers: Vec<HandlerItem<'a>>,
 }
@@ -201,7 +201,7 @@ pub(crate) fn many(answers: &[MessageOutcome]) -> Response {
 mod tests {
     use super::*;
 
-    fn problem(cause: ProblemKind) -> MessageOutcome {
+    fn problem(cause: ProblemType) -> MessageOutcome {
         MessageOutcome::Problem(RequestProblem::new(cause, "x"))
     }
 
@@ -213,14 +213,14 @@ mod tests {
             (vec![], 200),
             (vec![Duplicate, Duplicate], 200),
             (vec![Duplicate, Accepted], 202),
-            (vec![Accepted, problem(ProblemKind::Malformed)], 400),
-            (vec![problem(ProblemKind::Malformed), problem(ProblemKind::Conflict)], 422),
-            (vec![problem(ProblemKind::Conflict), problem(ProblemKind::Busy), Accepted], 409),
+            (vec![Accepted, problem(ProblemType::Malformed)], 400),
+            (vec![problem(ProblemType::Malformed), problem(ProblemType::Conflict)], 422),
+            (vec![problem(ProblemType::Conflict), problem(ProblemType::Busy), Accepted], 409),
             (
                 vec![
-                    problem(ProblemKind::Busy),
-                    problem(ProblemKind::Unavailable),
-                    problem(ProblemKind::Conflict),
+                    problem(ProblemType::Busy),
+                    problem(ProblemType::Unavailable),
+                    problem(ProblemType::Conflict),
                 ],
                 503,
             ),

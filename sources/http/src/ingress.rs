@@ -22,7 +22,7 @@ use crate::answer::{self, MessageOutcome};
 use crate::body::{self, BodyLimits, Budget, BudgetShare, Holding, UnverifiedPool, UnverifiedShare};
 use crate::endpoint::Endpoint;
 use crate::format::{Content, VerifiedRequest, kept};
-use crate::problem::{ProblemKind, RequestProblem, respond};
+use crate::problem::{ProblemType, RequestProblem, respond};
 use crate::quota::QuotaBucket;
 use crate::request_batcher::RequestBatcher;
 use crate::verify::{HeadProof, Proof, Refusal, Verify};
@@ -215,7 +215,7 @@ impl RequestPipeline {
         body: Body,
     ) -> Result<Response, RequestProblem> {
         if parts.method != Method::POST {
-            return Err(RequestProblem::new(ProblemKind::Method, "only POST brings messages").of_untrusted());
+            return Err(RequestProblem::new(ProblemType::Method, "only POST brings messages").of_untrusted());
         }
         // First what needs no body: only what can still turn out good is read.
         let now = self.clock.now();
@@ -313,7 +313,7 @@ impl RequestPipeline {
         });
         digested.await.map_err(|error| {
             tracing::error!(%error, "cannot verify a signature");
-            RequestProblem::new(ProblemKind::Unavailable, "the signature could not be checked")
+            RequestProblem::new(ProblemType::Unavailable, "the signature could not be checked")
         })
     }
 }
@@ -386,7 +386,7 @@ impl EndpointRoute {
     fn spend(&self, messages: usize, clock: &SharedClock) -> Result<(), RequestProblem> {
         let Some(bucket) = &self.bucket else { return Ok(()) };
         let quota = bucket.take(messages, clock.monotonic());
-        quota.map_err(|wait| RequestProblem::new(ProblemKind::Quota, "the quota is used up").after(wait))
+        quota.map_err(|wait| RequestProblem::new(ProblemType::Quota, "the quota is used up").after(wait))
     }
 
     /// Stores the one message of a request, together with those of others; unless a handler runs first.

@@ -13,7 +13,7 @@ use crate::server::Unproven;
 /// Why a request, or one message of it, was not simply taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestProblem {
-    pub(crate) cause: ProblemKind,
+    pub(crate) cause: ProblemType,
     /// Cause in this request, for the sender.
     pub(crate) detail: String,
     pub(crate) retry_after: Option<Duration>,
@@ -25,9 +25,9 @@ macro_rules! causes {
     ($($name:ident $word:literal $status:ident $title:literal, $kept:literal, $advice:literal;)+) => {
         /// Kinds of problems. Each has one status, and says what was kept and what to do.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum ProblemKind { $($name,)+ }
+        pub(crate) enum ProblemType { $($name,)+ }
 
-        impl ProblemKind {
+        impl ProblemType {
             /// All of them, for the tests and the documentation.
             #[cfg(test)]
             pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)+];
@@ -93,7 +93,7 @@ causes! {
 }
 
 #[derive(Serialize)]
-pub(crate) struct ProblemDocument<'a> {
+pub(crate) struct ProblemBody<'a> {
     r#type: String,
     title: &'static str,
     status: u16,
@@ -106,7 +106,7 @@ pub(crate) struct ProblemDocument<'a> {
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 impl RequestProblem {
-    pub(crate) fn new(cause: ProblemKind, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(cause: ProblemType, detail: impl Into<String>) -> Self {
         let again = matches!(cause.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::CONFLICT);
         Self { cause, detail: detail.into(), retry_after: again.then_some(RETRY_AFTER), unproven: false }
     }
@@ -124,28 +124,28 @@ impl RequestProblem {
 
     /// The one answer for every sender that was not verified.
     pub(crate) fn unverified() -> Self {
-        Self::new(ProblemKind::Unverified, "the request was not verified").of_untrusted()
+        Self::new(ProblemType::Unverified, "the request was not verified").of_untrusted()
     }
 
     /// Returns the problem for an error of the inbox. The sender learns what is wrong with the message. An error of the
     /// store is logged and not shown.
     pub(crate) fn of(error: &Error) -> Self {
         let cause = match error.kind() {
-            ErrorKind::MissingKey => ProblemKind::MissingKey,
-            ErrorKind::InvalidMessage => ProblemKind::Malformed,
-            ErrorKind::TooLarge => ProblemKind::TooLarge,
-            ErrorKind::Unrouted => ProblemKind::Unrouted,
+            ErrorKind::MissingKey => ProblemType::MissingKey,
+            ErrorKind::InvalidMessage => ProblemType::Malformed,
+            ErrorKind::TooLarge => ProblemType::TooLarge,
+            ErrorKind::Unrouted => ProblemType::Unrouted,
             ErrorKind::CommitUnknown => {
                 tracing::warn!(%error, "commit outcome unknown, answered 503");
-                return Self::new(ProblemKind::Unknown, "the answer of the store to the commit never came");
+                return Self::new(ProblemType::Unknown, "the answer of the store to the commit never came");
             }
             ErrorKind::Tenant | ErrorKind::Unsupported | ErrorKind::InvalidConfig => {
                 tracing::error!(%error, "inbox configuration refuses message");
-                return Self::new(ProblemKind::Internal, "the inbox is not set up to take this message");
+                return Self::new(ProblemType::Internal, "the inbox is not set up to take this message");
             }
             _ => {
                 tracing::warn!(%error, "message not stored, sender must retry");
-                return Self::new(ProblemKind::Unavailable, "the store does not take messages now");
+                return Self::new(ProblemType::Unavailable, "the store does not take messages now");
             }
         };
         Self::new(cause, error.what())
@@ -155,8 +155,8 @@ impl RequestProblem {
         self.cause.status()
     }
 
-    pub(crate) fn document(&self) -> ProblemDocument<'_> {
-        ProblemDocument {
+    pub(crate) fn document(&self) -> ProblemBody<'_> {
+        ProblemBody {
             r#type: format!("urn:oncebox:problem:{}", self.cause.word()),
             title: self.cause.title(),
             status: self.status().as_u16(),
@@ -175,11 +175,11 @@ impl IntoResponse for RequestProblem {
         if self.unproven {
             response.extensions_mut().insert(Unproven);
         }
-        if self.cause == ProblemKind::Unverified {
+        if self.cause == ProblemType::Unverified {
             // Required with every 401, and the same for all ways to prove who one is.
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if self.cause == ProblemKind::Method {
+        if self.cause == ProblemType::Method {
             response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
         }
         response
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn every_problem_says_what_was_kept_and_what_to_do() {
         let mut words = std::collections::HashSet::new();
-        for cause in ProblemKind::ALL {
+        for cause in ProblemType::ALL {
             let problem = RequestProblem::new(*cause, "x");
             let json = serde_json::to_value(problem.document()).unwrap();
             for member in ["type", "title", "detail", "kept", "advice"] {
@@ -233,7 +233,7 @@ mod tests {
         let label = Metric::named(HTTP_ANSWERS).and_then(|metric| metric.label("answer")).unwrap();
         let LabelValues::Words(words) = label.values else { panic!("the answers are words") };
         let answers =
-            ["accepted", "duplicate"].into_iter().chain(ProblemKind::ALL.iter().map(|cause| cause.word()));
+            ["accepted", "duplicate"].into_iter().chain(ProblemType::ALL.iter().map(|cause| cause.word()));
         assert_eq!(words, answers.collect::<Vec<_>>());
     }
 

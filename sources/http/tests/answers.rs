@@ -6,19 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::config::{OnConflict, Unrouted};
-use oncebox::store::{Admin as _, Counts};
+use oncebox::store::{Admin as _, InboxCounts};
 use oncebox::{Config, Context, Dedupe, ErrorKind, Inbox, KeyStrategy, Memory, Message, Retry, handler};
 use oncebox_http::{BodyLimits, Endpoint, Ingress, Quota, ServerLimits, Verify};
-use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
+use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
 use parking_lot::Mutex;
 use support::{HttpResponse, RawHttpClient, RunningServer, in_time};
 use tokio::sync::watch;
 
-type FaultyMemory = FaultyStore<Memory>;
+type AnswersStore = FaultyStore<Memory>;
 
 struct AnswersFixture {
     server: RunningServer,
-    inbox: Inbox<FaultyMemory>,
+    inbox: Inbox<AnswersStore>,
     clock: TestClock,
     seen: Arc<Mutex<Vec<Message>>>,
     gate: watch::Sender<bool>,
@@ -42,14 +42,14 @@ async fn world_of(config: Config, limits: ServerLimits, endpoints: Vec<Endpoint>
     let (seen, gate) = (Arc::<Mutex<Vec<Message>>>::default(), watch::Sender::new(false));
     let note = {
         let seen = Arc::clone(&seen);
-        move |message: Message, _: &mut Context<FaultyMemory>| {
+        move |message: Message, _: &mut Context<AnswersStore>| {
             seen.lock().push(message);
             async { Ok::<(), oncebox::Error>(()) }
         }
     };
     let wait = {
         let gate = gate.clone();
-        move |_: Message, _: &mut Context<FaultyMemory>| {
+        move |_: Message, _: &mut Context<AnswersStore>| {
             let gate = gate.subscribe();
             async move {
                 let _ = gate.clone().wait_for(|open| *open).await;
@@ -57,7 +57,7 @@ async fn world_of(config: Config, limits: ServerLimits, endpoints: Vec<Endpoint>
             }
         }
     };
-    let fail = |_: Message, _: &mut Context<FaultyMemory>| async { Err::<(), String>("no".into()) };
+    let fail = |_: Message, _: &mut Context<AnswersStore>| async { Err::<(), String>("no".into()) };
     let inbox = Inbox::builder("in", store)
         .config(config)
         .on("t", handler("note", note))
@@ -89,7 +89,7 @@ impl AnswersFixture {
         self.server.post(path, &[TOKEN, ("message-id", id), ("message-type", kind)], body).await
     }
 
-    async fn counts(&self) -> Counts {
+    async fn counts(&self) -> InboxCounts {
         self.inbox.store().inner().count(self.inbox.name()).await.expect("counts")
     }
 
@@ -165,20 +165,20 @@ async fn the_headers_of_a_plain_message_can_be_others() {
 async fn a_store_that_is_away_and_a_commit_in_doubt_are_503() {
     let world = world(vec![plain("shop")]).await;
     let faults = world.inbox.store().faults();
-    faults.next(Verb::Accept, Fault::ErrBefore(ErrorKind::Unavailable));
+    faults.next(StoreVerb::Accept, StoreFault::ErrBefore(ErrorKind::Unavailable));
     let answer = world.send("1", "{}").await;
     assert_eq!((answer.status, &*answer.problem()), (503, "unavailable"));
     assert!(answer.header("retry-after").is_some());
     assert_eq!(world.counts().await.messages, 0);
-    faults.next(Verb::Accept, Fault::ErrAfter);
+    faults.next(StoreVerb::Accept, StoreFault::ErrAfter);
     let answer = world.send("1", "{}").await;
     assert_eq!((answer.status, &*answer.problem()), (503, "outcome-unknown"));
     assert_eq!(world.send("1", "{}").await.status, 200, "it had been stored");
     for kind in [ErrorKind::Full, ErrorKind::ReadOnly, ErrorKind::SchemaOutdated] {
-        faults.next(Verb::Accept, Fault::ErrBefore(kind));
+        faults.next(StoreVerb::Accept, StoreFault::ErrBefore(kind));
         assert_eq!(world.send("2", "{}").await.status, 503, "{kind:?}");
     }
-    faults.next(Verb::Accept, Fault::Panic);
+    faults.next(StoreVerb::Accept, StoreFault::Panic);
     assert_eq!(world.send("2", "{}").await.problem(), "outcome-unknown");
 }
 
@@ -222,7 +222,7 @@ async fn everybody_who_is_not_verified_gets_the_same_answer_and_leaves_nothing()
     for (answer, attempt) in answers.iter().zip(&attempts) {
         assert_eq!(*answer, answers[0], "{attempt:?}");
     }
-    assert_eq!(world.inbox.store().faults().calls(Verb::Accept), 0, "the store was not even asked");
+    assert_eq!(world.inbox.store().faults().calls(StoreVerb::Accept), 0, "the store was not even asked");
     assert_eq!(world.counts().await.messages, 0);
     // One who is on this machine is let in where that is enough.
     assert_eq!(world.server.post("/in/local", &id, "{}").await.status, 202);
@@ -270,7 +270,7 @@ async fn what_is_being_worked_on_is_busy() {
     let first = world.send_to("/in/shop", "1", "slow", "{}");
     let second = async {
         // The first one has begun when its mark was asked for.
-        while world.inbox.store().faults().calls(Verb::Mark) == 0 {
+        while world.inbox.store().faults().calls(StoreVerb::Mark) == 0 {
             tokio::task::yield_now().await;
         }
         let answer = world.send_to("/in/shop", "1", "slow", "{}").await;
@@ -397,7 +397,7 @@ async fn a_batch_is_answered_for_each_event() {
     assert_eq!(answer.status, 422);
     assert_eq!(outcomes(&answer), ["duplicate", "malformed", "conflict", "accepted"]);
     assert_eq!(answer.json()["results"][2]["problem"]["status"], 422);
-    world.inbox.store().faults().next(Verb::Accept, Fault::ErrBefore(ErrorKind::Unavailable));
+    world.inbox.store().faults().next(StoreVerb::Accept, StoreFault::ErrBefore(ErrorKind::Unavailable));
     let batch = format!("[{},{{}},{}]", event("4", 4), event("5", 5));
     let answer = world.server.post("/in/events", &batch_type, &batch).await;
     assert_eq!(
@@ -405,7 +405,7 @@ async fn a_batch_is_answered_for_each_event() {
         (503, ["unavailable", "malformed", "unavailable"].map(str::to_owned).into())
     );
     assert!(answer.header("retry-after").is_some());
-    assert_eq!(world.inbox.store().faults().calls(Verb::Accept), 3, "one call for each batch");
+    assert_eq!(world.inbox.store().faults().calls(StoreVerb::Accept), 3, "one call for each batch");
     assert_eq!(world.server.post("/in/events", &batch_type, "[]").await.status, 200);
     assert_eq!(world.server.post("/in/events", &batch_type, "{}").await.status, 400);
 }
@@ -446,7 +446,7 @@ async fn a_message_is_stored_though_its_sender_is_gone() {
     };
     let world = world_of(Config::default(), limits, vec![plain("shop")]).await;
     let faults = world.inbox.store().faults();
-    faults.next(Verb::Accept, Fault::Hang);
+    faults.next(StoreVerb::Accept, StoreFault::Hang);
     let mut gone: RawHttpClient = world.server.connect().await;
     gone.send(support::request("/in/shop", &[TOKEN, ("message-id", "1"), ("message-type", "t")], "{}")).await;
     in_time("the store is asked", faults.wait_for_hanging(1)).await;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use oncebox::{Context, Inbox, Memory, Message, handler};
 use oncebox_http::{Endpoint, Ingress, ServerLimits, Verify};
-use oncebox_servers::Python;
+use oncebox_servers::PythonEnv;
 use parking_lot::Mutex;
 use support::RunningServer;
 
@@ -47,7 +47,7 @@ async fn output(mut command: Command) -> String {
 }
 
 fn python(script: &str) -> Command {
-    let mut command = Command::new(Python::binary().expect("the clients are installed"));
+    let mut command = Command::new(PythonEnv::binary().expect("the clients are installed"));
     command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/python").join(script));
     command
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use oncebox::{Inbox, Message};
 use oncebox_http::{Endpoint, Ingress, ServerLimits, Verify};
-use oncebox_testkit::source::{Books, TestStore, Transport};
+use oncebox_testkit::source::{DeliveryLedger, TestStore, Transport};
 use parking_lot::Mutex;
 use support::{RawHttpClient, RunningServer};
 use tokio::net::TcpStream;
@@ -21,7 +21,7 @@ struct Sender(Arc<Mutex<SenderState>>);
 struct SenderState {
     waiting: Vec<Message>,
     in_flight: usize,
-    books: Books,
+    books: DeliveryLedger,
     servers: Vec<SocketAddr>,
     turn: usize,
 }
@@ -115,9 +115,9 @@ impl Transport for Sender {
         self.deliver();
     }
 
-    async fn books(&self) -> Books {
+    async fn books(&self) -> DeliveryLedger {
         let state = self.0.lock();
-        Books { waiting: state.waiting.len() + state.in_flight, ..state.books }
+        DeliveryLedger { waiting: state.waiting.len() + state.in_flight, ..state.books }
     }
 }
 

@@ -289,7 +289,7 @@ async fn a_delivery_that_is_busy_elsewhere_waits_and_is_not_counted() {
     running.receive(source).unwrap();
     client.publish("twice", "t", "x").await;
     client.publish("twice", "t", "x").await;
-    let marks = || async { store.faults().calls(oncebox_testkit::Verb::Mark) };
+    let marks = || async { store.faults().calls(oncebox_testkit::StoreVerb::Mark) };
     until("the second was told to wait, more than once", || async { marks().await >= 4 }).await;
     assert_eq!((client.ready(&client.queue).await, client.ready(&client.dead).await), (0, 0));
     go.notify_one();

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_trait::async_trait;
 use oncebox::{Inbox, Message, Running};
 use oncebox_rabbitmq::Queue;
-use oncebox_servers::RabbitMq as Broker;
-use oncebox_testkit::source::{Books, TestStore, Transport};
+use oncebox_servers::RabbitMqServer as Broker;
+use oncebox_testkit::source::{DeliveryLedger, TestStore, Transport};
 use support::{QueueClient, properties, until};
 
 /// One queue, and where its dead letters go.
@@ -68,7 +68,7 @@ impl Transport for RabbitMqFixture {
 
     async fn bring_again(&self) {}
 
-    async fn books(&self) -> Books {
+    async fn books(&self) -> DeliveryLedger {
         let (queue, dead) = (self.client.queue.clone(), self.client.dead.clone());
         let look = || {
             let broker = Broker::shared();
@@ -87,7 +87,7 @@ impl Transport for RabbitMqFixture {
             }
         });
         let done = sent - waiting - rejected;
-        Books { done, rejected, waiting, ..Books::default() }
+        DeliveryLedger { done, rejected, waiting, ..DeliveryLedger::default() }
     }
 }
 

@@ -9,8 +9,8 @@ use lapin::types::AMQPValue;
 use oncebox::source::Ack;
 use oncebox::{ErrorKind, Memory};
 use oncebox_rabbitmq::{ConnectionState, Field, Queue, RabbitMq};
-use oncebox_servers::RabbitMq as Broker;
-use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
+use oncebox_servers::RabbitMqServer as Broker;
+use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
 use support::proxy::BrokerProxy;
 use support::{Effects, QueueClient, in_time, inbox, next, properties, table, text, until};
 
@@ -64,16 +64,16 @@ async fn two_consumers_share_a_queue_and_an_inbox() {
 // FAULTS A1, A4: nothing that is not known to be stored is acknowledged.
 #[tokio::test]
 async fn what_is_not_stored_stays_with_the_broker() {
-    for fault in [Fault::Hang, Fault::ErrAfter, Fault::ErrBefore(ErrorKind::Unavailable)] {
+    for fault in [StoreFault::Hang, StoreFault::ErrAfter, StoreFault::ErrBefore(ErrorKind::Unavailable)] {
         let client = QueueClient::new("unstored").await;
         let source = client.source(client.quorum()).build().unwrap();
         source.check().await.unwrap();
         client.publish("1", "t", "x").await;
         let (effects, store) = (Effects::default(), FaultyStore::new(Memory::new()));
-        store.faults().always(Verb::Accept, fault);
+        store.faults().always(StoreVerb::Accept, fault);
         let running = inbox(store.clone(), &effects).start();
         running.receive(source).unwrap();
-        until("the store was asked", || async { store.faults().calls(Verb::Accept) > 0 }).await;
+        until("the store was asked", || async { store.faults().calls(StoreVerb::Accept) > 0 }).await;
         drop(running);
         client.assert_left(1, 0).await;
     }
@@ -141,23 +141,25 @@ async fn an_outage_of_the_store_burns_no_deliveries() {
     }
     let (effects, clock) = (Effects::default(), TestClock::new());
     let store = FaultyStore::new(Memory::with_clock(clock.shared()));
-    for verb in [Verb::Accept, Verb::Orphans, Verb::Claim] {
-        store.faults().always(verb, Fault::ErrBefore(ErrorKind::Unavailable));
+    for verb in [StoreVerb::Accept, StoreVerb::Orphans, StoreVerb::Claim] {
+        store.faults().always(verb, StoreFault::ErrBefore(ErrorKind::Unavailable));
     }
     let inbox = support::builder(store.clone(), &effects).clock(clock.shared()).build().unwrap();
     let running = inbox.start();
     running.receive(source).unwrap();
     // The source consumes nothing before the store has answered.
-    until("the store was asked", || async { store.faults().calls(Verb::Orphans) > 3 || step(&clock) }).await;
+    until("the store was asked", || async { store.faults().calls(StoreVerb::Orphans) > 3 || step(&clock) })
+        .await;
     assert_eq!(proxy.made(), 1, "the check");
 
     store.faults().clear();
-    store.faults().always(Verb::Accept, Fault::ErrBefore(ErrorKind::Unavailable));
-    until("a delivery is in hand", || async { store.faults().calls(Verb::Accept) > 0 || step(&clock) }).await;
-    for verb in [Verb::Orphans, Verb::Claim] {
-        store.faults().always(verb, Fault::ErrBefore(ErrorKind::Unavailable));
+    store.faults().always(StoreVerb::Accept, StoreFault::ErrBefore(ErrorKind::Unavailable));
+    until("a delivery is in hand", || async { store.faults().calls(StoreVerb::Accept) > 0 || step(&clock) })
+        .await;
+    for verb in [StoreVerb::Orphans, StoreVerb::Claim] {
+        store.faults().always(verb, StoreFault::ErrBefore(ErrorKind::Unavailable));
     }
-    let before = store.faults().calls(Verb::Accept);
+    let before = store.faults().calls(StoreVerb::Accept);
     for _ in 0..25 {
         let made = proxy.made();
         proxy.cut();
@@ -168,7 +170,7 @@ async fn an_outage_of_the_store_burns_no_deliveries() {
             tokio::task::yield_now().await;
         }
     }
-    assert!(store.faults().calls(Verb::Accept) > before, "what is in hand was offered meanwhile");
+    assert!(store.faults().calls(StoreVerb::Accept) > before, "what is in hand was offered meanwhile");
     assert!(proxy.made() <= 3, "{} connections: it does not consume while the store is away", proxy.made());
     assert_eq!((effects.counts().len(), client.ready(&client.dead).await), (0, 0));
 

@@ -14,7 +14,7 @@ use oncebox::{BoxError, Config, Context, Inbox, Memory, Message, Store, handler}
 use oncebox_postgres::Postgres;
 use oncebox_postgres::sqlx::{self, Connection as _};
 use oncebox_rabbitmq::{ConnectionState, Queue, RabbitMq};
-use oncebox_servers::{Cluster, RabbitMq as Broker, Version};
+use oncebox_servers::{Cluster, PostgresVersion, RabbitMqServer as Broker};
 use oncebox_sqlite::{Sqlite, rusqlite};
 use oncebox_testkit::FaultyStore;
 use support::{Effects, QueueClient, SECOND, in_time, inbox, next, properties, until};
@@ -177,7 +177,8 @@ async fn a_broker_that_is_killed_loses_nothing_and_doubles_nothing_with_postgres
         sqlx::query("INSERT INTO effect (id) VALUES ($1)").bind(id).execute(&mut **cx.tx().await?).await?;
         Ok(())
     }
-    let cluster = tokio::task::spawn_blocking(|| Cluster::start(Version::Debian).unwrap()).await.unwrap();
+    let cluster =
+        tokio::task::spawn_blocking(|| Cluster::start(PostgresVersion::Debian).unwrap()).await.unwrap();
     let url = cluster.url("postgres");
     let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
     sqlx::query("CREATE TABLE effect (id text NOT NULL)").execute(&mut connection).await.unwrap();

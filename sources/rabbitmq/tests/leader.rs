@@ -12,7 +12,7 @@ use oncebox::source::Ack;
 use oncebox::time::{Clock, Sleep, SystemClock, Timestamp};
 use oncebox::{Memory, Running};
 use oncebox_rabbitmq::{ConnectionState, RabbitMq};
-use oncebox_servers::RabbitMq as Broker;
+use oncebox_servers::RabbitMqServer as Broker;
 use oncebox_testkit::FaultyStore;
 use support::proxy::BrokerProxy;
 use support::{Effects, FaultyInbox, QueueClient, SECOND, in_time, inbox, next, receive, until};

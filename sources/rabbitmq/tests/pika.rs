@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use oncebox::Memory;
-use oncebox_servers::{Python, RabbitMq as Broker};
+use oncebox_servers::{PythonEnv, RabbitMqServer as Broker};
 use oncebox_testkit::FaultyStore;
 use support::{Effects, QueueClient, in_time, inbox, text, until};
 
@@ -16,7 +16,7 @@ async fn publish(script: &str, client: &QueueClient) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(script);
     let (port, queue) = (Broker::shared().port().to_string(), client.queue.clone());
     let published = tokio::task::spawn_blocking(move || {
-        Command::new(Python::binary().unwrap()).arg(script).args([port, queue]).output().unwrap()
+        Command::new(PythonEnv::binary().unwrap()).arg(script).args([port, queue]).output().unwrap()
     });
     let published = published.await.unwrap();
     assert!(published.status.success(), "{}", String::from_utf8_lossy(&published.stderr));

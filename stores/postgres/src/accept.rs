@@ -7,7 +7,7 @@ mod rare_cases;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use oncebox::store::{Accepted, Known, NewMessage, QuarantineReason, Seq};
+use oncebox::store::{Accepted, KnownMessage, NewMessage, QuarantineReason, Seq};
 use oncebox::{Error, ErrorKind, Fingerprint, Key, Result};
 use sqlx::postgres::PgRow;
 
@@ -22,13 +22,13 @@ pub(crate) use rare_cases::{group_of, order_of};
 
 /// The most messages in one statement.
 const MAX_ROUND: usize = 1_000;
-/// How often messages are offered again that met another one with the same key on its way in.
+/// Maximum retries for messages that raced with another message under the same key.
 const RACES: usize = 100;
 
 /// A message on its way in, with the numbers of its names.
 pub(crate) struct Offered {
     pub(crate) new: NewMessage,
-    /// How many changes of the database's history were known when its numbers were read.
+    /// Number of timeline changes that the process knew when it read these ids.
     changes: u64,
     inbox: i16,
     /// The lane of its key, and that of the message.
@@ -78,12 +78,12 @@ impl Offered {
         self.new.message.payload().len() + 256
     }
 
-    /// Whether it goes to these handlers, at once, and asks for no order.
+    /// Returns true if the message goes to exactly these handlers, without delay or ordering key.
     fn is_plain(&self, handlers: &[i16]) -> bool {
         self.new.delay.is_zero() && self.new.message.ordering_key().is_none() && self.handlers == handlers
     }
 
-    /// Whether it can be told with others whether it was forgotten: by the same handlers, or because no handler asks for it.
+    /// Returns true if one watermark check covers this message too: it has these handlers, or no time to check.
     fn is_doubted_by(&self, doubted: &[i16]) -> bool {
         self.doubted == doubted || self.new.message.time().is_none()
     }
@@ -116,7 +116,7 @@ fn refuse_nul(new: &NewMessage) -> Result<()> {
     Ok(())
 }
 
-/// What a message turned out to be.
+/// Result of one message in a batch.
 enum OfferOutcome {
     Answer(Accepted),
     /// Its key came in at the same moment: it has to be offered again.
@@ -131,10 +131,10 @@ enum RareCase {
     AddHandlers,
 }
 
-/// What became of a batch.
+/// Result of a stored batch.
 pub(crate) struct StoredBatch {
     pub(crate) accepted: Vec<Accepted>,
-    /// Whether something became claimable.
+    /// True if the batch made entries claimable.
     pub(crate) work: bool,
 }
 
@@ -183,7 +183,7 @@ pub(crate) async fn store(db: &Db, sessions: &Sessions, offers: &[Offered]) -> R
     )))
 }
 
-/// What failed after a part of the batch was committed: repeating the call finds out.
+/// Error after a part of the batch was committed. The same call again finds out which messages are stored.
 fn partly(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::ReadOnly | ErrorKind::Denied => {
@@ -255,7 +255,7 @@ async fn offer_round(
             // Nothing of the statement was stored.
             Err(error) if error.kind() == ErrorKind::Corrupt => break,
             Err(error) => {
-                // It may have waited in vain for somebody who is changing what is known of a key: who looks does not wait for that.
+                // The insert may have waited for a transaction that changes a known key. A lookup does not wait for it.
                 db.duplicate_expectation.learn(true);
                 return Err(error);
             }
@@ -374,7 +374,7 @@ fn place(index: usize) -> i32 {
     i32::try_from(index).unwrap_or(i32::MAX)
 }
 
-/// What a statement said of one message.
+/// Row that a statement returned for one message.
 struct AcceptRow {
     place: i32,
     /// Its number; nothing if it raced with another, or is stale.
@@ -384,7 +384,7 @@ struct AcceptRow {
     known: Option<KnownWith>,
 }
 
-/// What a key is known with.
+/// Stored fingerprint, handlers and age of a known key.
 struct KnownWith {
     fingerprint: Vec<u8>,
     handlers: Vec<u8>,
@@ -430,12 +430,12 @@ fn verdict(offers: &[Offered], said: AcceptRow) -> Result<(usize, OfferOutcome)>
     Ok((index, verdict))
 }
 
-/// What is answered to a duplicate of a message: its number, and how old it is.
-fn known_for(seq: Seq, age: i64) -> Known {
-    Known::new(seq, Duration::from_millis(u64::try_from(age).unwrap_or(0)))
+/// Result for a duplicate: the sequence number of the first message, and its age.
+fn known_for(seq: Seq, age: i64) -> KnownMessage {
+    KnownMessage::new(seq, Duration::from_millis(u64::try_from(age).unwrap_or(0)))
 }
 
-fn known(offer: &Offered, known: Known, fingerprint: &[u8], handlers: &[u8]) -> OfferOutcome {
+fn known(offer: &Offered, known: KnownMessage, fingerprint: &[u8], handlers: &[u8]) -> OfferOutcome {
     if fingerprint == Fingerprint::ERASED.as_bytes() {
         return OfferOutcome::Answer(Accepted::Duplicate(known));
     }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use oncebox::state::{ErrorText, InLine, Operation, Status, operate as decide};
 use oncebox::store::{
-    BlockedKey, BlockedParams, Counts, Cursor, EntryView, Filter, HandlerCount, Label, Line, MessageView,
-    Page, PausedKey, QuarantineFilter, QuarantineId, QuarantinePage, QuarantineReason, Quarantined,
-    QuarantinedView, Seq, content_erased,
+    BlockedKey, BlockedParams, EntryCursor, EntryFilter, EntryPage, EntryView, HandlerCount, InboxCounts,
+    MessageLabel, MessageView, OrderQueue, PausedKey, QuarantineFilter, QuarantineId, QuarantinePage,
+    QuarantineReason, Quarantined, QuarantinedView, Seq, content_erased,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Message, OrderKey, Result};
@@ -19,8 +19,8 @@ use crate::names::CachedHandler;
 use crate::row::{self, get};
 use crate::session::{PgSession, query};
 
-pub(crate) async fn count(db: &Db, inbox: &InboxName, tenant: Option<&str>) -> Result<Counts> {
-    let mut counts = Counts::default();
+pub(crate) async fn count(db: &Db, inbox: &InboxName, tenant: Option<&str>) -> Result<InboxCounts> {
+    let mut counts = InboxCounts::default();
     let Some(inbox) = db.known_inbox(inbox).await?.filter(|_| can_be_stored(tenant)) else {
         return Ok(counts);
     };
@@ -64,14 +64,14 @@ pub(crate) async fn paused_keys(
 ) -> Result<Vec<(PausedKey, Vec<u8>)>> {
     let rows = session.rows(query(&db.sql.admin_paused_keys).bind(inbox).bind(db.all_lanes())).await?;
     let read = |row: &PgRow| {
-        let line = Line::decode(get::<Option<&str>>(row, 1)?.unwrap_or_default());
+        let line = OrderQueue::decode(get::<Option<&str>>(row, 1)?.unwrap_or_default());
         let line = line.ok_or_else(|| corrupt("a paused ordering key cannot be read"))?;
         Ok((PausedKey { handler: handler_key(row, 0)?, line }, get(row, 2)?))
     };
     rows.iter().map(read).collect()
 }
 
-/// Text columns take no NUL, so nobody has a tenant with one.
+/// Text columns refuse NUL, so no stored tenant has one.
 fn can_be_stored(tenant: Option<&str>) -> bool {
     tenant.is_none_or(|tenant| !tenant.contains('\0'))
 }
@@ -85,8 +85,8 @@ pub(crate) fn status_of(word: &str) -> Result<Status> {
     known.ok_or_else(|| corrupt("a stored outcome has an unknown status"))
 }
 
-pub(crate) async fn list(db: &Db, filter: &Filter) -> Result<Page> {
-    let Some(inbox) = db.known_inbox(&filter.inbox).await? else { return Ok(Page::default()) };
+pub(crate) async fn list(db: &Db, filter: &EntryFilter) -> Result<EntryPage> {
+    let Some(inbox) = db.known_inbox(&filter.inbox).await? else { return Ok(EntryPage::default()) };
     let handlers = db.handlers_of(inbox).await?;
     let filter = &filter.named(|key| db.name_of(inbox, key));
     let (after_seq, after_key) =
@@ -96,19 +96,19 @@ pub(crate) async fn list(db: &Db, filter: &Filter) -> Result<Page> {
     let question = query(&db.sql.admin_list)
         .bind(after_seq)
         .bind(after_key.to_owned())
-        .bind(i64::try_from(Filter::EXAMINED).unwrap_or(i64::MAX))
+        .bind(i64::try_from(EntryFilter::EXAMINED).unwrap_or(i64::MAX))
         .bind(wanted)
         .bind(db.all_lanes())
         .bind(handlers);
     let mut session = db.reads().await?;
     let rows = session.rows(question).await?;
     session.end().await?;
-    filter.page(rows.iter().map(|row| listed(row, inbox)), rows.len() == Filter::EXAMINED)
+    filter.page(rows.iter().map(|row| listed(row, inbox)), rows.len() == EntryFilter::EXAMINED)
 }
 
 /// A row of a list: its place, and the entry unless it is of another inbox, was replayed, or is not remembered any more.
-fn listed(row: &PgRow, inbox: i16) -> Result<(Cursor, Option<EntryView>)> {
-    let cursor = Cursor::new(Seq(get(row, 0)?), handler_key(row, 1)?);
+fn listed(row: &PgRow, inbox: i16) -> Result<(EntryCursor, Option<EntryView>)> {
+    let cursor = EntryCursor::new(Seq(get(row, 0)?), handler_key(row, 1)?);
     let gone = get::<Option<&[u8]>>(row, 10)?.is_none();
     if gone || get(row, 18)? || get::<i16>(row, 17)? != inbox {
         return Ok((cursor, None));
@@ -120,10 +120,10 @@ fn listed(row: &PgRow, inbox: i16) -> Result<(Cursor, Option<EntryView>)> {
 }
 
 /// The label in the columns from `first` on: source, id, type, ordering key.
-fn label(row: &PgRow, first: usize) -> Result<Label> {
+fn label(row: &PgRow, first: usize) -> Result<MessageLabel> {
     let ordering_key = get::<Option<&[u8]>>(row, first + 3)?.map(Into::into);
     let (source, kind): (&str, &str) = (get(row, first)?, get(row, first + 2)?);
-    Ok(Label::new(source, get::<&[u8]>(row, first + 1)?, kind, ordering_key))
+    Ok(MessageLabel::new(source, get::<&[u8]>(row, first + 1)?, kind, ordering_key))
 }
 
 pub(crate) async fn blocked(db: &Db, params: &BlockedParams) -> Result<Vec<BlockedKey>> {
@@ -220,7 +220,7 @@ pub(crate) async fn quarantined(db: &Db, filter: &QuarantineFilter) -> Result<Qu
     Ok(page)
 }
 
-/// A message that cannot be read keeps nobody from its entries. Any other error does.
+/// Turns the error of an unreadable message into a value, so that its entries are still shown. Returns other errors.
 pub(crate) fn unless_damaged<T>(found: Result<T>) -> Result<Result<T>> {
     match found {
         Err(error) if error.kind() != ErrorKind::Corrupt => Err(error),
@@ -228,7 +228,7 @@ pub(crate) fn unless_damaged<T>(found: Result<T>) -> Result<Result<T>> {
     }
 }
 
-/// What the proof of a key says.
+/// Columns of a key's proof.
 pub(crate) struct ProofRow {
     pub(crate) seq: Seq,
     received_at: Timestamp,
@@ -239,7 +239,7 @@ pub(crate) struct ProofRow {
 impl ProofRow {
     /// An entry, with what is known of its message.
     fn label(&self, entry: EntryView, message: Option<&Message>) -> EntryView {
-        entry.of_message(self.received_at, self.tenant.clone(), message.map(Label::of))
+        entry.of_message(self.received_at, self.tenant.clone(), message.map(MessageLabel::of))
     }
 }
 
@@ -304,7 +304,7 @@ impl<'a> Operating<'a> {
         Ok(Self { db, inbox, key, name, operation, inbox_id, handler, origin, handlers })
     }
 
-    /// Whether it is about an entry.
+    /// Returns true if the action targets this entry.
     pub(crate) fn is_for(&self, entry: &EntryView) -> bool {
         self.origin == entry.origin
     }
@@ -320,7 +320,7 @@ impl<'a> Operating<'a> {
         Ok(order.map(|order| (lane(seq), self.handler, order.as_bytes().to_vec())))
     }
 
-    /// Does it; nothing if somebody took the entry meanwhile.
+    /// Applies the action. Returns `None` if a worker or operator took the entry first.
     pub(crate) async fn attempt(
         &self,
         session: &mut PgSession,
@@ -345,7 +345,7 @@ impl<'a> Operating<'a> {
         let hold = query(&db.sql.admin_hold).bind(db.lane_of(key)).bind(key.as_bytes().to_vec());
         match session.rows(hold).await?.first() {
             None => return Err(missing()),
-            // The key was forgotten and came anew since it was found: what is left of the old message is nobody's to run.
+            // The key was forgotten and accepted again since the lookup: no handler may run the rest of the old message.
             Some(row) if get::<i64>(row, 0)? != seq.0 => return Ok(None),
             Some(_) => {}
         }

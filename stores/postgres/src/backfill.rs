@@ -25,7 +25,7 @@ struct Missing {
 pub(crate) async fn backfill(db: &Db, params: &BackfillParams) -> Result<Backfilled> {
     let control = db.control.knowing(db.timeline.changes());
     let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Backfilled::default()) };
-    // Before a connection is taken: whoever holds one must not wait for another.
+    // Runs before it takes a connection: a caller that holds one must not wait for another.
     let route = db.link(inbox, &params.route).await?;
     let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
     let page = query(&db.sql.backfill_page).bind(params.after.map_or(0, |seq| seq.0)).bind(limit);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use oncebox::state::{Outcome, Policy, Suspicion};
-use oncebox::store::{ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Want};
+use oncebox::store::{ClaimId, ClaimMode, ClaimParams, ClaimQuota, Claimed, RescueParams};
 use oncebox::{Error, ErrorKind, Result};
 use uuid::Uuid;
 
@@ -31,7 +31,7 @@ struct ClaimTarget {
     handler: i16,
     want: usize,
     share: TargetLimits,
-    /// Whether to look at everything there, whatever the cursor says.
+    /// True to scan from the start and ignore the cursor.
     at_all: bool,
 }
 
@@ -53,7 +53,7 @@ fn number(want: usize) -> i32 {
     i32::try_from(want + 1).unwrap_or(i32::MAX)
 }
 
-/// How many are looked for in a place, and how many of those at most that have waited before.
+/// Maximum entries to claim from one target, and the maximum of those that waited before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct TargetLimits {
     all: usize,
@@ -64,7 +64,7 @@ pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>>
     let control = db.control.knowing(db.timeline.changes());
     let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Vec::new()) };
     let caller = Caller::of_claim(params);
-    let wants: Vec<&Want> = params.wants.iter().filter(|want| want.limit > 0).collect();
+    let wants: Vec<&ClaimQuota> = params.wants.iter().filter(|want| want.limit > 0).collect();
     let (mut looks, mut kin) = (Vec::new(), HandlerAliases::default());
     for (index, want) in wants.iter().enumerate() {
         let handlers = db.route(inbox, &want.route).await?;
@@ -94,7 +94,7 @@ pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>>
 async fn healthy(
     (db, control): (&Db, &Sessions),
     params: &ClaimParams,
-    wants: &[&Want],
+    wants: &[&ClaimQuota],
     mut looks: Vec<ClaimTarget>,
     kin: &HandlerAliases,
 ) -> Result<Vec<Claimed>> {
@@ -164,16 +164,16 @@ fn look_again(
     looks.then_some(ClaimTarget { at_all: again == RescanRule::All, ..*look })
 }
 
-/// What became of a claim whose last statement was not answered: if there were others before it, they hold something.
+/// Error of a claim whose last statement got no answer. If earlier statements leased entries, the outcome is unknown.
 fn lost_after(others: bool, error: Error) -> Error {
     if others { unread(error) } else { error }
 }
 
-/// What was found in each place.
+/// Entries found per target.
 #[derive(Default)]
 struct ClaimFindings {
     by_place: HashMap<LaneHandler, TargetFindings>,
-    /// Whether the claim has found next to nothing, and whether the short statement has said so.
+    /// True if the claim found almost nothing, and true if the short statement reported it.
     few: bool,
     by_short: bool,
 }
@@ -181,7 +181,7 @@ struct ClaimFindings {
 #[derive(Clone, Copy, Default)]
 struct TargetFindings {
     share: TargetLimits,
-    /// How many that nobody had touched, and the greatest number of them.
+    /// Count of entries that were never leased, and the greatest sequence number of them.
     untouched: u64,
     last: i64,
 }
@@ -202,8 +202,8 @@ impl ClaimFindings {
         got
     }
 
-    /// Whether there is next to nothing where this may be left. A claim that got all it asked for does not know; except by the short
-    /// statement, which says so if there is more.
+    /// Returns true if almost nothing is left. A claim that reached its limit cannot know this, except through the short
+    /// statement, which reports it if more is left.
     fn are_few(&self, rest: Remainder) -> bool {
         self.few && (self.by_short || rest != Remainder::Behind)
     }
@@ -245,12 +245,12 @@ struct ClaimRound<'a> {
     starts: &'a [ScanStart],
     kin: &'a HandlerAliases,
     limits: &'a [usize],
-    /// Whether the claim has found something already.
+    /// True if an earlier round found entries.
     goes_on: bool,
 }
 
 impl ClaimRound<'_> {
-    /// What the claim is answered, and whether by the short statement, if that is to be tried first.
+    /// Returns the rows of the claim, and true if the short statement returned them. `short` tries that statement first.
     async fn query(&self, session: &mut PgSession, exact: bool, short: bool) -> Result<(ClaimRows, bool)> {
         if short {
             let answer = ClaimRows::read(session.rows(self.few()).await?).map_err(unread)?;
@@ -309,7 +309,7 @@ fn at(query: Query<'static>, looks: &[ClaimTarget]) -> Query<'static> {
         .bind(looks.iter().map(|look| number(look.want)).collect::<Vec<_>>())
 }
 
-/// What claims and rescues start with: the time, their id, and the lease.
+/// Binds the first parameters of claims and rescues: time, claim id and lease.
 fn under(query: Query<'static>, db: &Db, id: ClaimId, lease: Duration) -> Query<'static> {
     query.bind(db.now()).bind(uuid(id)).bind(millis(lease))
 }
@@ -317,7 +317,7 @@ fn under(query: Query<'static>, db: &Db, id: ClaimId, lease: Duration) -> Query<
 async fn suspects(
     (db, control): (&Db, &Sessions),
     params: &ClaimParams,
-    wants: &[&Want],
+    wants: &[&ClaimQuota],
     looks: &[ClaimTarget],
     kin: &HandlerAliases,
 ) -> Result<Vec<Claimed>> {
@@ -353,7 +353,7 @@ pub(crate) async fn rescue(db: &Db, params: &RescueParams) -> Result<Vec<Claimed
     held(db, &caller).await.map_err(unread)
 }
 
-/// What a claim id holds.
+/// Returns the entries that a claim id holds.
 async fn held(db: &Db, caller: &Caller<'_>) -> Result<Vec<Claimed>> {
     let mut session = db.control.single().await?;
     let rows = session.rows(query(&db.sql.claim_held).bind(uuid(caller.id))).await?;
@@ -361,13 +361,13 @@ async fn held(db: &Db, caller: &Caller<'_>) -> Result<Vec<Claimed>> {
     ClaimRows::read(rows)?.claimed(db, caller).await
 }
 
-/// Gives back what was claimed for somebody who has gone away.
+/// Releases entries whose caller stopped waiting for the claim.
 pub(crate) async fn release(db: &Db, claimed: &[Claimed]) {
     let back: Vec<_> =
         claimed.iter().map(|claimed| claimed.claim.settle(&Policy::default(), Outcome::Released)).collect();
     if let Err(error) = settle(db, &back).await {
         let kind: ErrorKind = error.kind();
-        tracing::warn!(%error, ?kind, "a claim that nobody waited for could not be given back; its lease runs out");
+        tracing::warn!(%error, ?kind, "cannot release an abandoned claim");
     }
 }
 
@@ -412,7 +412,7 @@ mod tests {
         for (limit, is_exact) in [(31, true), (32, false)] {
             assert_eq!(share_out(&mut [look(0, 0)], &[limit]), is_exact, "{limit}");
         }
-        // Too few to be cut: whoever is oldest.
+        // Too few entries to split: the oldest ones go first.
         for limits in [[64, 1_000], [1_000, 100]] {
             let mut looks: Vec<ClaimTarget> =
                 (0..2).flat_map(|want| (0..16).map(move |lane| look(want, lane))).collect();

@@ -42,11 +42,11 @@ pub(crate) struct LeasedEntry {
     claimed_at: Timestamp,
     due: i64,
     order: Option<OrderKey>,
-    /// Nothing if it was leased where it lay, with the work that nobody had touched.
+    /// `None` for an entry that was leased in place and never waited.
     waited: Option<WaitedState>,
 }
 
-/// What an entry brings along that has waited before.
+/// State of an entry that waited before: attempts, crashes and generation.
 #[derive(Clone, Copy, Default)]
 struct WaitedState {
     attempts: u32,
@@ -65,7 +65,7 @@ impl LeasedEntry {
     }
 }
 
-/// Who claims: the identity of its call, and what it knows of handlers.
+/// Claiming call: its id, and the handler names that it knows.
 pub(crate) struct Caller<'a> {
     pub(crate) id: ClaimId,
     inbox: &'a InboxName,
@@ -95,12 +95,12 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// What one or several statements have answered.
+/// Rows of one or several claim statements.
 #[derive(Default)]
 pub(crate) struct ClaimRows {
     pub(crate) entries: Vec<LeasedEntry>,
     messages: Vec<PgRow>,
-    /// How many rows were leased where they lay; nothing if the claim id held something already, or was only looked at.
+    /// Number of rows leased in place. `None` if the claim id already held entries, or if the statement only read them.
     leased: Option<i64>,
 }
 
@@ -141,14 +141,14 @@ impl ClaimRows {
         Ok(())
     }
 
-    /// Whether it tells of all that the claim id holds. It does not if the id held something before, or if somebody has changed a
-    /// row in the moment between finding and leasing it.
+    /// Returns true if the rows are all that the claim id holds. They are not if the id held entries before, or if another
+    /// transaction changed a row between find and lease.
     pub(crate) fn is_all(&self) -> bool {
         let untouched = self.entries.iter().filter(|entry| entry.is_untouched()).count();
         self.leased.is_some_and(|leased| usize::try_from(leased) == Ok(untouched))
     }
 
-    /// What came of a claim that went on.
+    /// Adds the rows of the claim's next statement.
     pub(crate) fn extend(&mut self, other: Self) {
         self.entries.extend(other.entries);
         self.messages.extend(other.messages);
@@ -210,7 +210,7 @@ impl ClaimRows {
     }
 }
 
-/// What the entries of a row bring along; nothing if nobody had touched them.
+/// Reads the state of a row's entries. Returns `None` if no worker leased them before.
 fn waited(row: &PgRow) -> Result<Option<Vec<WaitedState>>> {
     let Some(attempts) = get::<Option<Vec<i32>>>(row, column::ATTEMPTS)? else { return Ok(None) };
     let crashes: Vec<i32> = get(row, column::CRASHES)?;

@@ -20,7 +20,7 @@ use crate::error::{TxPhase, innermost, is_connection_lost, lost, store_error};
 use crate::login::Login;
 use crate::timeline::Timeline;
 
-/// What the driver counts transactions with.
+/// The driver's counter of nested transactions.
 pub(crate) type Manager = <sqlx::Postgres as sqlx::Database>::TransactionManager;
 
 /// A connection that was idle for longer is asked whether it still lives before it is lent: a server that was restarted
@@ -34,7 +34,7 @@ pub(crate) struct Pool {
 }
 
 struct Inner {
-    /// What it is for, as the server's list of sessions shows it.
+    /// Purpose of the connection, shown as `application_name`.
     name: &'static str,
     login: Login,
     /// Which of its hosts was the primary last.
@@ -48,7 +48,7 @@ struct Inner {
     patience: Duration,
 }
 
-/// Connections that nobody uses, and who waits for one.
+/// Idle connections, and the callers that wait for one.
 #[derive(Default)]
 struct IdleConnections {
     idle: Vec<Idle>,
@@ -85,7 +85,7 @@ impl Drop for PoolWaiter<'_> {
         let surplus = shelf.begun.split_off(left);
         drop(shelf);
         for connection in surplus {
-            // Its place may be somebody else's by now: then there is no room for it.
+            // Another connection may have taken its place: then the pool closes it.
             if let Ok(place) = Arc::clone(&self.0.inner.places).try_acquire_owned() {
                 self.0.clean(connection, Some(place));
             }
@@ -264,7 +264,7 @@ pub(crate) fn connect_error(error: sqlx::Error, options: &PgConnectOptions) -> E
             ErrorKind::Denied,
             "the TLS connection to PostgreSQL failed, which is required beyond this machine, or by the URL: switch TLS on at the server \
              (`ssl = on`), and with `sslmode=verify-full` name the authority that signed its certificate (`sslrootcert=FILE`); only \
-             where nobody else is on the network, `sslmode=disable` in the URL does without, and sends all in the clear",
+             on a private network, `sslmode=disable` in the URL turns TLS off and sends everything in clear text",
         )
         .caused_by(innermost(error)),
         // PgBouncer says so, and says it again however often it is asked.
@@ -280,7 +280,7 @@ pub(crate) fn connect_error(error: sqlx::Error, options: &PgConnectOptions) -> E
     }
 }
 
-/// How `PgBouncer` refuses a parameter that it does not know.
+/// Error text of `PgBouncer` for an unknown startup parameter.
 const UNSUPPORTED: &str = "unsupported startup parameter";
 
 /// A borrowed connection.
@@ -289,7 +289,7 @@ pub(crate) struct PooledConn {
     /// There until it is given back or dropped.
     connection: Option<PgConnection>,
     place: Option<OwnedSemaphorePermit>,
-    /// Whether whoever had it last has begun a transaction for the next one.
+    /// True if the last user began a transaction for the next one.
     begun: bool,
     /// Lost, or left in the middle of an answer.
     broken: bool,
@@ -303,8 +303,8 @@ impl PooledConn {
         }
     }
 
-    /// Hands the connection on to one of those who wait, with a transaction that was begun for it. If nobody waits any more,
-    /// that is rolled back.
+    /// Hands the connection, with its begun transaction, to a waiting caller. Rolls that transaction back if no caller
+    /// waits.
     pub(crate) fn return_to_pool(mut self) {
         let mut shelf = self.pool.inner.shelf.lock();
         if shelf.begun.len() < shelf.waiting {
@@ -312,12 +312,12 @@ impl PooledConn {
         }
     }
 
-    /// Whether a transaction is open already.
+    /// Returns true if a transaction is already open.
     pub(crate) fn is_begun(&self) -> bool {
         self.begun
     }
 
-    /// Whether somebody waits for a connection.
+    /// Returns true if a caller waits for a connection.
     pub(crate) fn is_waited_for(&self) -> bool {
         let shelf = self.pool.inner.shelf.lock();
         shelf.begun.len() < shelf.waiting
@@ -367,7 +367,7 @@ impl DerefMut for PooledConn {
 impl Drop for PooledConn {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take() else { return };
-        // After a loss it is closed. Otherwise: whoever had it did not say that it is clean.
+        // A lost connection is closed. Otherwise its user did not confirm that it is clean.
         if !self.broken {
             self.pool.clean(connection, self.place.take());
         }

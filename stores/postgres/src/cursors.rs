@@ -1,4 +1,4 @@
-//! Where claims look from. Without it every claim would pass all rows that are gone but not yet removed.
+//! Scan positions of claims. Without them, every claim would scan over all deleted rows that vacuum has not removed.
 
 use std::collections::HashMap;
 use std::mem;
@@ -9,22 +9,22 @@ use parking_lot::Mutex;
 /// A handler in a lane.
 pub(crate) type LaneHandler = (i16, i16);
 
-/// How long claims that find all they ask for look only behind what was claimed last. What came in late before it waits no longer.
+/// Maximum time for which full claims scan only behind the last claimed entry. Late entries before it wait no longer.
 const LOOK_BACK: Duration = Duration::from_secs(1);
-/// Looking at everything may take this part of the time, when rows that are gone cannot be removed yet.
+/// Share of the time for full scans, one part in this many, while vacuum cannot remove deleted rows.
 const LOOK_BACK_SHARE: u32 = 20;
-/// The same for whoever finds nothing, and would say so without having looked.
+/// The same for a claim that would otherwise return empty without a full scan.
 const SHARE_OF_NOTHING: u32 = 4;
-/// However long it takes, what came in late does not wait longer.
+/// Maximum wait of late entries, however long a scan takes.
 const LONGEST_REST: Duration = Duration::from_secs(10);
-/// As long as fewer were claimed in a place there is mostly little to pass.
+/// Below this count of claimed entries, a scan passes few deleted rows.
 const MIN_CLAIMED: u64 = 5_000;
-/// Unless looking at it takes this long, because others have claimed there.
+/// Scan time from which deleted rows count anyway, because other processes claimed there.
 const SLOW: Duration = Duration::from_millis(250);
-/// What is committed late, or was passed because another one was due before it, was mostly begun less than this ago.
+/// Age limit of most transactions that commit late, and of most entries passed because another was due earlier.
 const RECENT: Duration = Duration::from_millis(250);
 
-/// From which number on each place has untouched work, as far as this process knows.
+/// Per lane and handler: the sequence number from which work is untouched, as far as this process knows.
 #[derive(Default)]
 pub(crate) struct Cursors {
     known: Mutex<KnownCursors>,
@@ -43,25 +43,25 @@ struct ClaimCursor {
     next: i64,
     /// Where that was, the last two times that it was noted.
     recent: [i64; 2],
-    /// Whether the last claim found less than it asked for.
+    /// True if the last claim found less than its limit.
     short: bool,
-    /// Whether it found next to nothing.
+    /// True if it found almost nothing.
     few: bool,
     claimed: u64,
     /// When it was last looked at from its start, and how long that took.
     looked_back: Option<(Instant, Duration)>,
-    /// How often work came in before what was claimed: a claim that was on its way meanwhile knows nothing of it.
+    /// Number of times that work arrived before the cursor. A concurrent claim does not know of it.
     backs: u64,
 }
 
-/// Where a claim looks from in a place.
+/// Start of a claim's scan of one lane and handler.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScanStart {
     pub(crate) least: i64,
     backs: u64,
 }
 
-/// What a claim looks for.
+/// Range that a claim scans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScanExtent {
     /// For as many as there are.
@@ -72,7 +72,7 @@ pub(crate) enum ScanExtent {
     All,
 }
 
-/// Whether a claim that found less than it asked for looks again.
+/// Rule for a second scan after a claim that found less than its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RescanRule {
     /// It has seen what there is.
@@ -85,18 +85,18 @@ pub(crate) enum RescanRule {
     All,
 }
 
-/// What a claim has found in a place.
+/// Findings of a claim for one lane and handler.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LaneFindings {
-    /// How many that nobody had touched, and the greatest number of them.
+    /// Count of entries that were never leased, and the greatest sequence number of them.
     pub(crate) untouched: u64,
     pub(crate) last: i64,
-    /// Whether the claim has found next to nothing anywhere.
+    /// True if the claim found almost nothing in any lane.
     pub(crate) few: bool,
     pub(crate) rest: Remainder,
 }
 
-/// What may be left in a place.
+/// Position of entries that a claim may have left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remainder {
     /// More behind what was found: it is all that was asked for, here or elsewhere.
@@ -108,7 +108,7 @@ pub(crate) enum Remainder {
 }
 
 impl ClaimCursor {
-    /// How long it is until it may be looked at from its start, by whoever may take this part of the time for it.
+    /// Time until the next scan from the start, if such scans may take one part in `share` of the time.
     fn rest(&self, share: u32) -> Duration {
         match self.looked_back {
             Some((at, took)) if self.claimed >= MIN_CLAIMED || took >= SLOW => {
@@ -159,8 +159,8 @@ impl Cursors {
         self.known.lock().places.entry(place).or_default().looked_back = Some((Instant::now(), took));
     }
 
-    /// Whether claims found next to nothing in all of these places, the last time. Says so once, until the next has found something
-    /// out: whoever relies on it and fails is not to do so again.
+    /// Returns true if the last claims found almost nothing in all of these places. Returns it once, until a claim updates
+    /// it: a caller that relied on it and failed must not do so again.
     pub(crate) fn take_few(&self, mut places: impl Iterator<Item = LaneHandler>) -> bool {
         let mut known = self.known.lock();
         places.all(|place| known.places.get_mut(&place).is_some_and(|cursor| mem::take(&mut cursor.few)))
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_says_nothing_without_having_looked_at_everything() {
+    fn no_claim_returns_empty_without_a_full_scan() {
         let cursors = after_many();
         let from_cursor = start(&cursors, ScanExtent::Many);
         assert_ne!(cursors.found(PLACE, from_cursor, NOTHING), RescanRule::All, "that would take an hour");
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_it_for_a_few_says_what_it_was() {
+    fn a_claim_that_expected_a_few_reports_what_it_found() {
         let (cursors, other) = (Cursors::default(), (2, 2));
         let claimed = |place, found| cursors.found(place, start(&cursors, ScanExtent::Many), found);
         let few = |places: &[LaneHandler]| cursors.take_few(places.iter().copied());

@@ -1,4 +1,4 @@
-//! What every verb needs: statements, connections, names, and the numbers of lanes.
+//! Shared state of every verb: statements, connections, names and lane numbers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ use crate::wake::Waker;
 
 /// The bits of a message's number that say its lane.
 const LANE_BITS: i64 = 63;
-/// How many locks there are for lines of ordered entries: enough that unrelated lines seldom share one, and few enough
-/// for the server's table of locks.
+/// Number of advisory locks for order queues: enough that unrelated queues seldom share one, and few enough for the
+/// server's lock table.
 const BUCKETS: u16 = 256;
 /// A span of time so long that it never ends, and can still be added to any time.
 pub(crate) const FOREVER: i64 = i64::MAX / 4;

@@ -1,7 +1,7 @@
 //! Erases the content of one message.
 
 use oncebox::state::{Operation, Status, erase as decide};
-use oncebox::store::{Answer, EntryView, ErasureCounts, nothing_to_erase};
+use oncebox::store::{ActionResult, EntryView, ErasureCounts, nothing_to_erase};
 use oncebox::{Fingerprint, HandlerKey, InboxName, Key, Result};
 use uuid::Uuid;
 
@@ -113,7 +113,7 @@ impl<'a> Erasing<'a> {
             return Err(nothing_to_erase(key));
         }
         for row in session.rows(query(&db.sql.erase_answers).bind(digest)).await? {
-            if let Some(without) = Answer::without_content(get(&row, 1)?) {
+            if let Some(without) = ActionResult::without_content(get(&row, 1)?) {
                 let id: Uuid = get(&row, 0)?;
                 session.run(query(&db.sql.operation_answer).bind(id).bind(without)).await?;
             }

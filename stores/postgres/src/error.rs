@@ -1,4 +1,4 @@
-//! What PostgreSQL's errors mean for an inbox.
+//! Maps PostgreSQL's errors to the kinds of `oncebox::Error`. Tests: `tests/errors.rs`.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub(crate) enum TxPhase {
     HandlersCommit,
 }
 
-/// What helps a role that lacks a privilege on tables that are there.
+/// Advice for a role that lacks a privilege on existing tables.
 pub(crate) const GRANTS: &str =
     "; `oncebox migrate grants --role NAME` prints all that the owner of the tables has to grant";
 
@@ -51,7 +51,7 @@ pub(crate) fn store_error(error: sqlx::Error, phase: TxPhase) -> Error {
     Error::new(kind, what).caused_by(innermost(error))
 }
 
-/// What the driver wraps: its own text would say the same again.
+/// Returns the error inside the driver's error, whose text would repeat it.
 pub(crate) fn innermost(error: sqlx::Error) -> oncebox::BoxError {
     match error {
         sqlx::Error::Io(error) => error.into(),
@@ -138,8 +138,8 @@ pub(crate) fn by_code(code: &str, phase: TxPhase) -> Error {
     Error::new(kind, what)
 }
 
-/// Whether PostgreSQL ended a transaction that may well succeed if it is made again: for the sake of a deadlock, or because
-/// it could not be serialized.
+/// Returns true if a retry of the transaction may succeed: PostgreSQL ended it because of a deadlock or a serialization
+/// failure.
 pub(crate) fn is_transient(error: &(dyn std::error::Error + 'static)) -> bool {
     let again = |code: &str| matches!(code, "40001" | "40P01");
     // The cause of an error of the driver is asked too: some wrappers hand on the causes of an error, but not the error.
@@ -180,8 +180,8 @@ pub(crate) fn at_start(error: Error) -> Error {
     }
 }
 
-/// What failed after the change itself was committed: the same call again finds out what it did. Whoever is told that
-/// nothing was stored would forget the claim, and leave its entries to their lease.
+/// Error after the change itself was committed: the same call again finds out the result. A caller that read \"nothing
+/// was stored\" would drop the claim, and its entries would wait for their lease.
 pub(crate) fn unread(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::ReadOnly | ErrorKind::Denied => {
@@ -192,13 +192,13 @@ pub(crate) fn unread(error: Error) -> Error {
     }
 }
 
-/// What `session/finish.sql` says of a claim that it refused to complete: the column that it left empty.
+/// Returns the column that `session/finish.sql` left empty because it refused to complete a claim.
 pub(crate) fn refused(error: &sqlx::Error) -> Option<&str> {
     let error = error.as_database_error()?.try_downcast_ref::<sqlx::postgres::PgDatabaseError>()?;
     error.column().filter(|_| error.code() == "23502")
 }
 
-/// Whether the connection cannot be used any more.
+/// Returns true if the connection is unusable.
 pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(database) => database.code().is_some_and(|code| {

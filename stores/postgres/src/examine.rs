@@ -1,4 +1,4 @@
-//! What the server knows of its own health, as far as an inbox depends on it.
+//! Findings of `doctor` that the server knows: settings, indexes, dead rows, old transactions, failovers.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use crate::timeline::failovers;
 
 /// A table with more dead rows than this, and than living ones, costs every reader.
 const DEAD: i64 = 100_000;
-/// How many failovers are looked at.
+/// Maximum failovers per report.
 const FAILOVERS: i64 = 10;
 
 pub(crate) async fn examine(db: &Db, plan: &SchemaPlan, params: &ExamineParams) -> Result<Vec<Finding>> {
-    // Before a connection is taken: whoever holds one must not wait for another.
+    // Runs before it takes a connection: a caller that holds one must not wait for another.
     let inbox = db.known_inbox(&params.inbox).await?;
     let mut session = db.reads().await?;
     let mut findings = server(db, &mut session, params).await?;
@@ -82,7 +82,7 @@ async fn server(db: &Db, session: &mut PgSession, params: &ExamineParams) -> Res
     Ok(findings)
 }
 
-/// Whether keys are remembered for long enough.
+/// Compares the registered windows with the latest redelivery.
 async fn windows(
     db: &Db,
     session: &mut PgSession,

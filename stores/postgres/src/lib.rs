@@ -68,14 +68,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use oncebox::state::{Next, Settlement};
+use oncebox::state::{NextState, Settlement};
 use oncebox::store::{
     Accepted, Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
-    BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts,
-    DuplicateCount, ExamineParams, Failover, Filter, Finding, History, MarkIn, MessageView, NewMessage,
-    OperationId, Orphan, OrphanParams, Page, QuarantineFilter, QuarantinePage, RegisterParams, RenewParams,
-    Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeup,
-    Wakeups,
+    BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount,
+    EntryFilter, EntryPage, ExamineParams, Failover, Finding, InboxCounts, MarkIn, MessageHistory,
+    MessageView, NewMessage, OperationId, Orphan, OrphanParams, QuarantineFilter, QuarantinePage,
+    RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams,
+    Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Mark, Result};
 use sqlx::PgConnection;
@@ -136,7 +136,7 @@ impl Store for Postgres {
 
     async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
         let params = params.clone();
-        // Whoever claims passes what is left of what is gone.
+        // A claim scans over the remains of deleted rows.
         vacuum::if_due(&self.inner.db);
         self.claimed(async move |db| claim::claim(&db, &params).await).await
     }
@@ -144,7 +144,8 @@ impl Store for Postgres {
     async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
         let settled = settle::settle(&self.inner.db, batch).await?;
         // What was given back, or let go because another one of its order has ended, may be for other processes.
-        let told = |one: &Settlement| one.claim.order.is_some() || matches!(one.next, Next::Pending { .. });
+        let told =
+            |one: &Settlement| one.claim.order.is_some() || matches!(one.next, NextState::Pending { .. });
         if batch.iter().any(told) {
             self.inner.waker.work();
         }
@@ -194,7 +195,7 @@ impl Store for Postgres {
 }
 
 impl Postgres {
-    /// Makes a claim in a task of its own. What was claimed for somebody who has gone away meanwhile is given back at once.
+    /// Runs a claim in its own task. If the caller stopped waiting, the task releases the entries at once.
     async fn claimed<F>(&self, claim: impl FnOnce(SharedDb) -> F + Send + 'static) -> Result<Vec<Claimed>>
     where
         F: Future<Output = Result<Vec<Claimed>>> + Send + 'static,
@@ -360,15 +361,15 @@ impl ShareIn<PostgresTx> for Postgres {
 
 #[async_trait]
 impl Admin for Postgres {
-    async fn count(&self, inbox: &InboxName) -> Result<Counts> {
+    async fn count(&self, inbox: &InboxName) -> Result<InboxCounts> {
         admin::count(&self.inner.db, inbox, None).await
     }
 
-    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts> {
+    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<InboxCounts> {
         admin::count(&self.inner.db, inbox, Some(tenant)).await
     }
 
-    async fn list(&self, filter: &Filter) -> Result<Page> {
+    async fn list(&self, filter: &EntryFilter) -> Result<EntryPage> {
         admin::list(&self.inner.db, filter).await
     }
 
@@ -380,7 +381,7 @@ impl Admin for Postgres {
         admin::show(&self.inner.db, inbox, key).await
     }
 
-    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageHistory>> {
         history::history(&self.inner.db, inbox, key).await
     }
 

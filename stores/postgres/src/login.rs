@@ -26,7 +26,7 @@ impl Login {
         Self(Arc::new(RwLock::new(with_cache(hosts))))
     }
 
-    /// What the next connection is opened with, by host.
+    /// Returns the options of the next connection, by host.
     pub(crate) fn current(&self) -> Hosts {
         Arc::clone(&self.0.read())
     }

@@ -10,7 +10,7 @@ use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Mark, M
 use crate::db::{Db, lock_number};
 use crate::error::corrupt;
 
-/// What marking a key needs, whoever sends it.
+/// Statement and values that mark a key, for any driver.
 pub(crate) struct MarkQuery {
     pub(crate) sql: Arc<str>,
     pub(crate) lock: i64,
@@ -49,7 +49,7 @@ impl MarkQuery {
 
 /// The columns of the answer to a mark.
 pub(crate) struct MarkColumns {
-    /// Whether the tables are those of the store; nothing if the table that says so is empty.
+    /// True if the tables belong to the store. `None` if the table that identifies them is empty.
     pub(crate) home: Option<bool>,
     pub(crate) open: bool,
     pub(crate) marked: bool,
@@ -57,7 +57,7 @@ pub(crate) struct MarkColumns {
 }
 
 impl MarkColumns {
-    /// What was found, for the message with this fingerprint.
+    /// Turns the columns into a `Mark` for the message with this fingerprint.
     pub(crate) fn found(self, fingerprint: Option<Vec<u8>>) -> Result<Mark> {
         let print = |bytes: Option<Vec<u8>>| {
             let bytes = bytes.map(|bytes| <[u8; 16]>::try_from(bytes).map(Fingerprint::from_bytes));
@@ -76,7 +76,7 @@ impl MarkColumns {
     }
 }
 
-/// Which mark a result belongs to, whoever sends it.
+/// Statements and values that store or read the result of a mark, for any driver.
 pub(crate) struct MarkRef {
     pub(crate) record: Arc<str>,
     pub(crate) recall: Arc<str>,
@@ -97,7 +97,7 @@ impl MarkRef {
     }
 }
 
-/// What it means how many marks took a result.
+/// Checks the number of marks that took a result.
 pub(crate) fn recorded(marks: u64) -> Result<()> {
     if marks == 0 {
         let what = "a result needs a mark of the same transaction that has none yet";

@@ -16,10 +16,10 @@ use crate::sql::{Namespace, Statements};
 /// belongs to builds that were never published.
 const STEPS: &[(u32, &str, &str)] = &[(2, "inbox", include_str!("../migrations/0002_inbox.sql"))];
 
-/// What is always true of the rows that every message has; added when the tables are made, if it is asked for.
+/// CHECK constraints of the four tables that every message uses. `checks(true)` adds them with the tables.
 const CHECKS: &str = include_str!("../migrations/checks.sql");
 
-/// How the tables are made.
+/// Settings of the tables.
 #[derive(Clone, Debug)]
 pub(crate) struct SchemaPlan {
     pub(crate) place: Namespace,
@@ -167,7 +167,7 @@ async fn waits_for_standby(sessions: &Sessions, sql: &Statements) -> Option<Stri
     Some(standby_missing(&get::<String>(rows.first()?, 0).ok()?))
 }
 
-/// What it means that commits wait for synchronous replication.
+/// Explains that commits wait for synchronous replication.
 pub(crate) fn standby_missing(names: &str) -> String {
     format!(
         "a commit waits for synchronous replication: no standby of synchronous_standby_names = '{names}' confirms it; start the standby, or \

@@ -73,8 +73,8 @@ impl Postgres {
     }
 }
 
-/// Whoever calls `once` asks whether to do the work, and acknowledges if not. While another transaction has the key, neither
-/// is right: that is an error, so that nobody can take it for a duplicate.
+/// Returns an error while another transaction has the key. The caller of `once` does the work if the mark is first, and
+/// acknowledges if not: until that transaction ends, both would be wrong.
 pub(crate) fn not_busy(mark: Mark) -> Result<Mark> {
     if mark == Mark::Busy {
         let what = "another transaction that has not ended handles the same message";

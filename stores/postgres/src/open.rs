@@ -1,4 +1,4 @@
-//! How a store is opened.
+//! Opens a store: connects, checks the schema, and starts its tasks. Tests: `tests/connections.rs`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How a database is opened.
+//! Settings of a PostgreSQL store. Tests: `tests/migrate.rs`, `tests/connections.rs`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl PostgresOptions {
         self
     }
 
-    /// What the names of the tables start with. Default: `oncebox_`.
+    /// Prefix of all table names. Default: `oncebox_`.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.plan.place.prefix = prefix.into();
         self
@@ -90,15 +90,15 @@ impl PostgresOptions {
         self
     }
 
-    /// Whether the tables that every message goes through are made with CHECK constraints, so that the server itself refuses a
-    /// row that no version of this library may write; the other tables always have theirs. They cost a single accept about a
-    /// quarter of its speed. Default: no; nearly all tests of this library have them.
+    /// Creates the tables that every message uses with CHECK constraints. The server then refuses rows that no version of
+    /// this library may write. The other tables always have theirs. They cost a single accept about a quarter of its
+    /// speed. Default: no. Nearly all tests of this library use them.
     pub fn checks(mut self, checks: bool) -> Self {
         self.plan.checks = checks;
         self
     }
 
-    /// Whether missing schema steps are applied when the database is opened. Default: yes.
+    /// Applies missing schema steps when the store opens the database. Default: yes.
     pub fn migrate(mut self, migrate: bool) -> Self {
         self.migrate = migrate;
         self
@@ -111,20 +111,20 @@ impl PostgresOptions {
         self
     }
 
-    /// How long the store waits for a connection, a lock or an answer: at most ten minutes. Default 30 seconds.
+    /// Maximum time to wait for a connection, a lock or an answer, up to ten minutes. Default: 30 seconds.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// How long a handler's transaction may sit idle before the server ends it. Default 5 minutes.
+    /// Maximum idle time of a handler's transaction; then the server ends it. Default: 5 minutes.
     pub fn idle_handlers(mut self, patience: Duration) -> Self {
         self.handler_patience = patience;
         self
     }
 
-    /// How many handlers may have a transaction open at the same time. They have connections of their own, so that they
-    /// cannot keep the store from renewing leases. Default 16.
+    /// Maximum handlers with an open transaction at the same time. They use their own connections, so that the store can
+    /// always renew leases. Default: 16.
     pub fn handler_connections(mut self, connections: usize) -> Self {
         self.handlers = connections;
         self
@@ -138,7 +138,7 @@ impl PostgresOptions {
         self
     }
 
-    /// How long payloads of finished messages are kept, if not as long as their keys are remembered.
+    /// Retention of the payloads of finished messages. Default: as long as their keys.
     pub fn payload_retention(mut self, retention: Duration) -> Self {
         self.partitions.payload = Some(retention);
         self
@@ -185,7 +185,7 @@ impl PostgresOptions {
         Ok(())
     }
 
-    /// What a session of the store is told, or every transaction of it behind a pooler.
+    /// Returns the settings of a store session, or of each of its transactions behind a pooler.
     fn session(&self, files: &[&str]) -> String {
         let millis = |span: Duration| span.as_millis().min(i32::MAX.unsigned_abs().into()).to_string();
         let mut sql = String::new();
@@ -255,7 +255,7 @@ impl PostgresOptions {
         )
     }
 
-    /// What operators look at: plans over everything are the server's business.
+    /// Sessions for operators' queries. The server chooses their plans.
     pub(crate) fn reads(&self) -> Sessions {
         let files = [include_str!("../sql/session/reads.sql")];
         self.sessions("reads", &files, 2, include_str!("../sql/transaction/begin_read.sql"))
@@ -278,7 +278,7 @@ impl PostgresOptions {
         migrate::check(&sessions, sql, &self.plan).await
     }
 
-    /// The SQL of the whole schema with these settings, for whoever applies it by hand: all of it, in one transaction.
+    /// Returns the SQL of the whole schema with these settings. Apply all of it by hand in one transaction.
     pub fn schema_sql(&self) -> Result<String> {
         self.check()?;
         Ok(migrate::whole(&self.plan))

@@ -28,7 +28,7 @@ pub(crate) struct PartitionLimits {
     pub(crate) life: Duration,
     /// Or with this many messages.
     pub(crate) size: i64,
-    /// How long messages are kept; as long as their keys if nothing else is said.
+    /// Retention of messages. Default: as long as their keys.
     pub(crate) payload: Option<Duration>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) async fn look_after(db: &Db, partitions: &PartitionLimits, retention:
     };
     match looked_after.await {
         Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::CommitUnknown) => {
-            tracing::info!(%error, "partitions were not looked after; trying again later");
+            tracing::info!(%error, "partition upkeep failed, retrying later");
             Ok(())
         }
         done => done,
@@ -124,7 +124,7 @@ async fn drop_one(db: &Db, id: i64, whole: bool) -> Result<bool> {
     }
     session.batch(Arc::clone(&db.sql.partition_patience)).await?;
     session.batch(Arc::clone(&db.sql.partition_lock_messages)).await?;
-    // Looked at again: from here on nobody can give new work to a message of the partition.
+    // Checks again: from here on no process can add work to a message of the partition.
     let Some(kept) = needed(db, &mut session, whole, first, last).await? else { return Ok(false) };
     let sql = if whole { &db.sql.partition_drop } else { &db.sql.partition_drop_payload };
     session.rows(query(sql).bind(id).bind(kept)).await?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox::store::{RegisterParams, RegisteredWindow, SweepParams, Windows};
+use oncebox::store::{RegisterParams, RegisteredWindow, RetentionWindows, SweepParams};
 use oncebox::time::Timestamp;
 use oncebox::{HandlerKey, Result};
 
@@ -59,9 +59,9 @@ pub(crate) async fn windows(
     session: &mut PgSession,
     inbox: i16,
     params: &SweepParams,
-) -> Result<(Windows, Timestamp)> {
+) -> Result<(RetentionWindows, Timestamp)> {
     let (windows, now) = registered(db, session, inbox).await?;
-    Ok((Windows::new(params, &windows, now), now))
+    Ok((RetentionWindows::new(params, &windows, now), now))
 }
 
 /// Everything that was said of an inbox, and the time.

@@ -26,11 +26,11 @@ pub(crate) struct Sessions {
     pub(crate) pool: Pool,
     /// Starts a transaction. Through a pooler it also says what a connection of our own is told once.
     pub(crate) begin: Arc<str>,
-    /// Whether the connection may be another one for every transaction: then nothing is kept between them.
+    /// True if each transaction may get another connection: then the session keeps no state between them.
     pub(crate) pooled: bool,
     /// Where tokens are claimed or messages stored: what is known of the database's history.
     pub(crate) timeline: Option<Arc<Timeline>>,
-    /// How many changes of that history the caller knew when it read the names that it uses.
+    /// Number of timeline changes that the caller knew when it read the names that it uses.
     pub(crate) known: Option<u64>,
 }
 
@@ -130,7 +130,7 @@ impl Sessions {
     }
 }
 
-/// How a transaction was begun.
+/// Begin mode of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TxStart {
     /// Not at all: each statement commits by itself.
@@ -145,7 +145,7 @@ enum TxStart {
 pub(crate) struct PgSession {
     conn: PooledConn,
     begun: TxStart,
-    /// Whether it changes nothing: then nothing is in doubt when an answer is lost.
+    /// True for a read-only session: a lost answer then leaves no doubt.
     looks: bool,
     persistent: bool,
 }
@@ -191,7 +191,7 @@ impl PgSession {
         Err(ended())
     }
 
-    /// Whether statements may be prepared once and kept.
+    /// Returns true if the session keeps prepared statements.
     pub(crate) fn is_persistent(&self) -> bool {
         self.persistent
     }
@@ -206,13 +206,13 @@ impl PgSession {
         }
     }
 
-    /// Whether the commit of a handler's transaction also begins the next one: who waits for the connection gets a transaction
-    /// with it, one round trip less.
+    /// Returns true if the commit of a handler's transaction also begins the next one. A waiting caller then gets the
+    /// connection with a transaction, one round trip earlier.
     pub(crate) fn chains(&self) -> bool {
         self.begun == TxStart::Counted && self.persistent && self.conn.is_waited_for()
     }
 
-    /// Nobody but us may commit what a handler has written.
+    /// Refuses to continue if the handler ended its transaction: only the store may commit what a handler wrote.
     fn check_depth(&self) -> Result<()> {
         if self.begun == TxStart::Counted && Manager::get_transaction_depth(&self.conn) != 1 {
             let what = "a transaction that the handler began within its own was left open";
@@ -301,7 +301,7 @@ impl PgSession {
 /// Commits, and begins the next handler's transaction.
 const CHAIN: &str = include_str!("../sql/transaction/chain.sql");
 
-/// How several statements went that were sent together.
+/// Result of several statements that were sent together.
 enum PipelineResult {
     All,
     /// The server has refused one, and with it all behind it. So many were done before.
@@ -316,7 +316,7 @@ enum PipelineResult {
 enum FailedAt {
     Before,
     Commit,
-    /// What was to be committed is.
+    /// After the commit, which succeeded.
     Behind,
 }
 
@@ -333,7 +333,7 @@ impl FailedAt {
 
 /// It is committed, and only the transaction for the next one could not be begun: the connection is cleaned before it is lent.
 fn not_begun(error: &sqlx::Error) {
-    tracing::debug!(%error, "the next handler's transaction could not be begun with the commit of the last one");
+    tracing::debug!(%error, "cannot begin transaction with last commit");
 }
 
 /// Why a claim was not completed: it is lost, or something is wrong.

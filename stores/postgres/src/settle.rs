@@ -1,7 +1,7 @@
 //! Settle, renew and complete: every write after a claim, under its fence.
 
 use oncebox::Result;
-use oncebox::state::{ErrorText, Event, InLine, Next, Settlement};
+use oncebox::state::{EntryEvent, ErrorText, InLine, NextState, Settlement};
 use oncebox::store::{Claim, RenewParams, Renewed, Settled};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
@@ -26,7 +26,7 @@ struct Fences {
 }
 
 impl Fences {
-    /// Claims whose handlers nobody knows are left out: they cannot hold.
+    /// Skips claims with unknown handlers: they cannot hold.
     async fn new<'a>(db: &Db, claims: impl Iterator<Item = &'a Claim>) -> Result<Self> {
         let mut found = Vec::new();
         let mut last: Option<(&Claim, Option<i16>)> = None;
@@ -147,8 +147,10 @@ fn statement(db: &Db, fences: &Fences, batch: &[Settlement]) -> Query<'static> {
         };
     }
     let of = |at: usize| &batch[at];
-    let delay = |next: Next| if let Next::Pending { delay } = next { millis(delay) } else { 0 };
-    let reason = |next: Next| if let Next::Poisoned { reason } = next { Some(reason.as_str()) } else { None };
+    let delay = |next: NextState| if let NextState::Pending { delay } = next { millis(delay) } else { 0 };
+    let reason = |next: NextState| {
+        if let NextState::Poisoned { reason } = next { Some(reason.as_str()) } else { None }
+    };
     let settlements = fences
         .bind(query(&db.sql.settle).bind(db.now()))
         .bind(fences.column(|at| of(at).next.status().as_str()))
@@ -158,7 +160,7 @@ fn statement(db: &Db, fences: &Fences, batch: &[Settlement]) -> Query<'static> {
         .bind(fences.column(|at| reason(of(at).next)))
         .bind(fences.column(|at| of(at).error.as_ref().map(ErrorText::as_str).map(str::to_owned)))
         .bind(fences.column(|at| of(at).in_line.map(InLine::as_str)));
-    in_lines(db, settlements, lines, false).bind(fences.column(|at| of(at).failure().map(Event::as_str)))
+    in_lines(db, settlements, lines, false).bind(fences.column(|at| of(at).failure().map(EntryEvent::as_str)))
 }
 
 /// Completes claims of which some have an ordering key.
@@ -248,7 +250,8 @@ pub(crate) async fn complete(
     Ok((settled, released))
 }
 
-/// What completes a claim without an ordering key, as text; nothing if its handler is not known, so that it cannot hold.
+/// Returns the SQL text that completes a claim without an ordering key. `None` if its handler is unknown: such a claim
+/// cannot hold.
 pub(crate) async fn completion_text(db: &Db, claim: &Claim) -> Result<Option<String>> {
     let fences = Fences::new(db, std::iter::once(claim)).await?;
     if fences.is_empty() {

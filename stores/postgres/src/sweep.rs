@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use oncebox::Result;
-use oncebox::store::{Seq, SweepCursor, SweepParams, SweepPosition, Swept, Windows};
+use oncebox::store::{RetentionWindows, Seq, SweepCursor, SweepParams, SweepPosition, Swept};
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
@@ -18,7 +18,7 @@ use crate::session::{PgSession, Sessions, query};
 pub(crate) async fn sweep(db: &Db, partitions: &PartitionLimits, params: &SweepParams) -> Result<Swept> {
     let control = db.control.knowing(db.timeline.changes());
     let inbox = db.inbox(&params.inbox).await?;
-    // Before a connection is taken: whoever holds one must not wait for another.
+    // Runs before it takes a connection: a caller that holds one must not wait for another.
     let handlers = db.keys_of(inbox).await?;
     let mut session = control.single().await?;
     let (windows, _) = register::windows(db, &mut session, inbox, params).await?;
@@ -60,14 +60,14 @@ struct SweepStep<'a> {
     control: Sessions,
     inbox: i16,
     params: &'a SweepParams,
-    windows: Windows,
+    windows: RetentionWindows,
     /// The handlers of the inbox, and the window of each.
     handlers: Vec<(i16, Duration)>,
     swept: Swept,
 }
 
 impl SweepStep<'_> {
-    /// Goes on with one window, or with marks at the end of the page. Says whether nobody else sweeps.
+    /// Continues with one window, or with marks at the end of the page. Returns false if another process sweeps.
     async fn one(&mut self, cursor: Option<SweepPosition>) -> Result<bool> {
         let (db, params) = (self.db, self.params);
         let sweep_id = Uuid::from_bytes(*params.sweep_id.as_bytes());
@@ -109,7 +109,7 @@ impl SweepStep<'_> {
         let mut cursor = before.clone();
         let (again, from) = (cursor.again(at.seq, limit), cursor.from(at.seq));
         let looked = self.look(session, at.window, from, limit - again.len()).await?;
-        // Last, because it waits for nobody.
+        // Last, because it waits for no lock.
         if !again.is_empty() {
             cursor.gone(&self.look_again(session, &again).await?);
         }
@@ -206,7 +206,7 @@ impl SweepStep<'_> {
         Ok(())
     }
 
-    /// How far sweeps have come with a window.
+    /// Reads the sweep cursor of a window.
     async fn load(&self, session: &mut PgSession, window: Duration) -> Result<SweepCursor> {
         let cursor = query(&self.db.sql.sweep_cursor)
             .bind(self.inbox)
@@ -231,7 +231,7 @@ impl SweepStep<'_> {
     }
 }
 
-/// What was looked at in order.
+/// Result of one page that the sweep read in order.
 #[derive(Default)]
 struct Looked {
     count: usize,

@@ -20,14 +20,14 @@ use crate::row::get;
 use crate::session::{query, run};
 use crate::sql::Statements;
 
-/// How many acknowledged messages a process remembers, to find out after a failover which of them are gone.
+/// Number of acknowledged messages that a process remembers, to find the lost ones after a failover.
 const REMEMBERED: usize = 8_192;
 /// For how long: what is older may have left with its retention, and no replica that lags further behind should be promoted.
 const RECENTLY: Duration = Duration::from_mins(5);
-/// How many lost messages the log names.
+/// Maximum lost messages that the log names.
 const NAMED: usize = 10;
 
-/// What this process knows of the database's history.
+/// This process's view of the database's timelines.
 pub(crate) struct Timeline {
     check: Arc<str>,
     check_pooled: Arc<str>,
@@ -43,7 +43,7 @@ pub(crate) struct Timeline {
     failover: Mutex<Option<Failover>>,
     /// One connection at a time finds out what a change means.
     noticing: tokio::sync::Mutex<()>,
-    /// How many changes of the history this process has noticed. Numbers of names that were read before the latest are void.
+    /// Number of timeline changes that this process noticed. Ids read before the latest change are void.
     changes: AtomicU64,
     /// Has to forget what it remembers of the former history.
     db: OnceLock<Weak<Db>>,
@@ -60,7 +60,7 @@ struct Acknowledged {
     at: Instant,
 }
 
-/// What was committed.
+/// Kind of an acknowledged commit.
 #[derive(Clone)]
 enum Acknowledgement {
     /// A message, with the source and id that an operator and the sender know it by.
@@ -115,7 +115,7 @@ impl Timeline {
         *self.failover.lock()
     }
 
-    /// How many changes of the history this process has noticed.
+    /// Returns the number of timeline changes that this process noticed.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
@@ -300,12 +300,12 @@ impl TimelineChange<'_> {
     }
 }
 
-/// What a change means for the connection that found it.
+/// Consequence of a check for the connection that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// It is the first that this process knows of.
     First,
-    /// What the caller prepared belongs to the former one.
+    /// The caller's values belong to the former timeline.
     Changed,
 }
 

@@ -17,19 +17,19 @@ use crate::settle;
 /// Dropping it rolls it back; only the library commits it.
 pub struct PostgresTx {
     session: PgSession,
-    /// Whether the last to use it was the store, without an error: then it is known not to be aborted.
+    /// True if the store used it last, without an error: then the transaction is not aborted.
     sound: bool,
     savepoint: bool,
-    /// What completions have let go, for when it is committed.
+    /// Entries that completions released; workers hear of them after the commit.
     released: Released,
-    /// Whether it has completed one with an ordering key: then others may be let go.
+    /// True if the transaction completed an entry with an ordering key: then later entries may be released.
     ordered: bool,
-    /// What it has marked, to be remembered when it is committed.
+    /// Keys that it marked, remembered after the commit.
     marked: Vec<(i16, Key, HandlerKey)>,
 }
 
 impl PostgresTx {
-    /// Opens a transaction. Whoever stops waiting for it leaves a connection that is rolled back before it is lent again.
+    /// Opens a transaction. If the caller stops waiting, the pool rolls the connection back before it lends it again.
     pub(crate) async fn begin(sessions: &Sessions) -> Result<Self> {
         Ok(Self {
             session: sessions.handlers_transaction().await?,

@@ -1,7 +1,7 @@
 //! Vacuums the hot table: removes what is left of deleted rows.
 //!
-//! The server does so by itself, but looks only once a minute. At tens of thousands of messages a second there are a million of
-//! them by then, the table no longer fits in memory, and whoever looks for work passes them all.
+//! Autovacuum checks only once a minute. At tens of thousands of messages a second, a million dead rows have collected by
+//! then: the table no longer fits in memory, and every claim scans over them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,11 +17,11 @@ use crate::error::TxPhase;
 use crate::row::get;
 use crate::session::query;
 
-/// How often this process looks whether it has to be done.
+/// Interval of this process's checks.
 const EVERY: Duration = Duration::from_secs(5);
 /// It may take this part of the time.
 const SHARE: u32 = 20;
-/// When it is tried again if it did not help, because somebody may still see what is gone.
+/// Delay after a run that removed nothing, because an open transaction may still see the deleted rows.
 const HELD: Duration = Duration::from_mins(1);
 /// When it is tried again if we have no right to.
 const FORBIDDEN: Duration = Duration::from_hours(1);
@@ -40,7 +40,7 @@ impl VacuumSchedule {
         Self { clock, next }
     }
 
-    /// Whether it is time; from then on it is being done.
+    /// Returns true once per interval. The caller then runs the check.
     fn begin(&self) -> bool {
         let mut next = self.next.lock();
         let due = next.is_some_and(|next| self.clock.monotonic() >= next);
@@ -66,7 +66,7 @@ impl VacuumCheck {
         match vacuum(&self.db).await {
             Ok(wait) => self.wait = wait,
             Err(error) => {
-                tracing::debug!(%error, "the table of work was not vacuumed; the server does so in its own time");
+                tracing::debug!(%error, "cannot vacuum the entry table");
             }
         }
     }
@@ -111,7 +111,7 @@ async fn vacuum(db: &Db) -> Result<Duration> {
     Ok(if held { HELD } else { EVERY }.max(took * SHARE))
 }
 
-/// How it looks in the table.
+/// State of the table.
 struct VacuumNeed {
     may: bool,
     due: bool,

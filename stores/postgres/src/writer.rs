@@ -17,9 +17,9 @@ use crate::wake::Waker;
 
 /// The most messages that calls share a batch for. One call alone may bring more.
 const BATCH: usize = 500;
-/// How many batches are stored at the same time, at most.
+/// Maximum batches that are stored at the same time.
 pub(crate) const WRITERS: usize = 2;
-/// How many messages have to wait for a batch to be stored beside another: small batches cost more than is won.
+/// Minimum waiting messages for a second concurrent batch: smaller batches cost more than they gain.
 const MIN_CONCURRENT_BATCH: usize = 96;
 /// The most bytes that calls share a batch for.
 const BYTES: usize = 4 << 20;
@@ -54,8 +54,8 @@ impl BatchWriter {
             offers.push(Offered::new(db, new).await?);
         }
         if let Some(_alone) = self.ingest.alone() {
-            // Nobody else is there: no need to go through the queue. Whoever goes away spoils only its own batch. The state of it is
-            // large, and of no use to calls that wait.
+            // No other call waits, so this one skips the queue. A caller that stops waiting affects only its own batch. Boxed,
+            // because this future is large and queued calls do not need it.
             return Box::pin(self.ingest.store(&offers)).await;
         }
         let (answer, answered) = oneshot::channel();
@@ -68,16 +68,16 @@ fn stopped(kind: ErrorKind) -> Error {
     Error::new(kind, "the PostgreSQL writer has stopped")
 }
 
-/// What storing needs.
+/// Context of a batch insert.
 #[derive(Clone)]
 struct Ingest {
     db: SharedDb,
     sessions: Sessions,
     waker: Waker,
     partitions: PartitionLimits,
-    /// Whether a full partition is being ended.
+    /// True while a task ends a full partition.
     ending: Arc<AtomicBool>,
-    /// How many batches are being stored.
+    /// Number of batches that are being stored.
     busy: Arc<AtomicUsize>,
 }
 
@@ -127,15 +127,15 @@ impl Ingest {
         let ingest = self.clone();
         tokio::spawn(async move {
             if let Err(error) = go_on(&ingest.db, &ingest.partitions).await {
-                tracing::info!(%error, "a full partition was not ended; trying again");
+                tracing::info!(%error, "cannot end a full partition, retrying");
             }
             ingest.ending.store(false, Ordering::Relaxed);
         });
     }
 }
 
-/// Stores batch after batch, until nobody can call any more. Nothing is delayed to fill a batch, except behind another one:
-/// then it takes a good number of messages to be stored beside it.
+/// Stores batch after batch until the last caller is gone. A batch is never delayed to fill it, unless another one is
+/// being stored: then it needs enough messages to run beside it.
 async fn write(ingest: Ingest, mut queue: mpsc::UnboundedReceiver<AcceptCall>) {
     let mut waiting = VecDeque::new();
     let mut arrived = Vec::new();
@@ -194,7 +194,7 @@ async fn flush(ingest: Ingest, calls: Vec<AcceptCall>) {
         Ok(accepted) => {
             let mut accepted = accepted.into_iter();
             for (share, answer) in shares {
-                // Whoever has gone away will be told by the redelivery.
+                // A caller that is gone learns the result from the redelivery.
                 let _ = answer.send(Ok(accepted.by_ref().take(share).collect()));
             }
         }

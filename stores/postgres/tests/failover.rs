@@ -13,7 +13,7 @@ use oncebox::store::{
 use oncebox::time::Timestamp;
 use oncebox::{Error, HealthStatus, Inbox};
 use oncebox_postgres::Postgres;
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 use support::{Schema, accept, claim_params, first, in_time, inbox};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -89,7 +89,7 @@ struct ReplicatedPair {
 
 impl ReplicatedPair {
     async fn start() -> Self {
-        let primary = Cluster::start(Version::Debian).expect("the server obeys");
+        let primary = Cluster::start(PostgresVersion::Debian).expect("the server obeys");
         let schema = Schema::on(&primary);
         let replica = primary.replica().expect("the server obeys");
         let address = FailoverAddress::of(&primary).await;
@@ -125,7 +125,7 @@ impl ReplicatedPair {
         text.expect("the server obeys").parse().expect("a number")
     }
 
-    /// What the health of an inbox on this store says of the failover.
+    /// Health that an inbox on this store reports for the failover.
     fn health(&self) -> Option<HealthStatus> {
         let health = Inbox::builder("orders", self.store.clone()).build().expect("an inbox").health();
         health.checks.iter().find(|check| &*check.name == "failover").map(|check| check.status)
@@ -192,7 +192,7 @@ async fn a_failover_that_lost_nothing_is_no_alarm() {
 /// Without an address that moves: the store looks for the primary among the hosts of its URL.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_several_hosts_the_store_finds_the_primary() {
-    let primary = Cluster::start(Version::Debian).expect("the server obeys");
+    let primary = Cluster::start(PostgresVersion::Debian).expect("the server obeys");
     let schema = Schema::on(&primary);
     let replica = primary.replica().expect("the server obeys");
     let host = format!("127.0.0.1:{}/", primary.port());
@@ -271,7 +271,7 @@ async fn fail_over_to_another(schema: &Schema) {
     schema.wait_for(&format!("NOT EXISTS (SELECT {sessions})")).await;
 }
 
-/// What is lost is counted once, though the first look at it fails halfway.
+/// Losses are counted once, though the first check fails halfway.
 #[tokio::test]
 async fn a_report_that_fails_halfway_counts_nothing_twice() {
     let schema = Schema::shared();

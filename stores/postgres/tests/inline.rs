@@ -13,7 +13,7 @@ use oncebox_postgres::sqlx::{self, AssertSqlSafe, Connection as _, PgConnection}
 use support::{Schema, in_time, run, ship};
 use tokio::sync::{Barrier, Notify, Semaphore};
 
-/// What the handlers share with the test.
+/// State that the handlers share with the test.
 struct TransferFixture {
     schema: Schema,
     runs: AtomicUsize,

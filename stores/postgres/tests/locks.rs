@@ -1,4 +1,4 @@
-//! Whoever locks several rows locks them in the order in which everybody does: or two would wait for each other in a ring.
+//! Lock order: all statements lock rows in the same order, so that no two wait for each other.
 
 mod fixture;
 mod support;
@@ -13,7 +13,7 @@ use oncebox_postgres::Postgres;
 use oncebox_testkit::TestClock;
 use support::{Schema, in_time, run};
 
-/// How many messages there are.
+/// Number of messages.
 const MANY: usize = 40;
 
 struct LockFixture {
@@ -59,7 +59,7 @@ impl LockFixture {
             self.schema.wait_for(&waits).await;
             let others = format!("SET LOCAL lock_timeout = 1; {others}; ROLLBACK");
             let others = run(&mut other, &self.schema.sql(&others)).await;
-            others.expect("nobody has locked any of the others");
+            others.expect("no transaction locks any of the others");
         };
         let (done, ()) = in_time(Box::pin(async { tokio::join!(locks_many, meanwhile) })).await;
         done.expect("it goes on")

@@ -9,11 +9,11 @@ use oncebox::state::{Status, Suspicion};
 use oncebox::store::Admin as _;
 use oncebox::{BoxError, Context, ErrorKind, HealthStatus, Inbox, KeyStrategy, Message, Running, handler};
 use oncebox_postgres::Postgres;
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 use support::{Schema, in_time};
 use tokio::sync::{Notify, Semaphore};
 
-/// What the handler shares with the test.
+/// State that the handler shares with the test.
 struct LoginFixture {
     runs: AtomicUsize,
     begun: Notify,
@@ -49,7 +49,7 @@ async fn failing(running: &Running<Postgres>, verb: &str) {
 async fn a_refused_login_or_privilege_loses_no_settlement() {
     let hba =
         "local all all trust\nhost all app 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
-    let cluster = Cluster::builder(Version::Debian).hba(hba).start().expect("the server obeys");
+    let cluster = Cluster::builder(PostgresVersion::Debian).hba(hba).start().expect("the server obeys");
     let sql = |statement: &str| cluster.sql("postgres", statement).expect("the server obeys");
     sql("create role app login password 'old'");
     let schema = Schema::on(&cluster);
@@ -106,7 +106,7 @@ async fn a_refused_login_or_privilege_loses_no_settlement() {
 async fn a_login_can_be_replaced_while_the_store_is_open() {
     let hba =
         "local all all trust\nhost all app 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
-    let cluster = Cluster::builder(Version::Debian).hba(hba).start().expect("the server obeys");
+    let cluster = Cluster::builder(PostgresVersion::Debian).hba(hba).start().expect("the server obeys");
     let sql = |statement: &str| cluster.sql("postgres", statement).expect("the server obeys");
     sql("create role app login password 'old'");
     let schema = Schema::on(&cluster);

@@ -14,7 +14,7 @@ use oncebox::state::{Operation, Status};
 use oncebox::store::{Accepted, Admin as _, Migrate as _, Transactional as _};
 use oncebox_postgres::sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, raw_sql};
 use oncebox_postgres::{Postgres, PostgresOptions};
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 use oncebox_testkit::TestClock;
 use support::Schema;
 
@@ -166,7 +166,7 @@ async fn inboxes_in_other_schemas_and_under_other_prefixes_do_not_meet() {
 // FAULTS S15
 #[tokio::test]
 async fn names_that_are_not_plain_are_refused_before_anything_is_sent() {
-    // Nobody answers there.
+    // No server answers there.
     let options = || Postgres::options("postgres://127.0.0.1:1/shop").expect("a good URL");
     for name in ["", "a b", "a\"; DROP TABLE x; --", "1a", "ä", "a.b", &"x".repeat(33)] {
         for options in [options().schema(name), options().prefix(name)] {
@@ -224,7 +224,7 @@ async fn one_lane_and_sixty_four_do_the_same() {
     }
 }
 
-/// What the guide shows is what is printed, with the default names and without their quotes.
+/// The guide shows the printed grants, with the default names and without their quotes.
 #[test]
 fn the_guide_shows_what_is_granted() {
     let guide = include_str!("../../../docs/postgres.md");
@@ -238,7 +238,7 @@ fn the_guide_shows_what_is_granted() {
     let (_, maintain) = maintain.trim_end().split_once(": ").expect("what it is good for");
     assert!(guide.contains(&format!("```sql\n{maintain}\n```")), "{maintain}");
     for role in ["", "x\n; DROP TABLE customers; --"] {
-        options.grants_sql(role).expect_err("nobody");
+        options.grants_sql(role).expect_err("no role");
     }
 }
 
@@ -316,7 +316,7 @@ async fn a_role_without_any_right_to_change_the_schema_can_do_everything() {
         role.schema.number("SELECT min(id) FROM @partition").await > 1,
         "partitions were made and dropped"
     );
-    let poisoned = oncebox::store::Filter::new(fixture::inbox(), Status::Poisoned);
+    let poisoned = oncebox::store::EntryFilter::new(fixture::inbox(), Status::Poisoned);
     let poisoned = store.list(&poisoned).await.expect("list").entries.remove(0);
     store
         .operate(&fixture::inbox(), &poisoned.key, &poisoned.handler, Operation::Retry)
@@ -365,7 +365,7 @@ async fn a_missing_privilege_is_named() {
     let store = role.options().partitions(DAY, 5).clock(clock.shared()).open().await.expect("it opens");
     accept_new(&store, (0..10).map(|n| n.to_string())).await;
     let params = oncebox::store::SweepParams::new(fixture::inbox(), RETENTION, 100);
-    // The store itself tries at the same time, because a partition is full; whoever finds it busy leaves it alone.
+    // The store itself tries at the same time, because a partition is full; the one that finds it busy skips it.
     let error = loop {
         match oncebox::store::Store::sweep(&store, &params).await {
             Ok(_) => tokio::task::yield_now().await,
@@ -401,7 +401,7 @@ async fn a_role_that_takes_tokens_but_may_not_read_them_is_refused() {
 // FAULTS A6: the standby that commits wait for is not there when the tables are made.
 #[tokio::test]
 async fn a_missing_standby_is_named_as_what_the_first_start_waits_for() {
-    let cluster = Cluster::start(Version::Debian).expect("the server obeys");
+    let cluster = Cluster::start(PostgresVersion::Debian).expect("the server obeys");
     cluster.configure("synchronous_standby_names", "ghost").expect("the server obeys");
     let schema = Schema::on(&cluster);
     let options = || schema.options().patience(Duration::from_secs(2));

@@ -1,4 +1,4 @@
-//! What PostgreSQL does for the statements that run all the time: none reads a whole table that grows with the traffic.
+//! Query plans of the hot statements: none reads a whole table that grows with the traffic.
 
 mod fixture;
 mod support;
@@ -12,7 +12,7 @@ use oncebox_postgres::sqlx::postgres::PgListener;
 use oncebox_postgres::sqlx::{
     self, AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _, raw_sql,
 };
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 use oncebox_testkit::TestClock;
 use support::{Schema, run};
 
@@ -80,8 +80,8 @@ const LARGE: [&str; 8] = ["proof", "message", "entry", "later", "claim", "outcom
 /// The same, with the parts in which they lie.
 const TABLES: [&str; 8] = ["proof", "entry", "later", "claim", "poisoned", "mark", "message_1", "outcome_1"];
 
-/// What an index has to be asked for to lead to a few rows: a lane or a handler may have all of them. Of those that are poisoned, one
-/// index has only the few that hold back others.
+/// Columns that make an index condition selective: a lane or a handler alone may have all rows. One index of the
+/// poisoned entries has only the few that block others.
 const SELECTIVE: [&str; 7] = ["seq ", "seq)", "order_key", "digest", "claim_id", "due ", "at "];
 
 /// More rows than anybody reads twice, put in while the statistics say that the tables are empty.
@@ -116,7 +116,7 @@ fn named(schema: &Schema, sql: &str) -> String {
     schema.sql(sql).replace(":schema", &schema.name)
 }
 
-/// What the store's own sessions are told.
+/// Applies the settings of the store's own sessions.
 async fn tell(connection: &mut PgConnection, kind: &str) {
     let told = file("session/store") + &file(&format!("session/{kind}"));
     let told = told.replace(":patience", "30000").replace(":scope", "SESSION").replace(":local", "false");
@@ -162,7 +162,7 @@ async fn plan_by(
 }
 
 /// The plans that are kept for the statements of a function, under the settings that it brings along, in a session that joins
-/// whole tables if nobody says otherwise.
+/// whole tables by default.
 async fn plans_within(schema: &Schema, function: &str) -> Vec<Vec<String>> {
     let sql = "SELECT prosrc, proconfig, ARRAY(SELECT format_type(t, NULL) FROM unnest(proargtypes) WITH ORDINALITY AS u (t, n) \
                ORDER BY n) FROM pg_proc WHERE oid = '@:function'::regproc";
@@ -270,7 +270,7 @@ async fn wrong_plans(schema: &Schema) -> Vec<String> {
     wrong
 }
 
-/// Tables whose statistics nobody touches.
+/// Creates tables whose statistics stay as they are.
 async fn tables() -> Schema {
     let schema = Schema::new(oncebox_servers::shared::debian_url());
     schema.options().apply().await.expect("apply");
@@ -360,12 +360,12 @@ fn a_whole_read_is_recognised() {
     assert!(of("Seq Scan on oncebox_meta").is_empty());
 }
 
-/// A server where nobody else writes.
+/// Starts a server without other writers.
 fn quiet() -> Cluster {
     let settings = [("autovacuum", "off"), ("wal_level", "minimal"), ("max_wal_senders", "0")];
     let builder = settings
         .iter()
-        .fold(Cluster::builder(Version::Debian), |builder, (name, value)| builder.set(name, value));
+        .fold(Cluster::builder(PostgresVersion::Debian), |builder, (name, value)| builder.set(name, value));
     builder.start().expect("a server")
 }
 

@@ -49,7 +49,7 @@ impl RetentionFixture {
         self.number("SELECT partition_id FROM @meta").await
     }
 
-    /// How many partitions a table has, beside the one that keeps what outlives the others.
+    /// Counts the partitions of a table, without the default one.
     async fn partitions(&self, table: &str) -> i64 {
         let of = format!("SELECT count(*) - 1 FROM pg_inherits WHERE inhparent = '@{table}'::regclass");
         self.number(&of).await
@@ -314,7 +314,7 @@ async fn with_something_to_drop(place: &RetentionFixture) -> Postgres {
     store
 }
 
-/// Somebody who has a transaction open on a table.
+/// Opens a transaction that uses a table.
 async fn stand_in_the_way(place: &RetentionFixture, table: &str) -> PgConnection {
     let mut other = place.schema.connect().await;
     let hold = format!("BEGIN; {}", place.schema.sql(&format!("LOCK TABLE @{table} IN ACCESS SHARE MODE")));
@@ -352,7 +352,7 @@ async fn sweepers_at_once_drop_once() {
     let others = [place.open().await, place.open().await, place.open().await];
     let (a, b, c, d) = tokio::join!(sweep(&store), sweep(&others[0]), sweep(&others[1]), sweep(&others[2]));
     assert_eq!(a + b + c + d, 20, "each key leaves once");
-    // Whoever came second did not wait for the first.
+    // The second one did not wait for the first.
     sweep(&store).await;
     assert!(place.number("SELECT min(id) FROM @partition").await > 1);
     place.check().await;

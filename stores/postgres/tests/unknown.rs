@@ -1,7 +1,7 @@
 //! Commits whose answer is lost: the store says that it does not know, and the same call again finds out.
 //!
-//! A commit that waits for a replica that does not exist has been made, but not answered. Whoever ends its session then
-//! loses the answer, and nothing else.
+//! A commit that waits for a missing replica is made, but not answered. The test that ends its session then loses only
+//! the answer.
 
 mod support;
 
@@ -11,7 +11,7 @@ use oncebox::state::{Settlement, Status};
 use oncebox::store::{Accepted, SettleIn as _, Settled, Store as _, Transactional as _};
 use oncebox::{Error, ErrorKind};
 use oncebox_postgres::sqlx;
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 use support::{
     Schema, accept, claim_one, claim_params, first, in_time, offer_ordered, rescue_params, run, ship, status,
 };
@@ -26,7 +26,8 @@ const HANGS: &str = "from pg_stat_activity where wait_event = 'SyncRep'";
 
 impl HangingServer {
     fn start() -> Self {
-        let cluster = Cluster::builder(Version::Debian).durable(true).start().expect("the server obeys");
+        let cluster =
+            Cluster::builder(PostgresVersion::Debian).durable(true).start().expect("the server obeys");
         let schema = Schema::on(&cluster);
         Self { cluster, schema }
     }
@@ -114,7 +115,7 @@ async fn a_claim_whose_answer_is_lost_is_found_by_its_id() {
     let error = server.lose("oncebox control", async move { other.claim(&same).await }).await;
     assert_unknown(&error);
     assert_eq!(server.schema.count("@entry WHERE token IS NOT NULL").await, 1, "it was claimed");
-    assert!(store.claim(&claim_params(10)).await.expect("claim").is_empty(), "and is nobody else's");
+    assert!(store.claim(&claim_params(10)).await.expect("claim").is_empty(), "and no other claim holds it");
     let claimed = store.claim(&params).await.expect("claim");
     let token = server.schema.number("SELECT token FROM @entry WHERE token IS NOT NULL").await;
     assert_eq!(claimed.iter().map(|claimed| claimed.claim.token.0).collect::<Vec<_>>(), [token]);
@@ -162,7 +163,7 @@ async fn a_handlers_commit_whose_answer_is_lost_happened_once() {
     assert_eq!(server.schema.count("@shipment").await, 1);
 }
 
-// FAULTS D2: the same where the completion goes with the commit, because somebody waits for the connection.
+// FAULTS D2: the same where the completion goes with the commit, because a caller waits for the connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_is_finished_and_whose_answer_is_lost_happened_once() {
     let server = HangingServer::start();

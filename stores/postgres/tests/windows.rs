@@ -102,7 +102,7 @@ async fn what_is_kept_for_ever_does_not_keep_its_partition() {
 
 // FAULTS H4
 #[tokio::test]
-async fn nobody_waits_for_another_sweeper() {
+async fn no_sweeper_waits_for_another() {
     let place = WindowsFixture::new();
     let store = place.open().await;
     accept_for(&store, "1", &[]).await;
@@ -151,8 +151,8 @@ async fn what_was_finished_late_stays_for_its_window() {
     }
 }
 
-// Whoever looks whether another sweeps may hold the row for a moment, though it is not its turn: the one whose turn it is must not
-// take that for somebody who sweeps, or neither does.
+// A process that checks for another sweeper may hold the row for a moment, though it is not its turn. The one whose turn
+// it is must not take that for a sweeper, or neither sweeps.
 #[tokio::test]
 async fn a_sweeper_goes_on_though_another_looks_whether_it_may() {
     let place = WindowsFixture::new();

@@ -65,7 +65,7 @@ impl Keyring {
         self.current.as_ref()
     }
 
-    /// Whether there is no key at all.
+    /// Returns true if the ring has no key.
     pub(crate) fn is_locked(&self) -> bool {
         self.current.is_none()
     }

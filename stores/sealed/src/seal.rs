@@ -82,7 +82,7 @@ pub(crate) struct SealedField<'a> {
 }
 
 impl SealedField<'_> {
-    /// What is authenticated with a value. Each part stands behind its length.
+    /// Returns the additional authenticated data of a value. The length of each part comes before it.
     fn aad(&self, version: SealVersion, id: &str) -> Vec<u8> {
         let mut aad = Vec::with_capacity(256);
         let mut part = |bytes: &[u8]| {

@@ -47,7 +47,7 @@ fn accept_one(work: &mut WriteTx<'_>, new: &NewMessage) -> Result<Accepted> {
     Ok(Accepted::First(Seq(seq)))
 }
 
-/// Whether a message may be one that was forgotten. One as old as the watermark may be the very one that was swept.
+/// Returns true if the message may have been swept. One as old as the watermark may be the swept one itself.
 fn is_stale(new: &NewMessage, forgotten: Option<Timestamp>) -> bool {
     new.doubtful_since().zip(forgotten).is_some_and(|(time, mark)| time <= mark)
 }
@@ -68,7 +68,7 @@ fn check_room(work: &WriteTx<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What is remembered of a message that was accepted before.
+/// Stored fingerprint, handlers and receive time of an earlier message.
 struct AcceptedBefore {
     fingerprint: Fingerprint,
     handlers: Vec<i64>,
@@ -99,7 +99,7 @@ fn repeat(
     if known.fingerprint.is_erased() {
         // Nothing is left that another handler could be given, or that it could be compared with.
         let age = work.now.since(known.received_at);
-        return Ok(Accepted::Duplicate(oncebox::store::Known::new(Seq(seq), age)));
+        return Ok(Accepted::Duplicate(oncebox::store::KnownMessage::new(Seq(seq), age)));
     }
     if new.conflicts_with(&known.fingerprint) {
         quarantine(work, inbox, new, QuarantineReason::Conflict)?;
@@ -121,7 +121,7 @@ fn repeat(
     if added == 0 {
         let age = work.now.since(known.received_at);
         let varied = known.fingerprint != new.fingerprint;
-        return Ok(Accepted::Duplicate(oncebox::store::Known::new(Seq(seq), age).varied(varied)));
+        return Ok(Accepted::Duplicate(oncebox::store::KnownMessage::new(Seq(seq), age).varied(varied)));
     }
     let order = stored_order(work, &new.inbox, seq)?;
     for handler in &handlers[known.handlers.len()..] {

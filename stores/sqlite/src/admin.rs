@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use oncebox::state::{InLine, Operation, Status, operate as decide};
 use oncebox::store::{
-    BlockedKey, BlockedParams, Counts, Cursor, EntryView, Filter, HandlerCount, Label, Line, MessageView,
-    Page, PausedKey, QuarantineFilter, QuarantineId, QuarantinePage, QuarantineReason, Quarantined,
-    QuarantinedView, Seq, content_erased,
+    BlockedKey, BlockedParams, EntryCursor, EntryFilter, EntryPage, EntryView, HandlerCount, InboxCounts,
+    MessageLabel, MessageView, OrderQueue, PausedKey, QuarantineFilter, QuarantineId, QuarantinePage,
+    QuarantineReason, Quarantined, QuarantinedView, Seq, content_erased,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Message, OrderKey, Result};
@@ -21,8 +21,8 @@ use crate::order::{self, order_key};
 use crate::row;
 use crate::writer::WriteTx;
 
-pub(crate) fn count(connection: &Connection, names: &NameMap, inbox: &InboxName) -> Result<Counts> {
-    let mut counts = Counts::default();
+pub(crate) fn count(connection: &Connection, names: &NameMap, inbox: &InboxName) -> Result<InboxCounts> {
+    let mut counts = InboxCounts::default();
     let Some(inbox) = names.known_inbox(inbox) else { return Ok(counts) };
     let mut sums: BTreeMap<(HandlerKey, Status), i64> = BTreeMap::new();
     let by_handler = [
@@ -75,8 +75,8 @@ pub(crate) fn count_tenant(
     names: &NameMap,
     inbox: &InboxName,
     tenant: &str,
-) -> Result<Counts> {
-    let mut counts = Counts::default();
+) -> Result<InboxCounts> {
+    let mut counts = InboxCounts::default();
     let Some(inbox) = names.known_inbox(inbox) else { return Ok(counts) };
     let mut statement =
         connection.prepare_cached(include_str!("../sql/admin/count_tenant.sql")).map_err(store_error)?;
@@ -110,7 +110,8 @@ fn paused_keys(connection: &Connection, names: &NameMap, inbox: i64) -> Result<V
     let mut keys = Vec::new();
     for (handler, line) in rows {
         let handler = names.by_id(handler)?;
-        let line = Line::decode(&line).ok_or_else(|| corrupt("a paused ordering key cannot be read"))?;
+        let line =
+            OrderQueue::decode(&line).ok_or_else(|| corrupt("a paused ordering key cannot be read"))?;
         if handler.inbox == inbox {
             keys.push(PausedKey { handler: handler.key.clone(), line });
         }
@@ -124,10 +125,10 @@ pub(crate) fn status_of(word: &str) -> Result<Status> {
     known.ok_or_else(|| corrupt("a stored outcome has an unknown status"))
 }
 
-pub(crate) fn list(connection: &Connection, names: &NameMap, filter: &Filter) -> Result<Page> {
-    let Some(inbox) = names.known_inbox(&filter.inbox) else { return Ok(Page::default()) };
+pub(crate) fn list(connection: &Connection, names: &NameMap, filter: &EntryFilter) -> Result<EntryPage> {
+    let Some(inbox) = names.known_inbox(&filter.inbox) else { return Ok(EntryPage::default()) };
     let filter = &filter.named(|key| names.name_of(inbox.id, key));
-    let examined = i64::try_from(Filter::EXAMINED).unwrap_or(i64::MAX);
+    let examined = i64::try_from(EntryFilter::EXAMINED).unwrap_or(i64::MAX);
     let wanted: Vec<&str> =
         Status::ALL.into_iter().filter(|status| filter.wants(*status)).map(Status::as_str).collect();
     let (after_seq, after_key) =
@@ -140,14 +141,14 @@ pub(crate) fn list(connection: &Connection, names: &NameMap, filter: &Filter) ->
         })
         .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)
         .map_err(store_error)?;
-    let more = found.len() == Filter::EXAMINED;
+    let more = found.len() == EntryFilter::EXAMINED;
     filter.page(found, more)
 }
 
 /// A row of a list: its place, and the entry unless it is of another inbox or was replayed.
-fn listed(row: &Row<'_>, names: &NameMap, inbox: i64) -> Result<(Cursor, Option<EntryView>)> {
+fn listed(row: &Row<'_>, names: &NameMap, inbox: i64) -> Result<(EntryCursor, Option<EntryView>)> {
     let handler = names.by_id(row.get(1).map_err(store_error)?)?;
-    let cursor = Cursor::new(Seq(row.get(0).map_err(store_error)?), handler.key.clone());
+    let cursor = EntryCursor::new(Seq(row.get(0).map_err(store_error)?), handler.key.clone());
     let gone = row.get_ref(10).map_err(store_error)? == rusqlite::types::ValueRef::Null;
     if row.get(17).map_err(store_error)? || handler.inbox != inbox {
         return Ok((cursor, None));
@@ -165,16 +166,16 @@ fn listed(row: &Row<'_>, names: &NameMap, inbox: i64) -> Result<(Cursor, Option<
     Ok((cursor, Some(entry.of_message(received_at, tenant, label))))
 }
 
-/// Whether the content of the message with this fingerprint was erased.
+/// Returns true if the fingerprint is that of erased content.
 fn is_erased(row: &Row<'_>, column: usize) -> bool {
     row.get(column).is_ok_and(|bytes: [u8; 16]| Fingerprint::from_bytes(bytes).is_erased())
 }
 
 /// The label in the columns from `first` on: source, id, type, ordering key.
-fn label(row: &Row<'_>, first: usize) -> rusqlite::Result<Label> {
+fn label(row: &Row<'_>, first: usize) -> rusqlite::Result<MessageLabel> {
     let ordering_key = row.get::<_, Option<Vec<u8>>>(first + 3)?.map(Into::into);
     let (source, kind): (String, String) = (row.get(first)?, row.get(first + 2)?);
-    Ok(Label::new(source, row.get::<_, Vec<u8>>(first + 1)?, kind, ordering_key))
+    Ok(MessageLabel::new(source, row.get::<_, Vec<u8>>(first + 1)?, kind, ordering_key))
 }
 
 pub(crate) fn blocked(

@@ -10,9 +10,9 @@ use rusqlite::Connection;
 use crate::Sqlite;
 use crate::error::{stopped, store_error};
 
-/// How long the end of a store waits for others that use the file. Afterwards the last of them moves the log.
+/// Time to wait for other users of the file when a store ends. After it, the last of them empties the log.
 const AT_END: Duration = Duration::from_millis(250);
-/// How long the last clone of a store waits for its writer thread.
+/// Time that the last clone of a store waits for its writer thread.
 const WRITER_END: Duration = Duration::from_secs(5);
 
 /// Moves the log into the file; returns whether the log is empty now.
@@ -27,10 +27,10 @@ pub(crate) fn at_end(connection: &Connection) {
     match truncated {
         Ok(true) => {}
         Ok(false) => {
-            tracing::debug!("the SQLite file is in use; the last process that closes it empties the log");
+            tracing::debug!("log kept, SQLite file in use");
         }
         Err(error) => {
-            tracing::warn!(%error, "cannot empty the log of the SQLite file; nothing is lost: copy both together");
+            tracing::warn!(%error, advice = "nothing is lost; copy both files together", "cannot empty SQLite log");
         }
     }
 }
@@ -48,9 +48,7 @@ impl Drop for WriterEnd {
     fn drop(&mut self) {
         // The thread sends nothing: its end of the channel is dropped with it.
         if self.0.get_mut().recv_timeout(WRITER_END) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!(
-                "the SQLite writer has not ended in {WRITER_END:?}; copy the log together with the file"
-            );
+            tracing::warn!(waited = ?WRITER_END, "writer still running, copy both files");
         }
     }
 }

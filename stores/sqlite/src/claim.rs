@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use oncebox::state::{ErrorText, Outcome, Policies, Suspicion};
 use oncebox::store::{
-    Claim, ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Route, Seq, Token, Want,
+    Claim, ClaimId, ClaimMode, ClaimParams, ClaimQuota, Claimed, RescueParams, Route, Seq, Token,
 };
 use oncebox::time::Timestamp;
 use oncebox::{HandlerKey, Message, OrderKey, Result};
@@ -56,13 +56,13 @@ pub(crate) fn claim(work: &mut WriteTx<'_>, params: &ClaimParams) -> Result<Vec<
 }
 
 /// The keys of a wanted handler that are not paused, and all of them.
-fn keys(work: &WriteTx<'_>, inbox: i64, want: &Want) -> (Vec<i64>, Vec<i64>) {
+fn keys(work: &WriteTx<'_>, inbox: i64, want: &ClaimQuota) -> (Vec<i64>, Vec<i64>) {
     let known = work.names.route(inbox, &want.route);
     let goes = |handler: &i64| work.names.by_id(*handler).is_ok_and(|handler| !handler.paused);
     (known.iter().copied().filter(goes).collect(), known)
 }
 
-fn healthy(work: &WriteTx<'_>, inbox: i64, wants: &[Want], take: &Take) -> Result<usize> {
+fn healthy(work: &WriteTx<'_>, inbox: i64, wants: &[ClaimQuota], take: &Take) -> Result<usize> {
     let mut taken = 0;
     for want in wants {
         let (handlers, known) = keys(work, inbox, want);
@@ -83,7 +83,7 @@ fn healthy(work: &WriteTx<'_>, inbox: i64, wants: &[Want], take: &Take) -> Resul
 }
 
 /// The due suspect that waited longest, and others of its level: due, number and handler.
-fn suspects(work: &WriteTx<'_>, inbox: i64, wants: &[Want]) -> Result<Vec<DueEntry>> {
+fn suspects(work: &WriteTx<'_>, inbox: i64, wants: &[ClaimQuota]) -> Result<Vec<DueEntry>> {
     let wants = || wants.iter().filter(|want| want.limit > 0);
     let mut first: Option<(DueEntry, Suspicion)> = None;
     for want in wants() {
@@ -114,7 +114,7 @@ type DueEntry = (i64, i64, i64);
 fn peek_suspects(
     work: &WriteTx<'_>,
     inbox: i64,
-    want: &Want,
+    want: &ClaimQuota,
     suspicion: Option<Suspicion>,
     limit: usize,
 ) -> Result<Vec<(DueEntry, Suspicion)>> {
@@ -134,8 +134,8 @@ fn peek_suspects(
     Ok(found)
 }
 
-/// How many entries to take under each key of a handler: the oldest first, whatever key they are stored under. `known` are
-/// all of its keys, paused ones included.
+/// Splits `limit` over the keys of a handler, so that the oldest entries come first under any key. `known` holds all of
+/// its keys, paused ones included.
 fn shares(work: &WriteTx<'_>, handlers: &[i64], known: &[i64], limit: usize) -> Result<Shares> {
     if let ([handler], [_]) = (handlers, known) {
         return Ok(Shares::Ranges(vec![(*handler, limit)]));
@@ -160,7 +160,7 @@ fn shares(work: &WriteTx<'_>, handlers: &[i64], known: &[i64], limit: usize) -> 
     Ok(Shares::Ranges(handlers.iter().map(|handler| (*handler, share(handler))).collect()))
 }
 
-/// What is taken under the keys of a handler.
+/// Number of entries to take under the keys of a handler.
 enum Shares {
     /// The first so many of each.
     Ranges(Vec<(i64, usize)>),
@@ -248,7 +248,7 @@ fn take_one(work: &WriteTx<'_>, take: &Take, handler: i64, due: i64, seq: i64) -
         .map_err(store_error)
 }
 
-/// What a claim id holds. An entry whose message cannot be read is rejected here: it must not keep the others waiting.
+/// Returns the entries that a claim id holds. Rejects an entry with an unreadable message: it must not delay the others.
 fn held(
     work: &mut WriteTx<'_>,
     claim_id: ClaimId,

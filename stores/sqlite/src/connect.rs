@@ -10,7 +10,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::store_error;
 use crate::mode;
 
-/// How much a commit survives.
+/// Durability of a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Synchronous {
     /// A commit that was answered survives a power failure. The default: a broker is told to forget the message.
@@ -28,7 +28,7 @@ pub(crate) struct FileOpener {
     pub(crate) busy_timeout: Duration,
     pub(crate) max_bytes: Option<u64>,
     pub(crate) read_only: bool,
-    /// Whether a missing file is made. Only by who comes first: a file that went away is not made up for.
+    /// True to create a missing file. Only the first connection does so: a file that is deleted later is not replaced.
     pub(crate) create: bool,
 }
 
@@ -71,7 +71,7 @@ impl FileOpener {
         Self { path, create: false, ..self.clone() }
     }
 
-    /// How long others are waited for.
+    /// Time to wait for other connections.
     pub(crate) fn patience(&self) -> Duration {
         self.busy_timeout.min(LONGEST_WAIT)
     }
@@ -147,7 +147,7 @@ impl FileOpener {
             .caused_by(cause)
     }
 
-    /// What is wrong with the path, as far as SQLite does not say it.
+    /// Explains a path that cannot be a database file, where SQLite's error does not.
     fn cannot_be_a_file(&self) -> Option<String> {
         let missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
         if self.path.is_dir() {

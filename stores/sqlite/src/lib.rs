@@ -58,10 +58,10 @@ use async_trait::async_trait;
 use oncebox::state::Settlement;
 use oncebox::store::{
     Accepted, Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
-    BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts,
-    DuplicateCount, ExamineParams, Filter, Finding, History, MessageView, NewMessage, OperationId, Orphan,
-    OrphanParams, Page, QuarantineFilter, QuarantinePage, RegisterParams, RenewParams, Renewed, RescueParams,
-    SettleIn, Settled, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount,
+    EntryFilter, EntryPage, ExamineParams, Finding, InboxCounts, MessageHistory, MessageView, NewMessage,
+    OperationId, Orphan, OrphanParams, QuarantineFilter, QuarantinePage, RegisterParams, RenewParams,
+    Renewed, RescueParams, SettleIn, Settled, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::time::SharedClock;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
@@ -302,17 +302,17 @@ impl SettleIn<SqliteTx> for Sqlite {
 
 #[async_trait]
 impl Admin for Sqlite {
-    async fn count(&self, inbox: &InboxName) -> Result<Counts> {
+    async fn count(&self, inbox: &InboxName) -> Result<InboxCounts> {
         let inbox = inbox.clone();
         self.read(move |connection, names| admin::count(connection, names, &inbox)).await
     }
 
-    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts> {
+    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<InboxCounts> {
         let (inbox, tenant) = (inbox.clone(), tenant.to_owned());
         self.read(move |connection, names| admin::count_tenant(connection, names, &inbox, &tenant)).await
     }
 
-    async fn list(&self, filter: &Filter) -> Result<Page> {
+    async fn list(&self, filter: &EntryFilter) -> Result<EntryPage> {
         let filter = filter.clone();
         self.read(move |connection, names| admin::list(connection, names, &filter)).await
     }
@@ -327,7 +327,7 @@ impl Admin for Sqlite {
         self.look(move |work| admin::show(work, &inbox, &key)).await
     }
 
-    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageHistory>> {
         let (inbox, key) = (inbox.clone(), *key);
         self.look(move |work| history::history(work, &inbox, &key)).await
     }
@@ -370,7 +370,7 @@ impl Admin for Sqlite {
     }
 }
 
-/// Whether an error is what an operator is told, and not a fault of the store.
+/// Returns true if the error is an answer to the operator, and not a fault of the store.
 fn is_answer(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::NotFound | ErrorKind::Refused | ErrorKind::OperationReused)
 }

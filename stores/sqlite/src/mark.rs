@@ -92,7 +92,7 @@ pub(crate) fn recall(connection: &Connection, key: &Key, handler: &HandlerKey) -
     Ok(result.flatten().map(Into::into))
 }
 
-/// Whether two paths lead to one file, as links do.
+/// Returns true if both paths lead to one file, as links do.
 fn is_same_file(one: &Path, other: &Path) -> bool {
     if other.as_os_str().is_empty() {
         return false;

@@ -29,14 +29,14 @@ pub(crate) struct HandlerState {
     pub(crate) watermark: Timestamp,
 }
 
-/// What the small tables hold.
+/// Contents of the small tables.
 #[derive(Default)]
 pub(crate) struct NameMap {
     inboxes: HashMap<InboxName, InboxState>,
     by_inbox_id: HashMap<i64, InboxName>,
     ids: HashMap<i64, HashMap<HandlerKey, i64>>,
     handlers: HashMap<i64, HandlerState>,
-    /// Whether some handlers turned out to be one, though they have numbers apart.
+    /// True if some handlers with separate ids turned out to be one.
     grouped: bool,
 }
 
@@ -196,7 +196,7 @@ impl NameMap {
         Ok(ids[0])
     }
 
-    /// Whether the keys of a route are known as one handler.
+    /// Returns true if all keys of a route belong to one handler.
     fn is_linked(&self, inbox: i64, route: &Route) -> bool {
         let group = |key| Some(self.handlers.get(&self.known_handler(inbox, key)?)?.group);
         let first = group(&route.key);
@@ -265,7 +265,7 @@ impl NameMap {
         keys.into_values().filter(|keys| keys.len() > 1).collect()
     }
 
-    /// What operators call the handler with a key.
+    /// Returns the newest key of the handler that has this key: operators see that one.
     pub(crate) fn name_of(&self, inbox: i64, key: &HandlerKey) -> HandlerKey {
         let handler = self.known_handler(inbox, key).and_then(|id| self.handlers.get(&id));
         handler.map_or(key, |handler| &handler.key).clone()

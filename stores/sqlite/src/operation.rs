@@ -1,7 +1,7 @@
-//! What operators do, and the record of it.
+//! Operator actions and their audit record. Tests: `tests/operations.rs`.
 
 use oncebox::store::{
-    Acted, Action, Answer, AuditFilter, AuditPage, OperationId, OperationView, SweepParams, What,
+    Acted, Action, ActionKind, ActionResult, AuditFilter, AuditPage, OperationId, OperationView, SweepParams,
 };
 use oncebox::time::Timestamp;
 use oncebox::{HandlerKey, InboxName, Key, Result, store};
@@ -23,19 +23,27 @@ pub(crate) fn act(work: &mut WriteTx<'_>, action: &Action) -> Result<Acted> {
         return Acted::again(action, &body, &reason, &answer);
     }
     let inbox = &action.inbox;
-    let answer = match &action.what {
-        What::Entry { key, handler, operation } => {
-            Answer::Entry(Box::new(admin::operate(work, inbox, key, handler, *operation)?))
+    let answer = match &action.kind {
+        ActionKind::Entry { key, handler, operation } => {
+            ActionResult::Entry(Box::new(admin::operate(work, inbox, key, handler, *operation)?))
         }
-        What::Pause { handler } => Answer::Changed(admin::set_paused(work, inbox, handler, true)?),
-        What::Resume { handler } => Answer::Changed(admin::set_paused(work, inbox, handler, false)?),
-        What::PauseKey { handler, line } => Answer::Changed(pause_key(work, inbox, handler, line, true)?),
-        What::ResumeKey { handler, line } => Answer::Changed(pause_key(work, inbox, handler, line, false)?),
-        What::Purge { age, limit } => Answer::Purged(admin::purge(work, inbox, *age, *limit)?),
-        What::Erase { key, discard_unfinished } => {
-            Answer::Erased(erase::erase(work, inbox, key, *discard_unfinished)?)
+        ActionKind::Pause { handler } => {
+            ActionResult::Changed(admin::set_paused(work, inbox, handler, true)?)
         }
-        _ => Answer::Begun,
+        ActionKind::Resume { handler } => {
+            ActionResult::Changed(admin::set_paused(work, inbox, handler, false)?)
+        }
+        ActionKind::PauseKey { handler, line } => {
+            ActionResult::Changed(pause_key(work, inbox, handler, line, true)?)
+        }
+        ActionKind::ResumeKey { handler, line } => {
+            ActionResult::Changed(pause_key(work, inbox, handler, line, false)?)
+        }
+        ActionKind::Purge { age, limit } => ActionResult::Purged(admin::purge(work, inbox, *age, *limit)?),
+        ActionKind::Erase { key, discard_unfinished } => {
+            ActionResult::Erased(erase::erase(work, inbox, key, *discard_unfinished)?)
+        }
+        _ => ActionResult::Begun,
     };
     record(work, action, &answer)?;
     Ok(Acted::now(answer))
@@ -46,7 +54,7 @@ fn pause_key(
     work: &mut WriteTx<'_>,
     inbox: &InboxName,
     handler: &HandlerKey,
-    line: &store::Line,
+    line: &store::OrderQueue,
     paused: bool,
 ) -> Result<bool> {
     let Some(order) = line.order(inbox) else { return Ok(false) };
@@ -60,7 +68,7 @@ fn pause_key(
     held.go(work.now)
 }
 
-fn record(work: &mut WriteTx<'_>, action: &Action, answer: &Answer) -> Result<()> {
+fn record(work: &mut WriteTx<'_>, action: &Action, answer: &ActionResult) -> Result<()> {
     let inbox = work.names.inbox(work.connection, &action.inbox)?.id;
     let record = OperationView::of(action, answer, 0, work.now);
     work.statement(include_str!("../sql/operation/add.sql"))?

@@ -1,4 +1,4 @@
-//! How a file is opened.
+//! Settings of a SQLite store. Tests: `tests/files.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,10 +16,10 @@ use crate::transaction::WriteTurn;
 use crate::writer::WriterHandle;
 use crate::{Inner, Sqlite, Synchronous, error, migrate, mode};
 
-/// How long calls of one process wait for each other at least: a slow disk is no reason to refuse.
+/// Minimum time that calls of one process wait for each other: a slow disk is no reason to refuse.
 const SHORTEST_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How a file is opened.
+/// Settings of a store in a file.
 #[derive(Clone)]
 pub struct SqliteOptions {
     pub(crate) opener: FileOpener,
@@ -38,14 +38,13 @@ impl std::fmt::Debug for SqliteOptions {
 }
 
 impl SqliteOptions {
-    /// How much a commit survives. Default: [`Synchronous::Full`].
+    /// Durability of a commit. Default: [`Synchronous::Full`].
     pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
         self.opener.synchronous = synchronous;
         self
     }
 
-    /// How long to wait for another process that writes, or for a handler that keeps its transaction open. Default 5
-    /// seconds.
+    /// Maximum time to wait for a write of another process, or for a handler's open transaction. Default: 5 seconds.
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.opener.busy_timeout = timeout;
         self
@@ -65,7 +64,7 @@ impl SqliteOptions {
         self
     }
 
-    /// Whether missing schema steps are applied when the file is opened. Default: yes.
+    /// Applies missing schema steps when the store opens the file. Default: yes.
     pub fn migrate(mut self, migrate: bool) -> Self {
         self.migrate = migrate;
         self

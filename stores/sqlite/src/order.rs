@@ -18,7 +18,7 @@ pub(crate) struct OrderedEntries<'a> {
 /// The last due time of one that may go: the one after it is that of those that wait.
 pub(crate) const LAST_DUE: Timestamp = Timestamp::from_millis(i64::MAX - 1);
 
-/// What becomes of an entry that joins a line, with the number of the line.
+/// Result for an entry that joins a line, with the number of the line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Joined {
     /// It is the first: it may be claimed when it is due.
@@ -29,20 +29,20 @@ pub(crate) enum Joined {
     Parked,
 }
 
-/// What an entry meets in a line.
+/// State of a line when an entry joins it.
 struct LineState {
-    /// What a poisoned one before it is to it.
+    /// Effect of a poisoned entry before it.
     held_back: Option<InLine>,
     /// The number of the line, if there is one.
     number: Option<i64>,
-    /// The one that may go, or nobody.
+    /// The entry that may run, or `NO_ENTRY`.
     gone: i64,
     /// The first of those that wait.
     first: Option<i64>,
 }
 
 /// Stands for the one that may go where none may.
-const NOBODY: i64 = 0;
+const NO_ENTRY: i64 = 0;
 
 impl OrderedEntries<'_> {
     /// The place of an entry that is about to join. One that waited before it and is younger steps back.
@@ -52,7 +52,7 @@ impl OrderedEntries<'_> {
             return Ok(Joined::Parked);
         }
         let Some(number) = number else {
-            let goes = if held_back.is_none() { seq } else { NOBODY };
+            let goes = if held_back.is_none() { seq } else { NO_ENTRY };
             let begin = params![self.handler, self.key(), seq, goes];
             self.execute(include_str!("../sql/order/begin.sql"), begin)?;
             return Ok(if held_back.is_none() { Joined::Due(seq) } else { Joined::Waits(seq) });
@@ -60,7 +60,7 @@ impl OrderedEntries<'_> {
         if held_back.is_some() {
             return Ok(Joined::Waits(number));
         }
-        if gone == NOBODY {
+        if gone == NO_ENTRY {
             if let Some(first) = first
                 && first < seq
             {
@@ -70,14 +70,14 @@ impl OrderedEntries<'_> {
         } else if gone < seq || !self.wait_turn(gone)? {
             return Ok(Joined::Waits(number));
         }
-        self.pass_on(NOBODY, seq)?;
+        self.pass_on(NO_ENTRY, seq)?;
         Ok(Joined::Due(number))
     }
 
     /// Takes note that one is not pending or running any more, if it was the one that might go. Who calls this goes on to
     /// `release`.
     pub(crate) fn leave(&self, seq: i64) -> Result<()> {
-        self.pass_on(seq, NOBODY)
+        self.pass_on(seq, NO_ENTRY)
     }
 
     /// parks those that wait behind an entry that parks.
@@ -102,7 +102,7 @@ impl OrderedEntries<'_> {
 
     /// Lets the next one go, if nothing stands in its way.
     pub(crate) fn release(&self, now: Timestamp) -> Result<()> {
-        let LineState { number: Some(_), gone: NOBODY, first, .. } = self.look(i64::MIN)? else {
+        let LineState { number: Some(_), gone: NO_ENTRY, first, .. } = self.look(i64::MIN)? else {
             return Ok(());
         };
         let Some(first) = first else {
@@ -120,7 +120,7 @@ impl OrderedEntries<'_> {
         let stop = params![self.handler, self.key(), now.as_millis(), line];
         let stopped = self.execute(include_str!("../sql/order/stop.sql"), stop)?;
         let gone = self.look(i64::MIN)?.gone;
-        if gone != NOBODY {
+        if gone != NO_ENTRY {
             self.wait_turn(gone)?;
         }
         Ok(stopped == 1)
@@ -133,7 +133,7 @@ impl OrderedEntries<'_> {
         Ok(gone == 1)
     }
 
-    /// Whether an operator holds the line back.
+    /// Returns true if an operator paused the line.
     pub(crate) fn is_stopped(&self) -> Result<bool> {
         self.connection
             .prepare_cached(include_str!("../sql/order/stopped.sql"))
@@ -141,11 +141,11 @@ impl OrderedEntries<'_> {
             .map_err(store_error)
     }
 
-    /// Lets one go that waits, in a line where nobody may.
+    /// Releases a waiting entry in a line where no entry may run.
     fn let_go(&self, seq: i64, now: Timestamp) -> Result<()> {
         let next = params![seq, self.handler, now.as_millis()];
         if self.execute(include_str!("../sql/order/let_go.sql"), next)? == 1 {
-            self.pass_on(NOBODY, seq)?;
+            self.pass_on(NO_ENTRY, seq)?;
         }
         Ok(())
     }
@@ -177,7 +177,7 @@ impl OrderedEntries<'_> {
             .map_err(store_error)
     }
 
-    /// What an entry of this number meets.
+    /// Reads the state of the line for an entry with this number.
     fn look(&self, seq: i64) -> Result<LineState> {
         self.connection
             .prepare_cached(include_str!("../sql/order/look.sql"))
@@ -185,7 +185,7 @@ impl OrderedEntries<'_> {
                 look.query_row(params![self.handler, self.key(), seq], |row| {
                     let word = row.get_ref(0)?.as_str_or_null()?;
                     let held_back = word.and_then(InLine::from_word);
-                    let gone = row.get::<_, Option<i64>>(2)?.unwrap_or(NOBODY);
+                    let gone = row.get::<_, Option<i64>>(2)?.unwrap_or(NO_ENTRY);
                     Ok(LineState { held_back, number: row.get(1)?, gone, first: row.get(3)? })
                 })
             })
@@ -216,7 +216,7 @@ pub(crate) fn release_next(connection: &Connection, ended: &[FinishedEntry], now
             .optional()
             .map_err(store_error)?;
         let first = found.filter(|(_, held_back)| !held_back).map(|(first, _)| first);
-        pass_on.execute(params![handler, key, first.unwrap_or(NOBODY), seq]).map_err(store_error)?;
+        pass_on.execute(params![handler, key, first.unwrap_or(NO_ENTRY), seq]).map_err(store_error)?;
         next.extend(first.map(|first| (first, *handler)));
         if found.is_none() {
             let line = OrderedEntries { connection, handler: *handler, order: *order };

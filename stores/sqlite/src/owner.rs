@@ -1,5 +1,5 @@
-//! Who lives: each store instance that claims holds an operating-system lock on a file beside the database. The kernel releases the
-//! lock when the process dies, however it dies, so a lock that can be taken belongs to a dead owner (ADR 22).
+//! Live owners: each store instance that claims holds an operating-system lock on a file beside the database. The kernel
+//! releases the lock when the process dies, so a free lock belongs to a dead owner (ADR 22). Tests: `tests/takeover.rs`.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -13,7 +13,7 @@ use crate::error::store_error;
 use crate::lock;
 use crate::writer::WriteTx;
 
-/// What tells one boot of one machine from all others. Linux only; elsewhere leases alone decide.
+/// Identity of one boot of one machine. Linux only; elsewhere leases alone decide.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The identity of one store instance, from its first claim on.
@@ -68,7 +68,7 @@ impl Owner {
             self.state = match OwnerLock::make(&self.database) {
                 Ok(lock) => OwnerState::Alive { lock, id: None },
                 Err(error) => {
-                    tracing::warn!(%error, "cannot lock an owner file; restarts wait for leases");
+                    tracing::warn!(%error, effect = "restarts wait for leases", "cannot lock owner file");
                     OwnerState::Unavailable
                 }
             };
@@ -99,7 +99,7 @@ impl Owner {
         match gone {
             Ok(0) => {}
             Ok(_) => remove(&lock.path),
-            Err(error) => tracing::debug!(%error, "cannot remove the owner; the next process does"),
+            Err(error) => tracing::debug!(%error, "cannot remove owner, next process will"),
         }
     }
 }
@@ -188,7 +188,7 @@ fn forget(work: &WriteTx<'_>, id: i64) -> Result<()> {
     Ok(())
 }
 
-/// What became of the attempt to take the lock of another owner.
+/// Result of an attempt to take the lock of another owner.
 enum Seized {
     Locked(File),
     Missing,

@@ -1,6 +1,6 @@
 //! Settle, renew and complete: every write after a claim, under its fence.
 
-use oncebox::state::{InLine, Next, Settlement, Status};
+use oncebox::state::{InLine, NextState, Settlement, Status};
 use oncebox::store::{Claim, RenewParams, Renewed, Settled};
 use oncebox::time::Timestamp;
 use oncebox::{OrderKey, Result};
@@ -74,7 +74,7 @@ pub(crate) fn complete(connection: &Connection, claim: &Claim, now: Timestamp) -
     Ok(settled)
 }
 
-/// Whether a claim holds, on a connection that has a transaction open for writing: then it holds until that ends.
+/// Checks that a claim holds. On a connection with a write transaction, it then holds until that ends.
 pub(crate) fn holds(connection: &Connection, claim: &Claim) -> Result<Settled> {
     let Some(handler) = handler_id(connection, claim)? else { return Ok(Settled::LeaseLost) };
     let fence = params![&claim.claim_id.as_bytes()[..], claim.seq.0, handler, claim.token.0];
@@ -114,7 +114,7 @@ impl Fenced<'_> {
     /// those go that wait behind what has `ended`.
     fn settle(&self, settlement: &Settlement, ended: &mut Vec<FinishedEntry>) -> Result<(Settled, bool)> {
         let claim = self.claim;
-        if !matches!(settlement.next, Next::Pending { .. } | Next::Poisoned { .. }) {
+        if !matches!(settlement.next, NextState::Pending { .. } | NextState::Poisoned { .. }) {
             return self.end(settlement, ended);
         }
         let carried = self.carried()?;
@@ -132,11 +132,11 @@ impl Fenced<'_> {
         }
         let mut woke = line.is_some();
         match settlement.next {
-            Next::Pending { delay } => {
+            NextState::Pending { delay } => {
                 self.pending(settlement, &carried, self.now.after(delay))?;
                 woke = true;
             }
-            Next::Poisoned { reason } => self.poisoned(settlement, &carried, reason.as_str())?,
+            NextState::Poisoned { reason } => self.poisoned(settlement, &carried, reason.as_str())?,
             _ => {}
         }
         if let Some(line) = line {
@@ -192,7 +192,7 @@ impl Fenced<'_> {
         Ok(Carried { order: order_key(order)?, error })
     }
 
-    /// Whether this very claim brought the entry to `status` before.
+    /// Returns true if this claim brought the entry to `status` before.
     fn settled_by(&self, status: Status) -> Result<bool> {
         self.connection
             .prepare_cached(include_str!("../sql/settle/settled_by.sql"))
@@ -265,14 +265,14 @@ impl Fenced<'_> {
     }
 }
 
-/// What a running row takes along when its entry goes on.
+/// State that an entry keeps when its running row is settled.
 struct Carried {
     order: Option<OrderKey>,
     error: Option<String>,
 }
 
 impl Carried {
-    /// What the handler said last: now, or before.
+    /// Last error of the handler: of this run or an earlier one.
     fn text<'a>(&'a self, settlement: &'a Settlement) -> Option<&'a str> {
         settlement.error.as_ref().map(oncebox::state::ErrorText::as_str).or(self.error.as_deref())
     }

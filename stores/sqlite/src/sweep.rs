@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use oncebox::store::{Seq, SweepCursor, SweepId, SweepParams, SweepPosition, Swept, Windows};
+use oncebox::store::{RetentionWindows, Seq, SweepCursor, SweepId, SweepParams, SweepPosition, Swept};
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, Result};
 use rusqlite::{OptionalExtension as _, Row, params};
@@ -24,7 +24,7 @@ pub(crate) fn sweep(work: &mut WriteTx<'_>, params: &SweepParams) -> Result<Swep
     if !sweeper.lets(params, work.now) {
         return Ok(Swept::NOTHING);
     }
-    let windows = Windows::new(params, &register::windows(work.connection, inbox)?, work.now);
+    let windows = RetentionWindows::new(params, &register::windows(work.connection, inbox)?, work.now);
     let windows = windows.over(work.names.aliases(inbox));
     let mut page = SweepPage::new(work, inbox, &windows)?;
     let start = params.after.unwrap_or(SweepPosition::START);
@@ -52,8 +52,8 @@ pub(crate) fn sweep(work: &mut WriteTx<'_>, params: &SweepParams) -> Result<Swep
     Ok(swept)
 }
 
-/// Who sweeps an inbox from page to page, and until when nobody else does. Written only if there is another page: an
-/// inbox with little to sweep leaves its file alone.
+/// The process that sweeps an inbox from page to page, and the end of its turn. Written only if there is another page:
+/// an inbox with little to sweep does not write its file.
 struct Sweeper(Option<(SweepId, Timestamp)>);
 
 impl Sweeper {
@@ -101,7 +101,7 @@ impl Candidate {
     }
 }
 
-/// What became of a message that was looked at.
+/// Result for one message.
 enum SweepVerdict {
     Gone,
     /// Something of it is not over yet.
@@ -115,7 +115,7 @@ struct SweepPage {
     inbox: i64,
     /// By handler.
     windows: HashMap<i64, Duration>,
-    /// Of messages without entries, and of handlers that nobody registered.
+    /// Of messages without entries, and of unregistered handlers.
     default: Duration,
     digest: i64,
     running: HashSet<i64>,
@@ -124,7 +124,7 @@ struct SweepPage {
 }
 
 impl SweepPage {
-    fn new(work: &WriteTx<'_>, inbox: i64, windows: &Windows) -> Result<Self> {
+    fn new(work: &WriteTx<'_>, inbox: i64, windows: &RetentionWindows) -> Result<Self> {
         // No more than the workers have in hand; kept here, so that the table needs no index for this.
         let mut statement = work.statement(include_str!("../sql/sweep/running.sql"))?;
         let running = statement.query_map([], |row| row.get(0)).map_err(store_error)?;
@@ -206,7 +206,7 @@ impl SweepPage {
         self.windows.get(&handler).copied().unwrap_or(self.default)
     }
 
-    /// Whether a message is finished, and the window of each of its handlers over.
+    /// Returns true if the message is finished and the window of each of its handlers is over.
     fn is_over(&self, work: &WriteTx<'_>, candidate: &Candidate) -> Result<bool> {
         let cutoff = |window| work.now.before(window).as_millis();
         let seq = candidate.seq.0;
@@ -235,7 +235,7 @@ impl SweepPage {
         Ok(true)
     }
 
-    /// How far sweeps have come with a window.
+    /// Reads the sweep cursor of a window.
     fn load(&self, work: &WriteTx<'_>, window: Duration) -> Result<SweepCursor> {
         let cursor = work
             .statement(include_str!("../sql/sweep/cursor.sql"))?
@@ -270,7 +270,7 @@ fn candidates(work: &WriteTx<'_>, after: Seq, limit: usize) -> Result<Vec<Candid
 }
 
 /// Removes marks past the window of their handler; returns how many.
-fn sweep_marks(work: &WriteTx<'_>, params: &SweepParams, windows: &Windows) -> Result<usize> {
+fn sweep_marks(work: &WriteTx<'_>, params: &SweepParams, windows: &RetentionWindows) -> Result<usize> {
     let (mut gone, mut last) = (0, String::new());
     while gone < params.limit {
         let next: Option<String> = work
@@ -289,7 +289,7 @@ fn sweep_marks(work: &WriteTx<'_>, params: &SweepParams, windows: &Windows) -> R
     Ok(gone)
 }
 
-/// What a page has removed.
+/// Counts of what a page deleted.
 #[derive(Default)]
 struct Removed {
     count: usize,
@@ -304,8 +304,8 @@ impl Removed {
         self.count += 1;
         self.entries += candidate.handlers.len();
         self.last_seq = self.last_seq.max(candidate.seq.0);
-        let nobody: &[i64] = &[0];
-        let handlers = if candidate.handlers.is_empty() { nobody } else { &candidate.handlers };
+        let unrouted: &[i64] = &[0];
+        let handlers = if candidate.handlers.is_empty() { unrouted } else { &candidate.handlers };
         for handler in handlers {
             let newest = self.newest.entry(*handler).or_insert(candidate.received_at);
             *newest = candidate.received_at.max(*newest);

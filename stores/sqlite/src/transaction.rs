@@ -24,9 +24,9 @@ use crate::lock;
 #[derive(Clone)]
 pub(crate) struct WriteTurn {
     connection: Arc<Mutex<Option<Connection>>>,
-    /// How many turns there have been.
+    /// Number of turns so far.
     turns: Arc<AtomicU64>,
-    /// How long one turn is waited for.
+    /// Maximum time to wait for a turn.
     patience: Duration,
 }
 
@@ -71,7 +71,7 @@ impl WriteTurn {
         lock
     }
 
-    /// How many turns there have been.
+    /// Returns the number of turns so far.
     pub(crate) fn turns(&self) -> u64 {
         self.turns.load(Ordering::Relaxed)
     }
@@ -117,7 +117,7 @@ pub struct SqliteTx {
     connection: Option<Connection>,
     /// Set when SQLite rolls back by itself, as it does after some errors.
     rolled_back: Arc<AtomicBool>,
-    /// Whether a run that shares the transaction has begun its part.
+    /// True if a run that shares the transaction has begun its part.
     pub(crate) in_part: bool,
     turn: WriteTurnGuard,
 }

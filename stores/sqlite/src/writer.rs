@@ -64,7 +64,7 @@ impl Counters {
     }
 }
 
-/// What a call works with: the open transaction and what is known of the database.
+/// Context of a call: the open transaction and the cached state of the database.
 pub(crate) struct WriteTx<'a> {
     pub(crate) connection: &'a Connection,
     pub(crate) now: Timestamp,
@@ -75,7 +75,7 @@ pub(crate) struct WriteTx<'a> {
     pub(crate) wake: &'a mut bool,
     /// The largest size of the file.
     pub(crate) max_bytes: Option<u64>,
-    /// Who claims.
+    /// Identity that claims carry.
     pub(crate) owner: &'a mut Owner,
 }
 
@@ -110,12 +110,12 @@ struct QueuedCall<F, T> {
     abandoned: Abandoned,
 }
 
-/// What becomes of a call whose caller went away before its turn came.
+/// Treatment of a call whose caller stopped waiting before its turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Abandoned {
     /// It is done all the same.
     Done,
-    /// It is left: what it would get would belong to nobody.
+    /// Skipped: no caller would receive its result.
     Left,
 }
 
@@ -193,7 +193,7 @@ impl WriterHandle {
     }
 }
 
-/// What is known of the database between transactions.
+/// State of the database that the writer caches between transactions.
 struct CachedState {
     names: NameMap,
     tail: Tail,
@@ -246,9 +246,9 @@ struct WriterState {
     wake: watch::Sender<u64>,
     pace: Pace,
     courtesy: Courtesy,
-    /// How many turns there had been at the last transaction.
+    /// Number of turns at the last transaction.
     turns: u64,
-    /// Whether anything was committed: a store that only looked leaves the log to those who write.
+    /// True after a commit: a store that only read leaves the log to writers.
     wrote: bool,
 }
 
@@ -393,10 +393,10 @@ impl WriterState {
     }
 }
 
-/// Why a transaction failed.
+/// Failure of a transaction.
 struct FailedTransaction {
     error: Error,
-    /// Whether one of its calls is to blame, so that the others should be tried without it.
+    /// True if one of its calls may be the cause, so that the others are tried without it.
     isolate: bool,
 }
 
@@ -414,7 +414,7 @@ pub(crate) fn watch_file(opener: FileOpener, wake: watch::Sender<u64>, stop: Arc
         let connection = match opener.open() {
             Ok(connection) => connection,
             Err(error) => {
-                tracing::warn!(%error, "cannot watch the SQLite file for other processes; polling alone finds their work");
+                tracing::warn!(%error, "cannot watch SQLite file, polling only");
                 return;
             }
         };
@@ -433,7 +433,7 @@ pub(crate) fn watch_file(opener: FileOpener, wake: watch::Sender<u64>, stop: Arc
         }
     });
     if let Err(error) = spawned {
-        tracing::warn!(%error, "cannot watch the SQLite file for other processes; polling alone finds their work");
+        tracing::warn!(%error, "cannot watch SQLite file, polling only");
     }
 }
 

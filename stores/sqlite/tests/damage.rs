@@ -3,7 +3,7 @@
 mod support;
 
 use oncebox::state::{InLine, Operation, PoisonReason, Status};
-use oncebox::store::{Admin as _, BlockedParams, ExamineParams, Filter, RescueParams, Store as _};
+use oncebox::store::{Admin as _, BlockedParams, EntryFilter, ExamineParams, RescueParams, Store as _};
 use oncebox::time::Clock as _;
 use oncebox::{BoxError, Context, ErrorKind, Inbox, Message, OnPoisoned};
 use oncebox_sqlite::Sqlite;
@@ -30,9 +30,9 @@ const DAMAGES: [&str; 3] =
 async fn a_damaged_message_is_poisoned_and_the_others_go_on() {
     for sql in DAMAGES {
         let (file, store) = damaged(sql).await;
-        assert!(claim(&store, 1).await.is_empty(), "nobody is given what cannot be read");
+        assert!(claim(&store, 1).await.is_empty(), "no worker gets an unreadable entry");
         assert_eq!(claim(&store, 10).await.len(), 2);
-        let poisoned = store.list(&Filter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
+        let poisoned = store.list(&EntryFilter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
         assert_eq!((poisoned.len(), poisoned[0].reason), (1, Some(PoisonReason::Rejected)));
         let error = poisoned[0].error.as_ref().expect("it says why").as_str();
         assert!(error.contains("damaged"), "{error}");
@@ -68,8 +68,9 @@ async fn an_entry_whose_message_is_gone_is_poisoned_listed_and_found_by_the_doct
             let examined = ExamineParams::new(inbox(), file.clock.now());
             let found = store.examine(&examined).await.expect("examine");
             assert!(found.iter().any(|finding| finding.code == "lost_message"), "{found:?}");
-            assert!(claim(&store, 10).await.is_empty(), "nobody is given what is not there");
-            let poisoned = store.list(&Filter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
+            assert!(claim(&store, 10).await.is_empty(), "no worker gets an entry without a message");
+            let poisoned =
+                store.list(&EntryFilter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
             assert_eq!((poisoned.len(), poisoned[0].reason), (1, Some(PoisonReason::Rejected)));
             let blocked = store.blocked(&BlockedParams::new(inbox())).await.expect("blocked");
             assert_eq!((blocked.len(), blocked[0].waiting), (1, 1));
@@ -97,7 +98,7 @@ async fn a_message_that_is_gone_while_it_runs_is_poisoned_by_the_rescue() {
     file.clock.advance(PAST_LEASE);
     let params = RescueParams::new(inbox(), vec![route("h")], LEASE, 10);
     assert!(store.rescue(&params).await.expect("rescue").is_empty());
-    let poisoned = store.list(&Filter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
+    let poisoned = store.list(&EntryFilter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
     assert_eq!(poisoned.len(), 1);
 }
 
@@ -113,7 +114,7 @@ async fn a_message_that_is_damaged_while_it_runs_is_poisoned_by_the_rescue() {
     file.clock.advance(PAST_LEASE);
     let params = RescueParams::new(inbox(), vec![route("h")], LEASE, 10);
     assert_eq!(store.rescue(&params).await.expect("rescue").len(), 1);
-    let poisoned = store.list(&Filter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
+    let poisoned = store.list(&EntryFilter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
     assert_eq!(poisoned.len(), 1);
     file.check();
 }
@@ -137,9 +138,9 @@ async fn a_damaged_message_is_poisoned_by_the_rules_of_its_handler() {
         file.connect()
             .execute_batch("UPDATE oncebox_message SET headers = x'ff' WHERE seq = 1")
             .expect("damage");
-        assert_eq!(orders.drain().await.expect("drain"), 0, "nobody is given what cannot be read");
+        assert_eq!(orders.drain().await.expect("drain"), 0, "no handler gets an unreadable message");
         assert_eq!(orders.drain().await.expect("drain"), ran, "{on_poisoned:?}");
-        let poisoned = store.list(&Filter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
+        let poisoned = store.list(&EntryFilter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
         assert_eq!((poisoned.len(), poisoned[0].in_line), (1, Some(in_line)));
         file.check();
     }

@@ -9,7 +9,7 @@ use support::{TestFile, claim_one, handler, inbox, key, offer};
 
 const NEEDLES: [&str; 3] = ["the-name-of-ada", "the-street-of-ada", "the-card-of-ada"];
 
-/// Whether a file holds one of the needles.
+/// Returns the needles that a file holds.
 fn holds(path: &std::path::Path) -> Vec<&'static str> {
     let bytes = std::fs::read(path).unwrap_or_default();
     let found = |needle: &&str| bytes.windows(needle.len()).any(|part| part == needle.as_bytes());

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use oncebox::state::{Operation, Settlement, Status};
 use oncebox::store::{
-    Accepted, Admin as _, Filter, Migrate as _, NewMessage, RenewParams, RescueParams, Settled, Store as _,
-    SweepParams, Transactional as _, Wakeups as _,
+    Accepted, Admin as _, EntryFilter, Migrate as _, NewMessage, RenewParams, RescueParams, Settled,
+    Store as _, SweepParams, Transactional as _, Wakeups as _,
 };
 use oncebox::{Error, ErrorKind};
 use oncebox_sqlite::Sqlite;
@@ -72,7 +72,7 @@ fn a_missing_schema_is_refused_when_it_may_not_be_made() {
 #[test]
 fn what_is_not_a_database_is_refused_and_left_alone() {
     let file = TestFile::new();
-    let text = "not a database, but somebody's letters\n".repeat(300);
+    let text = "not a database, but a user's letters\n".repeat(300);
     std::fs::write(file.path(), &text).expect("a file");
     tells(&refused(file.options()), ErrorKind::Corrupt, "inbox.db");
     assert_eq!(std::fs::read_to_string(file.path()).expect("the file"), text);
@@ -116,7 +116,7 @@ async fn reading_works_and_writing_is_refused_when_read_only() {
     let store = file.options().read_only().open().expect("it opens");
 
     assert_eq!(store.count(&inbox()).await.expect("count").messages, 2);
-    let listed = store.list(&Filter::new(inbox(), Status::Pending)).await.expect("list");
+    let listed = store.list(&EntryFilter::new(inbox(), Status::Pending)).await.expect("list");
     assert_eq!(listed.entries.len(), 1);
     assert!(store.show(&inbox(), &key("running")).await.expect("show").is_some());
     assert_eq!(file.options().read_only().current().await.expect("current"), 2);
@@ -189,7 +189,7 @@ async fn a_full_file_refuses_what_is_new_and_keeps_what_it_has() {
     let others: Vec<_> = store
         .claim(&oncebox::store::ClaimParams::new(
             inbox(),
-            vec![oncebox::store::Want { route: route("g"), limit: usize::MAX }],
+            vec![oncebox::store::ClaimQuota { route: route("g"), limit: usize::MAX }],
             LEASE,
         ))
         .await
@@ -217,7 +217,7 @@ async fn a_lock_that_lasts_too_long_is_an_error_and_nothing_else() {
     first(&store, "known").await;
     let running = claim_one(&store).await.claim;
     let other = file.connect();
-    other.execute_batch("BEGIN IMMEDIATE").expect("somebody else writes");
+    other.execute_batch("BEGIN IMMEDIATE").expect("another connection writes");
     for id in ["new", "known"] {
         let error = accept(&store, id).await.expect_err("it is locked");
         tells(&error, ErrorKind::Unavailable, "another process");
@@ -266,12 +266,12 @@ fn many_open_a_new_file_at_once() {
     }
 }
 
-/// The log cannot be switched on while somebody writes, and SQLite does not wait for that by itself.
+/// SQLite refuses to switch the log on while another connection writes, and does not wait for it.
 #[test]
 fn opening_a_new_file_waits_for_who_writes_it() {
     let file = TestFile::new();
     let writer = file.connect();
-    writer.execute_batch("CREATE TABLE shop (id); BEGIN IMMEDIATE").expect("somebody writes");
+    writer.execute_batch("CREATE TABLE shop (id); BEGIN IMMEDIATE").expect("another connection writes");
     std::thread::scope(|scope| {
         let opening = scope.spawn(|| file.options().open().map(drop));
         let start = std::time::Instant::now();

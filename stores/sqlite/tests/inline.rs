@@ -14,7 +14,7 @@ use oncebox_sqlite::rusqlite::{Connection, Error, ffi};
 use support::TestFile;
 use tokio::sync::{Notify, Semaphore};
 
-/// What the handler shares with the test.
+/// State that the handler shares with the test.
 struct InlineFixture {
     path: PathBuf,
     runs: AtomicUsize,

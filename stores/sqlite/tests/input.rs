@@ -7,8 +7,8 @@ use std::time::Duration;
 use oncebox::Message;
 use oncebox::state::{Settlement, Status};
 use oncebox::store::{
-    Accepted, Admin as _, ClaimParams, NewMessage, RenewParams, Renewed, RescueParams, Route, Settled,
-    Store as _, SweepParams, Want,
+    Accepted, Admin as _, ClaimParams, ClaimQuota, NewMessage, RenewParams, Renewed, RescueParams, Route,
+    Settled, Store as _, SweepParams,
 };
 use oncebox_sqlite::Sqlite;
 use support::{
@@ -21,7 +21,7 @@ fn names(count: usize) -> Vec<String> {
 }
 
 async fn claim_routes(store: &Sqlite, routes: impl IntoIterator<Item = Route>) -> Vec<Settlement> {
-    let wants = routes.into_iter().map(|route| Want { route, limit: 1_000 }).collect();
+    let wants = routes.into_iter().map(|route| ClaimQuota { route, limit: 1_000 }).collect();
     let claimed = store.claim(&ClaimParams::new(inbox(), wants, LEASE)).await.expect("claim");
     claimed.iter().map(|claimed| Settlement::done(&claimed.claim)).collect()
 }
@@ -62,7 +62,7 @@ async fn ten_thousand_at_once() {
     file.clock.advance(RETENTION);
     let swept = store.sweep(&SweepParams::new(inbox(), RETENTION, 20_000)).await.expect("sweep");
     assert_eq!((swept.messages, swept.next), (10_000, None));
-    assert_eq!(store.count(&inbox()).await.expect("count"), oncebox::store::Counts::default());
+    assert_eq!(store.count(&inbox()).await.expect("count"), oncebox::store::InboxCounts::default());
     file.check();
 }
 
@@ -163,7 +163,7 @@ async fn times_at_the_edges_do_not_overflow() {
     store.accept(&[never]).await.expect("accept");
     assert!(claim(&store, 10).await.is_empty());
     first(&store, "1").await;
-    let params = ClaimParams::new(inbox(), vec![Want { route: route("h"), limit: 10 }], Duration::MAX);
+    let params = ClaimParams::new(inbox(), vec![ClaimQuota { route: route("h"), limit: 10 }], Duration::MAX);
     assert_eq!(store.claim(&params).await.expect("claim").len(), 1);
     let swept = store.sweep(&SweepParams::new(inbox(), Duration::MAX, 10)).await.expect("sweep");
     assert_eq!(swept.messages, 0);

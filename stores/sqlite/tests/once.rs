@@ -72,7 +72,7 @@ fn race(kind: TransactionBehavior, commit: bool) -> Mark {
     std::thread::scope(|scope| {
         let other = scope.spawn(|| {
             let mut shop = file.connect();
-            about_to.send(()).expect("somebody waits");
+            about_to.send(()).expect("the test waits");
             let tx = shop.transaction_with_behavior(kind).expect("begin");
             let mark = once(&store, &tx).expect("it waits for the first");
             tx.commit().expect("commit");
@@ -129,7 +129,7 @@ fn a_lock_that_lasts_too_long_is_an_error_and_not_a_duplicate() {
     let file = TestFile::new();
     let (store, mut shop, other) = (file.open(), file.connect(), file.connect());
     shop.busy_timeout(Duration::from_millis(20)).expect("a setting");
-    other.execute_batch("BEGIN IMMEDIATE").expect("somebody else writes");
+    other.execute_batch("BEGIN IMMEDIATE").expect("another connection writes");
     let tx = shop.transaction().expect("begin");
     assert_eq!(once(&store, &tx).expect_err("it is locked").kind(), ErrorKind::Unavailable);
     drop(tx);

@@ -1,4 +1,4 @@
-//! What operators do is recorded in the transaction that does it, and what the file knows of its own health.
+//! Operator actions are audited in their own transaction; `examine` reports the health of the file.
 
 mod support;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use oncebox::Policy;
 use oncebox::state::{ErrorText, Outcome, Settlement, Status};
-use oncebox::store::{Action, Admin as _, Line, NewMessage, Settled, Store as _, What};
+use oncebox::store::{Action, ActionKind, Admin as _, NewMessage, OrderQueue, Settled, Store as _};
 use oncebox_sqlite::Sqlite;
 use support::{TestFile, claim, claim_one, handler, inbox, key, message, offer_message};
 
@@ -48,8 +48,8 @@ async fn the_lines_of_a_batch_go_on_together() {
     accept(&store, &behind.map(|line| ordered(&format!("{line}-3"), line))).await;
     let claimed = claim(&store, 100).await;
     assert_eq!(claimed.iter().map(|claimed| claimed.claim.key).collect::<Vec<_>>(), lines.map(key));
-    let paused = Line::new(claimed[0].message.source(), *b"paused");
-    let pause = |line| Action::new(inbox(), What::PauseKey { handler: handler("h"), line });
+    let paused = OrderQueue::new(claimed[0].message.source(), *b"paused");
+    let pause = |line| Action::new(inbox(), ActionKind::PauseKey { handler: handler("h"), line });
     store.act(&pause(paused.clone())).await.expect("pause");
     let settlements: Vec<Settlement> = claimed
         .iter()
@@ -70,11 +70,11 @@ async fn the_lines_of_a_batch_go_on_together() {
     let ahead: Vec<_> = history.ahead.iter().map(|ahead| (ahead.key, ahead.status)).collect();
     assert_eq!(ahead, [(key("paused-2"), Status::Pending)], "who waits itself");
     assert_eq!(file.count("oncebox_line"), 4, "the line that ended is gone");
-    // The repeat of a settlement whose answer was lost lets nobody go again.
+    // The repeat of a settlement whose answer was lost releases no second entry.
     let settled = store.settle(&settlements).await.expect("settle");
     assert!(settled.iter().all(|settled| *settled == Settled::Applied), "{settled:?}");
     assert!(claim(&store, 100).await.is_empty());
-    let resume = Action::new(inbox(), What::ResumeKey { handler: handler("h"), line: paused });
+    let resume = Action::new(inbox(), ActionKind::ResumeKey { handler: handler("h"), line: paused });
     store.act(&resume).await.expect("resume");
     assert_eq!(claim_one(&store).await.claim.key, key("paused-2"));
     file.clock.advance(Duration::from_hours(1));

@@ -1,4 +1,4 @@
-//! What SQLite does for each statement: none reads a whole table that grows with the traffic.
+//! Query plans of SQLite: no statement reads a whole table that grows with the traffic.
 
 mod support;
 
@@ -66,7 +66,7 @@ fn plan(connection: &Connection, sql: &str) -> Vec<String> {
     steps.expect("a plan").map(|step| step.expect("a step")).collect()
 }
 
-// Whoever asks how far an operation has come asks every second, and its table is kept for 400 days.
+// A client asks for the progress of an operation every second, and its table is kept for 400 days.
 #[test]
 fn an_operation_is_found_by_its_identity() {
     let file = TestFile::new();

@@ -14,7 +14,7 @@ use support::{RETENTION, TestFile, inbox, sweep};
 const MANY: usize = 34_000;
 const BATCH: usize = 1_000;
 
-/// A message that nobody handles: it is finished when it arrives.
+/// A message without a handler: it is finished when it arrives.
 fn offer(id: usize) -> NewMessage {
     let message = Message::new(id.to_string(), "t", "");
     let key = KeyStrategy::MessageId.key(&inbox(), &message).expect("an id");

@@ -99,5 +99,5 @@ async fn an_idempotency_key_is_the_same_in_every_process() {
         keys.push(rows.query_map([], read).expect("rows").collect::<Result<Vec<_>, _>>().expect("keys"));
     }
     assert_eq!(keys[0].len(), 2);
-    assert_eq!(keys[0], keys[1], "whoever came first and whoever ran it");
+    assert_eq!(keys[0], keys[1], "under the first key and under the one that ran it");
 }

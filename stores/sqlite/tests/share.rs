@@ -12,7 +12,7 @@ use oncebox::{
     BoxError, Context, ErrorKind, Inbox, KeyStrategy, Message, Registration, Retry, Running, handler,
 };
 use oncebox_sqlite::Sqlite;
-use oncebox_testkit::{Fault, FaultyStore, Odds, Verb};
+use oncebox_testkit::{FaultOdds, FaultyStore, StoreFault, StoreVerb};
 use support::{LEASE, PAST_LEASE, TestFile, route};
 use tokio::sync::{Notify, Semaphore};
 
@@ -81,7 +81,7 @@ impl SharedShop {
         self.file.check();
     }
 
-    fn calls(&self, verb: Verb) -> u64 {
+    fn calls(&self, verb: StoreVerb) -> u64 {
         self.inbox.store().faults().calls(verb)
     }
 }
@@ -133,12 +133,12 @@ async fn many_runs_share_one_commit() {
     let running = shop.inbox.start();
     idle(&running).await;
     shop.assert_done(0..64).await;
-    assert_eq!((shop.calls(Verb::Begin), shop.calls(Verb::Commit)), (1, 1));
+    assert_eq!((shop.calls(StoreVerb::Begin), shop.calls(StoreVerb::Commit)), (1, 1));
 }
 
 // FAULTS C2, C7: the culprit alone is blamed and undone, wherever it stands.
 #[tokio::test]
-async fn a_bad_neighbour_harms_nobody() {
+async fn a_bad_neighbour_harms_no_other_run() {
     for (culprit, whole) in [("fail", true), ("panic", true), ("abort", false), ("orphan", false)] {
         for place in [0, 2, 4] {
             let mut plays = ["ok"; 5];
@@ -149,7 +149,7 @@ async fn a_bad_neighbour_harms_nobody() {
             shop.assert_done((0..5).filter(|n| *n != place)).await;
             let blamed = (Status::Pending, 1, 0);
             assert_eq!(shop.fate(place).await, blamed, "{culprit} at {place}");
-            assert_eq!(shop.calls(Verb::Commit) == 1, whole, "{culprit} at {place}");
+            assert_eq!(shop.calls(StoreVerb::Commit) == 1, whole, "{culprit} at {place}");
             assert_eq!((shop.file.count("child"), running.in_flight()), (0, 0));
         }
     }
@@ -173,7 +173,7 @@ async fn what_sqlite_rolled_back_is_told_at_the_next_step() {
 }
 
 #[tokio::test]
-async fn a_neighbour_that_times_out_harms_nobody() {
+async fn a_neighbour_that_times_out_harms_no_other_run() {
     let shop = SharedShop::build(&["ok", "wait", "ok"], |ship| ship.timeout(Duration::from_secs(5))).await;
     let running = shop.inbox.start();
     in_time(shop.gate.0.notified()).await;
@@ -181,7 +181,7 @@ async fn a_neighbour_that_times_out_harms_nobody() {
     idle(&running).await;
     shop.assert_done([0, 2]).await;
     assert_eq!(shop.fate(1).await, (Status::Pending, 1, 0));
-    assert_eq!(shop.calls(Verb::Commit), 1);
+    assert_eq!(shop.calls(StoreVerb::Commit), 1);
 }
 
 #[tokio::test]
@@ -198,9 +198,9 @@ async fn savepoints_of_a_handler_are_its_own_affair() {
 // FAULTS D2
 #[tokio::test]
 async fn an_unknown_commit_takes_effect_once() {
-    for fault in [Fault::ErrAfter, Fault::ErrBefore(ErrorKind::CommitUnknown)] {
+    for fault in [StoreFault::ErrAfter, StoreFault::ErrBefore(ErrorKind::CommitUnknown)] {
         let shop = SharedShop::new(&["ok", "fail", "ok"]).await;
-        shop.inbox.store().faults().next(Verb::Commit, fault);
+        shop.inbox.store().faults().next(StoreVerb::Commit, fault);
         let running = shop.inbox.start();
         idle(&running).await;
         shop.file.clock.advance(Duration::from_secs(2));
@@ -218,11 +218,11 @@ async fn a_lost_claim_takes_no_effect_here() {
     let store = shop.inbox.store();
     store
         .faults()
-        .next(Verb::Begin, Fault::Hang)
-        .always(Verb::Rescue, Fault::ErrBefore(ErrorKind::Unavailable));
+        .next(StoreVerb::Begin, StoreFault::Hang)
+        .always(StoreVerb::Rescue, StoreFault::ErrBefore(ErrorKind::Unavailable));
     let running = shop.inbox.start();
     in_time(store.faults().wait_for_hanging(1)).await;
-    // Somebody else, whose clock is ahead.
+    // Another store, whose clock is ahead.
     let ahead = oncebox_testkit::TestClock::new();
     ahead.advance(5 * PAST_LEASE + LEASE);
     let other = shop.file.options().clock(ahead.shared()).open().expect("another worker");
@@ -235,7 +235,7 @@ async fn a_lost_claim_takes_no_effect_here() {
         }
     })
     .await;
-    assert_eq!(shop.fate(0).await, (Status::Running, 0, 0), "it belongs to somebody else");
+    assert_eq!(shop.fate(0).await, (Status::Running, 0, 0), "another worker holds it");
     shop.assert_done([1, 2]).await;
 }
 
@@ -291,7 +291,7 @@ async fn a_storm_of_faults_takes_effect_once() {
     }
     let shop = SharedShop::new(&plays).await;
     let faults = shop.inbox.store().faults().clone();
-    faults.seed(seed, Odds { before: 0.03, after: 0.03 });
+    faults.seed(seed, FaultOdds { before: 0.03, after: 0.03 });
     let running = shop.inbox.start();
     for round in 0..60 {
         if round == 30 {

@@ -16,7 +16,7 @@ fn inbox(name: usize) -> InboxName {
     InboxName::new(format!("inbox-{name}")).expect("a good name")
 }
 
-/// A message that nobody handles: it is finished when it arrives.
+/// A message without a handler: it is finished when it arrives.
 fn offer(inbox: &InboxName, message: Message) -> NewMessage {
     let key = KeyStrategy::MessageId.key(inbox, &message).expect("an id");
     NewMessage::new(inbox.clone(), key, Arc::new(message), Arc::new([]))

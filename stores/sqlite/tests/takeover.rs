@@ -1,4 +1,4 @@
-//! What a dead process of this machine held is taken over at once; what a living one holds is not, whatever it does.
+//! A store takes over the entries of a dead process of this machine at once, and never those of a live one.
 //!
 //! The test runs its own program again as a worker that claims everything and then waits to be killed. Nothing here waits for a
 //! lease: the clocks stand still, or leases last longer than any test.
@@ -158,7 +158,7 @@ async fn process_numbers_do_not_matter() {
         made.is_ok_and(|status| status.success())
     };
     let Some(apart) = ways.iter().find(may) else {
-        eprintln!("process_numbers_do_not_matter: not tested, this machine lets nobody make a PID namespace");
+        eprintln!("process_numbers_do_not_matter: not tested, this machine does not allow a PID namespace");
         return;
     };
     let file = TestFile::new();

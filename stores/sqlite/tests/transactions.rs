@@ -46,7 +46,7 @@ async fn a_business_write_and_its_completion_are_stored_together() {
     let mut tx = store.begin().await.expect("begin");
     ship(&tx, "1");
     assert_eq!(complete(&store, &mut tx, &claimed.claim).await, Settled::Applied);
-    assert_eq!(shipments(&file), 0, "nobody sees half of it");
+    assert_eq!(shipments(&file), 0, "no reader sees half of it");
     store.commit(tx).await.expect("commit");
     assert_eq!((shipments(&file), status(&store, "1").await), (1, Some(Status::Completed)));
     file.check();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::RabbitMq;
+use super::RabbitMqServer;
 use crate::port::Port;
 use crate::scratch::Scratch;
 
@@ -23,7 +23,7 @@ pub(super) fn write(scratch: &Scratch, port: &Port) -> Result<()> {
 /// Arguments that make Erlang run the program after the start of the broker, which works in a directory of the scratch.
 pub(super) const ARGUMENTS: &str = r#"-eval file:eval("../agent.erl")."#;
 
-impl RabbitMq {
+impl RabbitMqServer {
     /// Returns how many messages a queue of the default vhost has, unacknowledged ones included. AMQP counts only the others.
     pub fn total(&self, queue: &str) -> Result<usize> {
         let answer = self.ask(&format!("total {queue}"))?;

@@ -1,13 +1,13 @@
 //! Quorum queues need a leader. RabbitMQ 3.10 that was killed may have forgotten a queue on its disk. It then starts the queue
 //! as a new and empty one, and a new queue waits for an election that nothing triggers. Publishes are not confirmed, and
-//! consumers get `INTERNAL_ERROR`. [`RabbitMq::kill9`] keeps the broker from forgetting queues; this module is for what is left.
+//! consumers get `INTERNAL_ERROR`. [`RabbitMqServer::kill9`] keeps the broker from forgetting queues; this module is for what is left.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Result;
 
-use super::RabbitMq;
+use super::RabbitMqServer;
 use crate::process;
 
 /// How long the elections after a start may take. A healthy broker needs less than a second, or a few on a busy machine.
@@ -15,7 +15,7 @@ const ELECTION: Duration = Duration::from_secs(5);
 /// How often elections are triggered before the broker is started again.
 const TRIES: u32 = 3;
 
-impl RabbitMq {
+impl RabbitMqServer {
     /// Waits until every quorum queue has a leader, and triggers elections where none comes. Prints what it did. Returns the
     /// queues that have no leader in spite of that.
     pub fn elect_leaders(&self) -> Result<Vec<String>> {

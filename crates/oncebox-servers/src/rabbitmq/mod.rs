@@ -30,7 +30,7 @@ const START: Duration = Duration::from_mins(4);
 /// How often the broker is started before it is given up, if its queues get no leaders.
 const STARTS: u32 = 3;
 
-/// How a broker is to be; see [`RabbitMq::builder`].
+/// How a broker is to be; see [`RabbitMqServer::builder`].
 #[derive(Clone, Debug, Default)]
 pub struct RabbitMqBuilder {
     settings: Vec<(String, String)>,
@@ -46,7 +46,7 @@ impl RabbitMqBuilder {
     }
 
     /// Offers TLS, too, with a certificate for `localhost` and 127.0.0.1 by an authority of its own; see
-    /// [`RabbitMq::tls_url`] and [`RabbitMq::ca_file`].
+    /// [`RabbitMqServer::tls_url`] and [`RabbitMqServer::ca_file`].
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
@@ -60,8 +60,8 @@ impl RabbitMqBuilder {
     }
 
     /// Starts it, which takes some seconds.
-    pub fn start(self) -> Result<RabbitMq> {
-        RabbitMq::binary()?;
+    pub fn start(self) -> Result<RabbitMqServer> {
+        RabbitMqServer::binary()?;
         let scratch = Scratch::new(self.parent.as_deref())?;
         for dir in ["node", "epmd"] {
             let dir = scratch.path().join(dir);
@@ -89,7 +89,7 @@ impl RabbitMqBuilder {
         scratch.write(&scratch.path().join("enabled_plugins"), "[].\n")?;
         agent::write(&scratch, &ports.agent)?;
         let epmd = start_epmd(&scratch, &ports.epmd)?;
-        let broker = RabbitMq {
+        let broker = RabbitMqServer {
             scratch,
             ports,
             epmd,
@@ -115,7 +115,7 @@ struct Ports {
 ///
 /// User and password are `guest`.
 #[derive(Debug)]
-pub struct RabbitMq {
+pub struct RabbitMqServer {
     scratch: Scratch,
     ports: Ports,
     epmd: Child,
@@ -124,7 +124,7 @@ pub struct RabbitMq {
     tls: bool,
 }
 
-impl RabbitMq {
+impl RabbitMqServer {
     /// A running broker with nothing in it.
     pub fn start() -> Result<Self> {
         Self::builder().start()
@@ -142,7 +142,7 @@ impl RabbitMq {
     ///
     /// If it cannot be started.
     pub fn shared() -> &'static Self {
-        static SHARED: OnceLock<RabbitMq> = OnceLock::new();
+        static SHARED: OnceLock<RabbitMqServer> = OnceLock::new();
         SHARED.get_or_init(|| match Self::builder().tls().start() {
             Ok(broker) => broker,
             Err(error) => panic!("{error:#}"),
@@ -316,7 +316,7 @@ impl RabbitMq {
     }
 }
 
-impl Drop for RabbitMq {
+impl Drop for RabbitMqServer {
     fn drop(&mut self) {
         // Its data goes with it, so nothing has to be put in order.
         let node = self.node.get_mut().unwrap_or_else(PoisonError::into_inner);

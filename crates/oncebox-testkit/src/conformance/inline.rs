@@ -8,7 +8,7 @@ use oncebox::{BoxError, Context, ErrorKind, Inbox, Message, Processed, handler};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
-use crate::faulty::{Deadlock, Fault, FaultyStore, Verb};
+use crate::faulty::{Deadlock, FaultyStore, StoreFault, StoreVerb};
 use crate::fixture::{SECOND, message};
 use crate::{Harness, StoreUnderTest, TestClock};
 
@@ -128,8 +128,8 @@ pub async fn a_deadlock_runs_the_unit_again<S: StoreUnderTest>(h: &Harness<S>) {
     let inbox = inbox(h, &play);
     let answer = passing(&h.clock, process(&inbox, "handler")).await;
     assert_eq!(answer, (Processed::Done, Some("handler in run 3".into())));
-    for (verb, run) in [(Verb::Mark, 4), (Verb::Record, 6), (Verb::Commit, 8)] {
-        inbox.store().faults().next(verb, Fault::Deadlock);
+    for (verb, run) in [(StoreVerb::Mark, 4), (StoreVerb::Record, 6), (StoreVerb::Commit, 8)] {
+        inbox.store().faults().next(verb, StoreFault::Deadlock);
         let id = format!("{verb:?}");
         let answer = passing(&h.clock, process(&inbox, &id)).await;
         assert_eq!(answer, (Processed::Done, Some(format!("{id} in run {run}"))));
@@ -146,7 +146,7 @@ pub async fn a_handler_that_always_deadlocks_is_given_up<S: StoreUnderTest>(h: &
     assert_eq!((result, play.runs.load(Ordering::Relaxed)), (None, 4));
     assert_eq!(process(&inbox, "1").await, (Processed::Done, Some("1 in run 5".into())));
     // The same for the store's own trouble, which is told as what it is.
-    inbox.store().faults().always(Verb::Commit, Fault::Deadlock);
+    inbox.store().faults().always(StoreVerb::Commit, StoreFault::Deadlock);
     let error = passing(&h.clock, inbox.process(message("2"))).await.expect_err("a deadlock");
     assert_eq!((error.kind(), play.runs.load(Ordering::Relaxed)), (ErrorKind::Unavailable, 9));
 }
@@ -155,7 +155,7 @@ pub async fn a_handler_that_always_deadlocks_is_given_up<S: StoreUnderTest>(h: &
 pub async fn an_unknown_commit_is_never_made_again<S: StoreUnderTest>(h: &Harness<S>) {
     let play = Arc::new(Play::default());
     let inbox = inbox(h, &play);
-    inbox.store().faults().next(Verb::Commit, Fault::ErrAfter);
+    inbox.store().faults().next(StoreVerb::Commit, StoreFault::ErrAfter);
     let error = inbox.process(message("1")).await.expect_err("the answer was lost");
     assert_eq!((error.kind(), play.runs.load(Ordering::Relaxed)), (ErrorKind::CommitUnknown, 1));
     assert_eq!(process(&inbox, "1").await, (Processed::Duplicate, Some("1 in run 1".into())));

@@ -13,7 +13,7 @@ use super::throttle::HandlerThrottle;
 use super::types;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
-use crate::key::{Dedupe, KeyStrategy, Rules};
+use crate::key::{Dedupe, KeyRules, KeyStrategy};
 use crate::name::HandlerKey;
 use crate::state::Policies;
 use crate::store::{Route, Store};
@@ -112,11 +112,11 @@ pub(crate) struct Group {
 /// By which key handlers go.
 pub(crate) struct Keys {
     inbox: KeyStrategy,
-    rules: Rules,
+    rules: KeyRules,
 }
 
 impl Keys {
-    pub(crate) fn new(inbox: KeyStrategy, rules: Rules) -> Self {
+    pub(crate) fn new(inbox: KeyStrategy, rules: KeyRules) -> Self {
         Self { inbox, rules }
     }
 

@@ -6,19 +6,22 @@ use parking_lot::Mutex;
 
 use crate::name::HandlerKey;
 use crate::observe::{emit, names};
-use crate::state::{Admits, Breaker, BreakerState, Bucket, Change, Circuit, Ended, Pass, Rate};
+use crate::state::{
+    Breaker, BreakerState, Circuit, CircuitAdmission, CircuitChange, CircuitPass, CircuitSignal, Rate,
+    TokenBucket,
+};
 
 /// The throttle before a handler. Every moment is one of the worker's own monotonic clock.
 pub(crate) struct HandlerThrottle {
     handler: HandlerKey,
     circuit: Option<Mutex<Circuit>>,
-    bucket: Option<Mutex<Bucket>>,
+    bucket: Option<Mutex<TokenBucket>>,
 }
 
 impl HandlerThrottle {
     pub(super) fn new(handler: HandlerKey, breaker: Option<&Breaker>, rate: Option<&Rate>) -> Self {
         let circuit = breaker.map(|breaker| Mutex::new(Circuit::new(breaker.clone())));
-        let bucket = rate.map(|rate| Mutex::new(Bucket::new(rate)));
+        let bucket = rate.map(|rate| Mutex::new(TokenBucket::new(rate)));
         let throttle = Self { handler, circuit, bucket };
         if throttle.circuit.is_some() {
             throttle.report(0.0);
@@ -32,10 +35,10 @@ impl HandlerThrottle {
             let mut bucket = bucket.lock();
             (bucket.capacity(), bucket.tokens(now))
         });
-        match self.circuit.as_ref().map_or(Admits::All, |circuit| circuit.lock().admits(now)) {
-            Admits::All => (max, free),
-            Admits::One => (1, free.min(1)),
-            Admits::Nothing => (0, 0),
+        match self.circuit.as_ref().map_or(CircuitAdmission::All, |circuit| circuit.lock().admits(now)) {
+            CircuitAdmission::All => (max, free),
+            CircuitAdmission::One => (1, free.min(1)),
+            CircuitAdmission::Nothing => (0, 0),
         }
     }
 
@@ -54,7 +57,7 @@ impl HandlerThrottle {
 
     /// Whether the breaker lets nothing in. A rate does, after a while.
     pub(crate) fn is_shut(&self, now: Duration) -> bool {
-        self.circuit.as_ref().is_some_and(|circuit| circuit.lock().admits(now) == Admits::Nothing)
+        self.circuit.as_ref().is_some_and(|circuit| circuit.lock().admits(now) == CircuitAdmission::Nothing)
     }
 
     /// When it lets something in again; `None` if it does already, or if that depends on what runs.
@@ -65,26 +68,28 @@ impl HandlerThrottle {
     }
 
     /// Lets a claimed entry in, if it may run.
-    pub(crate) fn enter(&self, now: Duration) -> Option<Pass> {
-        self.circuit.as_ref().map_or_else(|| Some(Pass::default()), |circuit| circuit.lock().enter(now))
+    pub(crate) fn enter(&self, now: Duration) -> Option<CircuitPass> {
+        self.circuit
+            .as_ref()
+            .map_or_else(|| Some(CircuitPass::default()), |circuit| circuit.lock().enter(now))
     }
 
     /// Whether an entry that was let in may still begin.
-    pub(crate) fn may_begin(&self, pass: &Pass) -> bool {
+    pub(crate) fn may_begin(&self, pass: &CircuitPass) -> bool {
         self.circuit.as_ref().is_none_or(|circuit| circuit.lock().may_begin(pass))
     }
 
     /// Takes note of how a run ended.
-    pub(crate) fn end(&self, pass: Pass, ended: Ended, now: Duration) {
+    pub(crate) fn end(&self, pass: CircuitPass, ended: CircuitSignal, now: Duration) {
         let Some(circuit) = &self.circuit else { return };
         let change = circuit.lock().end(pass, ended, now);
         let handler = &self.handler;
         match change {
-            Some(Change::Opened { pause }) => {
+            Some(CircuitChange::Opened { pause }) => {
                 tracing::warn!(%handler, ?pause, "the handler only fails; leaving it alone for a while");
                 self.report(1.0);
             }
-            Some(Change::Closed) => {
+            Some(CircuitChange::Closed) => {
                 tracing::info!(%handler, "the handler works again");
                 self.report(0.0);
             }

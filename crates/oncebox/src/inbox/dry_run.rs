@@ -8,7 +8,7 @@ use crate::handler::Function;
 use crate::key::Key;
 use crate::name::HandlerKey;
 use crate::runtime;
-use crate::state::{Next, Outcome, Settlement, Suspicion};
+use crate::state::{NextState, Outcome, Settlement, Suspicion};
 use crate::store::{Admin, Claim, ClaimId, Claimed, Token};
 
 /// What would become of an entry if it ran now.
@@ -18,7 +18,7 @@ pub struct DryRun {
     /// What the handler said.
     pub outcome: Outcome,
     /// Where the entry would go, as the handler's policy has it.
-    pub next: Next,
+    pub next: NextState,
 }
 
 impl DryRun {

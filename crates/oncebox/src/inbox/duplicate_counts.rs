@@ -49,7 +49,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::store::Known;
+    use crate::store::KnownMessage;
 
     #[test]
     fn a_flood_of_keys_is_bounded() {
@@ -57,7 +57,7 @@ mod tests {
         let at = Timestamp::from_millis;
         for round in 1..=3 {
             for n in 0..2_000 {
-                let known = Known::new(Seq(n), Duration::ZERO).varied(round == 2);
+                let known = KnownMessage::new(Seq(n), Duration::ZERO).varied(round == 2);
                 let known = Accepted::Duplicate(known);
                 duplicate_counts.note(&known, || at(round));
             }

@@ -34,13 +34,13 @@ impl Dedupe {
 
 /// What was said of types and patterns.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rules {
+pub(crate) struct KeyRules {
     exact: HashMap<Box<str>, Dedupe>,
     /// What types start with; the longest first.
     prefixes: Vec<(Box<str>, Dedupe)>,
 }
 
-impl Rules {
+impl KeyRules {
     /// Checks all rules together.
     pub(crate) fn new(rules: Vec<(Box<str>, Dedupe)>) -> Result<Self> {
         let mut all = Self::default();
@@ -108,7 +108,7 @@ mod tests {
     fn the_type_beats_the_pattern_and_the_longer_pattern_the_shorter() {
         let rules = ["*", "order.placed", "order.*", "order.p*", "ord*"];
         let rules = rules.map(|pattern| (pattern.into(), by(pattern))).into();
-        let rules = Rules::new(rules).unwrap();
+        let rules = KeyRules::new(rules).unwrap();
         for (message_type, expected) in [
             ("order.placed", "order.placed"),
             ("order.placed.v2", "order.p*"),
@@ -119,7 +119,7 @@ mod tests {
         ] {
             assert!(rules.of(message_type).unwrap().is_same(&by(expected)), "{message_type}");
         }
-        assert!(Rules::default().of("mail").is_none());
+        assert!(KeyRules::default().of("mail").is_none());
     }
 
     #[test]
@@ -133,7 +133,7 @@ mod tests {
             (vec![("a*b".into(), Dedupe::On)], "write it like"),
             (vec![("a**".into(), Dedupe::On)], "write it like"),
         ] {
-            let error = Rules::new(rules).unwrap_err();
+            let error = KeyRules::new(rules).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidConfig);
             assert!(error.what().contains(why), "{error}");
         }

@@ -9,7 +9,7 @@ mod strategy;
 
 pub use context::KeyContext;
 pub use dedupe::Dedupe;
-pub(crate) use dedupe::Rules;
+pub(crate) use dedupe::KeyRules;
 pub(crate) use digest::{Digest, Purpose, sha256};
 pub(crate) use fields::json_field;
 pub use strategy::KeyStrategy;

@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::tables::{Entry, QuarantinedMessage, Scope, Stored, Tables};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Fingerprint;
-use crate::store::{Accepted, Known, NewMessage, QuarantineId, QuarantineReason, Route, Seq};
+use crate::store::{Accepted, KnownMessage, NewMessage, QuarantineId, QuarantineReason, Route, Seq};
 use crate::time::Timestamp;
 
-/// What a message is to an inbox.
-enum Verdict {
+/// Relation of an offered message to the inbox.
+enum Arrival {
     New,
     Known,
     Quarantined(QuarantineReason),
@@ -19,15 +19,15 @@ enum Verdict {
 
 /// The verdict on a message whose key is known with `known`, if it is. `forgotten` says until when messages that it may be have
 /// been forgotten.
-fn verdict(new: &NewMessage, known: Option<Fingerprint>, forgotten: Option<Timestamp>) -> Verdict {
+fn arrival(new: &NewMessage, known: Option<Fingerprint>, forgotten: Option<Timestamp>) -> Arrival {
     // A message as old as the watermark may be the very one that was swept.
     let stale = new.doubtful_since().zip(forgotten).is_some_and(|(time, mark)| time <= mark);
     match known {
-        Some(known) if known.is_erased() => Verdict::Known,
-        Some(known) if new.conflicts_with(&known) => Verdict::Quarantined(QuarantineReason::Conflict),
-        _ if stale => Verdict::Quarantined(QuarantineReason::Stale),
-        Some(_) => Verdict::Known,
-        None => Verdict::New,
+        Some(known) if known.is_erased() => Arrival::Known,
+        Some(known) if new.conflicts_with(&known) => Arrival::Quarantined(QuarantineReason::Conflict),
+        _ if stale => Arrival::Quarantined(QuarantineReason::Stale),
+        Some(_) => Arrival::Known,
+        None => Arrival::New,
     }
 }
 
@@ -43,19 +43,19 @@ impl Tables {
             scope.names.link(route);
         }
         let known = scope.keys.get(&new.key).copied();
-        match (verdict(new, scope.fingerprint(new), scope.forgotten(new)), known) {
-            (Verdict::Known, Some(seq)) => match scope.add_entries(seq, new, now) {
+        match (arrival(new, scope.fingerprint(new), scope.forgotten(new)), known) {
+            (Arrival::Known, Some(seq)) => match scope.add_entries(seq, new, now) {
                 0 => Accepted::Duplicate(scope.known(seq, new, now)),
                 added => Accepted::HandlersAdded(seq, added),
             },
-            (Verdict::Quarantined(reason), seq) => {
+            (Arrival::Quarantined(reason), seq) => {
                 scope.quarantine(new, reason, now);
                 match (reason, seq) {
                     (QuarantineReason::Conflict, Some(seq)) => Accepted::Conflict(seq),
                     _ => Accepted::Stale,
                 }
             }
-            (Verdict::New | Verdict::Known, _) => {
+            (Arrival::New | Arrival::Known, _) => {
                 let seq = self.next_seq();
                 let scope = self.scope(&new.inbox);
                 scope.store(seq, new, now);
@@ -99,16 +99,16 @@ impl Tables {
             let scope = self.scopes.get(&new.inbox).unwrap_or(&empty);
             let id = (&new.inbox, new.key);
             let known = scope.fingerprint(new).or_else(|| keys.get(&id).copied());
-            match verdict(new, known, scope.forgotten(new)) {
-                Verdict::New => {
+            match arrival(new, known, scope.forgotten(new)) {
+                Arrival::New => {
                     keys.insert(id, new.fingerprint);
                 }
-                Verdict::Quarantined(_)
+                Arrival::Quarantined(_)
                     if !scope.quarantined.contains_key(&(new.key, *new.fingerprint.as_bytes())) =>
                 {
                     quarantined.insert((id, new.fingerprint));
                 }
-                Verdict::Known | Verdict::Quarantined(_) => {}
+                Arrival::Known | Arrival::Quarantined(_) => {}
             }
         }
         keys.len() + quarantined.len()
@@ -173,9 +173,9 @@ impl Scope {
     }
 
     /// What is known of a message that came again.
-    fn known(&self, seq: Seq, new: &NewMessage, now: Timestamp) -> Known {
-        let Some(stored) = self.messages.get(&seq) else { return Known::new(seq, Duration::ZERO) };
-        Known::new(seq, now.since(stored.received_at)).varied(stored.fingerprint != new.fingerprint)
+    fn known(&self, seq: Seq, new: &NewMessage, now: Timestamp) -> KnownMessage {
+        let Some(stored) = self.messages.get(&seq) else { return KnownMessage::new(seq, Duration::ZERO) };
+        KnownMessage::new(seq, now.since(stored.received_at)).varied(stored.fingerprint != new.fingerprint)
     }
 
     pub(super) fn quarantine(&mut self, new: &NewMessage, reason: QuarantineReason, now: Timestamp) {

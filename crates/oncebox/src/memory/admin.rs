@@ -15,23 +15,23 @@ use crate::name::{HandlerKey, InboxName};
 use crate::state::{InLine, Operation, Status, Suspicion, operate};
 use crate::store::{
     Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
-    Counts, Cursor, EntryView, ExamineParams, Filter, Finding, HandlerCount, History, Label, MessageView,
-    OperationId, Page, PausedKey, QuarantineFilter, QuarantinePage, QuarantineReason, Quarantined,
-    QuarantinedView, Seq, Severity, content_erased,
+    EntryCursor, EntryFilter, EntryPage, EntryView, ExamineParams, Finding, HandlerCount, InboxCounts,
+    MessageHistory, MessageLabel, MessageView, OperationId, PausedKey, QuarantineFilter, QuarantinePage,
+    QuarantineReason, Quarantined, QuarantinedView, Seq, Severity, content_erased,
 };
 use crate::time::Timestamp;
 
 #[async_trait]
 impl Admin for Memory {
-    async fn count(&self, inbox: &InboxName) -> Result<Counts> {
+    async fn count(&self, inbox: &InboxName) -> Result<InboxCounts> {
         Ok(self.shared.change(|tables, _| tables.scope(inbox).count()))
     }
 
-    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts> {
+    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<InboxCounts> {
         Ok(self.shared.change(|tables, _| tables.scope(inbox).count_tenant(tenant)))
     }
 
-    async fn list(&self, filter: &Filter) -> Result<Page> {
+    async fn list(&self, filter: &EntryFilter) -> Result<EntryPage> {
         self.shared.change(|tables, _| tables.scope(&filter.inbox).list(filter))
     }
 
@@ -39,7 +39,7 @@ impl Admin for Memory {
         Ok(self.shared.change(|tables, _| tables.scope(inbox).show(key)))
     }
 
-    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageHistory>> {
         Ok(self.shared.change(|tables, now| tables.scope(inbox).history(key, now)))
     }
 
@@ -86,13 +86,13 @@ impl Admin for Memory {
 }
 
 impl Scope {
-    fn count(&self) -> Counts {
+    fn count(&self) -> InboxCounts {
         let entries = self.counted(BTreeSet::len);
         let unrouted = self.messages.values().filter(|stored| stored.entries.is_empty()).count();
         let stale =
             self.quarantined.values().filter(|item| item.reason == QuarantineReason::Stale).count() as u64;
         let quarantined = self.quarantined.len() as u64;
-        Counts {
+        InboxCounts {
             entries,
             messages: self.messages.len() as u64,
             unrouted: unrouted as u64,
@@ -132,14 +132,14 @@ impl Scope {
         keys
     }
 
-    fn count_tenant(&self, tenant: &str) -> Counts {
+    fn count_tenant(&self, tenant: &str) -> InboxCounts {
         let is_theirs = |seq: &&Seq| self.is_of(**seq, tenant);
         let entries = self.counted(|entries| entries.iter().filter(is_theirs).count());
         let messages = || self.messages.values().filter(|stored| stored.message.tenant() == Some(tenant));
         let quarantined = || self.quarantined.values().filter(|item| item.message.tenant() == Some(tenant));
         let stale = quarantined().filter(|item| item.reason == QuarantineReason::Stale).count() as u64;
         let quarantined = quarantined().count() as u64;
-        Counts {
+        InboxCounts {
             entries,
             messages: messages().count() as u64,
             unrouted: messages().filter(|stored| stored.entries.is_empty()).count() as u64,
@@ -156,24 +156,25 @@ impl Scope {
         self.messages.get(&seq).is_some_and(|stored| stored.message.tenant() == Some(tenant))
     }
 
-    fn list(&self, filter: &Filter) -> Result<Page> {
+    fn list(&self, filter: &EntryFilter) -> Result<EntryPage> {
         let filter = &filter.named(|key| self.names.name(&self.names.origin(key)));
         let from = filter.after.as_ref().map_or(Bound::Unbounded, |after| Bound::Included(after.seq()));
-        let mut places: Vec<Cursor> = self
+        let mut places: Vec<EntryCursor> = self
             .indexes
             .by_status()
             .filter(|(_, status, _)| filter.wants(*status))
             .flat_map(|(handler, _, entries)| {
                 let name = self.names.name(handler);
-                let places =
-                    entries.range((from, Bound::Unbounded)).map(move |seq| Cursor::new(*seq, name.clone()));
+                let places = entries
+                    .range((from, Bound::Unbounded))
+                    .map(move |seq| EntryCursor::new(*seq, name.clone()));
                 let ahead = places.filter(|place| filter.after.as_ref().is_none_or(|after| after < place));
-                ahead.take(Filter::EXAMINED + 1)
+                ahead.take(EntryFilter::EXAMINED + 1)
             })
             .collect();
         places.sort_unstable();
-        let more = places.len() > Filter::EXAMINED;
-        places.truncate(Filter::EXAMINED);
+        let more = places.len() > EntryFilter::EXAMINED;
+        places.truncate(EntryFilter::EXAMINED);
         let found = places.into_iter().map(|place| {
             let entry = self.view(place.seq(), &self.names.origin(place.handler()));
             Ok((place, entry))
@@ -242,7 +243,7 @@ impl Scope {
             .map(|(id, (key, _), item)| {
                 let message = &item.message;
                 let mut view =
-                    QuarantinedView::new(*id, item.reason, *key, item.received_at, Label::of(message));
+                    QuarantinedView::new(*id, item.reason, *key, item.received_at, MessageLabel::of(message));
                 view.tenant = message.tenant().map(Into::into);
                 view.payload_bytes = message.payload().len() as u64;
                 view

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::tables::{Scope, Tables};
 use crate::name::{HandlerKey, InboxName};
 use crate::state::{Status, Suspicion};
-use crate::store::{Claim, ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Route, Seq, Want};
+use crate::store::{Claim, ClaimId, ClaimMode, ClaimParams, ClaimQuota, Claimed, RescueParams, Route, Seq};
 use crate::time::Timestamp;
 
 impl Tables {
@@ -16,7 +16,7 @@ impl Tables {
         if !held.is_empty() {
             return held;
         }
-        let wanted = |want: &Want| (scope.names.link_known(&want.route), want.limit);
+        let wanted = |want: &ClaimQuota| (scope.names.link_known(&want.route), want.limit);
         let wants: Vec<Wanted> = params.wants.iter().map(wanted).collect();
         let (chosen, idle) = match params.mode {
             ClaimMode::Healthy => (scope.healthy(&wants, now), false),

@@ -70,6 +70,6 @@ impl Scope {
 impl Operations {
     /// Forgets what the records of earlier operations say of a message.
     pub(super) fn erase(&mut self, key: &Key) {
-        self.change_answers(key, crate::store::Answer::without_content);
+        self.change_answers(key, crate::store::ActionResult::without_content);
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use super::tables::Entry;
 use crate::key::OrderKey;
 use crate::name::HandlerKey;
-use crate::state::{Event, InLine, Status, follow};
+use crate::state::{EntryEvent, InLine, Status, follow};
 use crate::store::{ClaimId, ClaimMode, Seq};
 use crate::time::Timestamp;
 
@@ -216,7 +216,11 @@ impl Indexes {
     }
 
     /// An entry of a lane that is to be parked or freed, if there is one.
-    pub(super) fn misplaced(&self, handler: &HandlerKey, order: OrderKey) -> Option<(Seq, Event, Status)> {
+    pub(super) fn misplaced(
+        &self,
+        handler: &HandlerKey,
+        order: OrderKey,
+    ) -> Option<(Seq, EntryEvent, Status)> {
         self.lanes.get(&(handler.clone(), order))?.misplaced()
     }
 
@@ -315,7 +319,7 @@ impl Lane {
         self.running -= usize::from(old.is_some_and(|place| place.status == Status::Running));
     }
 
-    fn misplaced(&self) -> Option<(Seq, Event, Status)> {
+    fn misplaced(&self) -> Option<(Seq, EntryEvent, Status)> {
         let first = self.parks.first().copied();
         let moved = |seq: Seq, status: Status, in_line: Option<InLine>| {
             let (event, next) = follow(status, in_line, first.is_some_and(|first| first < seq))?;

@@ -1,7 +1,7 @@
 //! Settle and renew: writes of the worker that holds the claim, and of nobody else.
 
 use super::tables::{Entry, Tables};
-use crate::state::{InLine, Next, Settlement, Status};
+use crate::state::{InLine, NextState, Settlement, Status};
 use crate::store::{Claim, Renewed, Settled};
 use crate::time::Timestamp;
 
@@ -58,12 +58,12 @@ impl Entry {
     fn settle(&mut self, settlement: &Settlement, now: Timestamp) {
         self.status = settlement.next.status();
         self.at = match settlement.next {
-            Next::Pending { delay } => now.after(delay),
-            Next::Completed | Next::Poisoned { .. } | Next::Discarded => now,
+            NextState::Pending { delay } => now.after(delay),
+            NextState::Completed | NextState::Poisoned { .. } | NextState::Discarded => now,
         };
         self.reason = match settlement.next {
-            Next::Poisoned { reason } => Some(reason),
-            Next::Completed | Next::Pending { .. } | Next::Discarded => None,
+            NextState::Poisoned { reason } => Some(reason),
+            NextState::Completed | NextState::Pending { .. } | NextState::Discarded => None,
         };
         self.in_line = settlement.in_line;
         self.attempts = settlement.attempts;

@@ -10,7 +10,7 @@ use crate::name::HandlerKey;
 use crate::state::Status;
 use crate::store::{
     Backlog, BacklogParams, BlockedBacklog, ClaimMode, Orphan, OrphanParams, RegisterParams,
-    RegisteredWindow, Seq, SweepCursor, SweepParams, SweepPosition, Swept, Windows,
+    RegisteredWindow, RetentionWindows, Seq, SweepCursor, SweepParams, SweepPosition, Swept,
 };
 use crate::time::Timestamp;
 
@@ -31,7 +31,7 @@ impl Tables {
         if scope.sweeper.is_some_and(|(id, until)| id != params.sweep_id && now <= until) {
             return Swept::NOTHING;
         }
-        let windows = Windows::new(params, &scope.windows, now).over(scope.names.aliases());
+        let windows = RetentionWindows::new(params, &scope.windows, now).over(scope.names.aliases());
         if scope.cursors.0 != windows.digest() {
             scope.cursors = (windows.digest(), BTreeMap::new());
         }
@@ -128,7 +128,7 @@ impl Scope {
     /// Looks at messages that may have left one window; says where to go on.
     fn scan_page(
         &mut self,
-        windows: &Windows,
+        windows: &RetentionWindows,
         at: SweepPosition,
         limit: usize,
         now: Timestamp,
@@ -192,7 +192,7 @@ impl Scope {
         self.remove(seq);
     }
 
-    fn sweep_marks(&mut self, windows: &Windows, limit: usize, now: Timestamp) -> usize {
+    fn sweep_marks(&mut self, windows: &RetentionWindows, limit: usize, now: Timestamp) -> usize {
         let mut gone = 0;
         for (handler, ages) in &mut self.mark_ages {
             let horizon = now.before(windows.of(handler));
@@ -232,7 +232,7 @@ impl Scope {
 impl Stored {
     /// Whether every entry is finished and past the window of its handler. A message without entries was finished when
     /// it came.
-    fn fate(&self, windows: &Windows, window: Duration, now: Timestamp) -> Fate {
+    fn fate(&self, windows: &RetentionWindows, window: Duration, now: Timestamp) -> Fate {
         let over = if self.entries.is_empty() {
             self.received_at <= now.before(windows.default_window())
         } else {

@@ -12,7 +12,7 @@ use super::operations::Operations;
 use crate::key::{Fingerprint, Key, OrderKey};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
-use crate::state::{ErrorText, Event, InLine, PoisonReason, Status, Suspicion};
+use crate::state::{EntryEvent, ErrorText, InLine, PoisonReason, Status, Suspicion};
 use crate::store::{
     Attempt, Claim, ClaimId, DuplicateCount, EntryView, PausedKey, QuarantineId, QuarantineReason,
     RegisteredWindow, Seq, SweepCursor, SweepId, Token,
@@ -153,9 +153,9 @@ impl Entry {
     }
 
     /// Writes down what [`follow`](crate::state::follow) decided.
-    fn followed(&mut self, event: Event, next: Status, now: Timestamp) {
+    fn followed(&mut self, event: EntryEvent, next: Status, now: Timestamp) {
         self.status = next;
-        if event == Event::Park {
+        if event == EntryEvent::Park {
             (self.reason, self.in_line) = (Some(PoisonReason::Parked), Some(InLine::Parked));
             (self.not_before, self.at) = (self.at, now);
         } else {

@@ -10,7 +10,7 @@ use tracing::{Instrument as _, Span};
 use super::watch::STORE;
 use super::{Watch, emit, names, spans};
 use crate::error::Result;
-use crate::state::{ErrorText, Event, Next, Settlement};
+use crate::state::{EntryEvent, ErrorText, NextState, Settlement};
 use crate::store::{
     Accepted, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount, Failover,
     NewMessage, Orphan, OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store,
@@ -111,18 +111,18 @@ impl<S> Observed<S> {
         let error = error.as_ref().map_or("", ErrorText::as_str);
         let say = |what| self.watch.allow(what, handler.as_str());
         match (next, event) {
-            (Next::Poisoned { reason }, _) => {
+            (NextState::Poisoned { reason }, _) => {
                 if let Some(suppressed) = say("poisoned") {
                     let reason = reason.as_str();
                     tracing::error!(%inbox, %key, %handler, seq, attempts, crashes, reason, error, suppressed, "poisoned: it needs a person");
                 }
             }
-            (Next::Pending { delay }, Event::Fail | Event::Crash | Event::Defer) => {
+            (NextState::Pending { delay }, EntryEvent::Fail | EntryEvent::Crash | EntryEvent::Defer) => {
                 if let Some(suppressed) = say("failed") {
                     tracing::warn!(%inbox, %key, %handler, seq, attempts, crashes, ?delay, error, suppressed, "failed; trying again");
                 }
             }
-            (Next::Discarded, _) => {
+            (NextState::Discarded, _) => {
                 if let Some(suppressed) = say("discarded") {
                     tracing::info!(%inbox, %key, %handler, seq, error, suppressed, "discarded by its handler");
                 }

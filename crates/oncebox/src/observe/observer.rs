@@ -6,7 +6,7 @@ use super::{emit, log_throttle::LogThrottle, names};
 use crate::error::{BoxError, Error};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
-use crate::state::Event;
+use crate::state::EntryEvent;
 use crate::store::{Accepted, Claim, NewMessage};
 
 /// What an observer answers. An error is logged and counted, and changes nothing.
@@ -40,7 +40,7 @@ pub trait Observer: Send + Sync + 'static {
     }
 
     /// What became of a claimed entry was written.
-    fn settled(&self, claim: &Claim, event: Event) -> ObserverResult {
+    fn settled(&self, claim: &Claim, event: EntryEvent) -> ObserverResult {
         Ok(())
     }
 

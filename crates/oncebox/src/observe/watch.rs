@@ -10,7 +10,7 @@ use super::{
 use crate::error::Error;
 use crate::health::StoreHealth;
 use crate::name::InboxName;
-use crate::state::{ErrorText, Event, Settlement};
+use crate::state::{EntryEvent, ErrorText, Settlement};
 use crate::store::{Claim, Claimed, Settled};
 use crate::time::{SharedClock, SystemClock};
 
@@ -69,8 +69,8 @@ impl Watch {
 
     /// The completion of a claim was committed with its handler's own transaction.
     pub(crate) fn done(&self, claim: &Claim) {
-        emit::settled(claim, Event::Done.as_str(), 1);
-        self.notify(&claim.inbox, |observer| observer.settled(claim, Event::Done));
+        emit::settled(claim, EntryEvent::Done.as_str(), 1);
+        self.notify(&claim.inbox, |observer| observer.settled(claim, EntryEvent::Done));
     }
 
     /// Opens the span of a claim that was taken in hand.
@@ -90,7 +90,7 @@ impl Watch {
 
     /// Watches a commit that completes claims together with what their handlers wrote.
     pub(crate) fn completing<'a>(&self, claims: impl Iterator<Item = &'a Claim>) -> Completing {
-        let span = |claim| spans::settling(claim, Event::Done.as_str(), &self.claims.of(claim));
+        let span = |claim| spans::settling(claim, EntryEvent::Done.as_str(), &self.claims.of(claim));
         Completing(claims.map(span).collect())
     }
 

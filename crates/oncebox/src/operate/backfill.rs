@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use super::{OperationReport, OperationState, note, record_of, report_of, unreadable};
 use crate::error::Result;
 use crate::name::InboxName;
-use crate::store::{Action, Actor, Admin, BackfillParams, OperationId, OperationView, Route, Seq, What};
+use crate::store::{
+    Action, ActionKind, Actor, Admin, BackfillParams, OperationId, OperationView, Route, Seq,
+};
 
 /// Entries for one handler, for messages that were stored before it was there.
 ///
@@ -49,7 +51,7 @@ pub struct Backfill {
 impl Backfill {
     /// Everything that is stored, for a handler of some types.
     pub fn new(inbox: InboxName, route: Route, types: Vec<Box<str>>) -> Self {
-        let (id, actor) = (OperationId::fresh(), Action::NOBODY.into());
+        let (id, actor) = (OperationId::fresh(), Action::UNKNOWN_ACTOR.into());
         Self { id, inbox, route, types, limit: usize::MAX, actor, token: None, reason: "".into() }
     }
 
@@ -79,7 +81,7 @@ impl Backfill {
         store: &S,
         mut told: impl FnMut(&OperationReport) + Send,
     ) -> Result<OperationReport> {
-        let what = What::Backfill { handler: self.route.key.clone(), kinds: self.types.clone() };
+        let what = ActionKind::Backfill { handler: self.route.key.clone(), kinds: self.types.clone() };
         let actor = Actor::from(&self.actor).with_token(self.token.as_deref());
         let action = Action::new(self.inbox.clone(), what).id(self.id).by(actor, &self.reason);
         store.act(&action).await?;

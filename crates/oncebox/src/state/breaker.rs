@@ -72,18 +72,18 @@ pub enum BreakerState {
 
 /// How a run ended, as far as a breaker goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum CircuitSignal {
     /// The handler did its work.
-    Well,
+    Success,
     /// It failed: an error, a timeout, a panic.
-    Badly,
+    Failure,
     /// Nothing was learned of what the handler needs: it judged the message, asked for time, or did not run.
-    Neither,
+    Neutral,
 }
 
 /// What is let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Admits {
+pub(crate) enum CircuitAdmission {
     All,
     One,
     Nothing,
@@ -92,20 +92,20 @@ pub(crate) enum Admits {
 /// The right to run one entry. Given back with [`Circuit::end`], whatever becomes of it.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[must_use = "a probe that is not given back keeps its circuit open"]
-pub(crate) struct Pass {
+pub(crate) struct CircuitPass {
     /// How often the circuit had opened.
     opened: u64,
 }
 
 /// What is worth telling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum CircuitChange {
     Opened { pause: Duration },
     Closed,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum CircuitState {
     Closed {
         failures: u32,
     },
@@ -125,92 +125,103 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct Circuit {
     breaker: Breaker,
-    state: State,
+    state: CircuitState,
     /// How often it has opened: what was let in before the last time says nothing about now.
     opened: u64,
 }
 
 impl Circuit {
     pub(crate) fn new(breaker: Breaker) -> Self {
-        Self { breaker, state: State::Closed { failures: 0 }, opened: 0 }
+        Self { breaker, state: CircuitState::Closed { failures: 0 }, opened: 0 }
     }
 
-    pub(crate) fn admits(&self, now: Duration) -> Admits {
+    pub(crate) fn admits(&self, now: Duration) -> CircuitAdmission {
         match self.state {
-            State::Closed { .. } => Admits::All,
-            State::Open { until, .. } | State::Probing { until, .. } if now >= until => Admits::One,
-            State::Open { .. } | State::Probing { .. } => Admits::Nothing,
+            CircuitState::Closed { .. } => CircuitAdmission::All,
+            CircuitState::Open { until, .. } | CircuitState::Probing { until, .. } if now >= until => {
+                CircuitAdmission::One
+            }
+            CircuitState::Open { .. } | CircuitState::Probing { .. } => CircuitAdmission::Nothing,
         }
     }
 
     /// Lets an entry in, if one may.
-    pub(crate) fn enter(&mut self, now: Duration) -> Option<Pass> {
-        let pass = Pass { opened: self.opened };
+    pub(crate) fn enter(&mut self, now: Duration) -> Option<CircuitPass> {
+        let pass = CircuitPass { opened: self.opened };
         match self.state {
-            State::Closed { .. } => Some(pass),
-            State::Open { until, pause } | State::Probing { until, pause } if now >= until => {
+            CircuitState::Closed { .. } => Some(pass),
+            CircuitState::Open { until, pause } | CircuitState::Probing { until, pause } if now >= until => {
                 let until = now.saturating_add(self.breaker.max_pause);
-                self.state = State::Probing { until, pause };
+                self.state = CircuitState::Probing { until, pause };
                 Some(pass)
             }
-            State::Open { .. } | State::Probing { .. } => None,
+            CircuitState::Open { .. } | CircuitState::Probing { .. } => None,
         }
     }
 
     /// Whether what was let in may still begin: not if the circuit has opened since.
-    pub(crate) fn may_begin(&self, pass: &Pass) -> bool {
+    pub(crate) fn may_begin(&self, pass: &CircuitPass) -> bool {
         pass.opened == self.opened
     }
 
     /// Takes note of how a run ended.
     #[expect(clippy::needless_pass_by_value, reason = "a pass is good for one end")]
-    pub(crate) fn end(&mut self, pass: Pass, ended: Ended, now: Duration) -> Option<Change> {
+    pub(crate) fn end(
+        &mut self,
+        pass: CircuitPass,
+        ended: CircuitSignal,
+        now: Duration,
+    ) -> Option<CircuitChange> {
         if !self.may_begin(&pass) {
             return None;
         }
         match (self.state, ended) {
-            (State::Closed { failures }, Ended::Badly) => {
+            (CircuitState::Closed { failures }, CircuitSignal::Failure) => {
                 let failures = failures.saturating_add(1);
                 if failures >= self.breaker.failures {
                     return Some(self.open(self.breaker.pause, now));
                 }
-                self.state = State::Closed { failures };
+                self.state = CircuitState::Closed { failures };
             }
-            (State::Closed { .. }, Ended::Well) => self.state = State::Closed { failures: 0 },
-            (State::Probing { pause, .. }, Ended::Badly) => {
+            (CircuitState::Closed { .. }, CircuitSignal::Success) => {
+                self.state = CircuitState::Closed { failures: 0 }
+            }
+            (CircuitState::Probing { pause, .. }, CircuitSignal::Failure) => {
                 let pause = pause.saturating_mul(2).min(self.breaker.max_pause);
                 return Some(self.open(pause, now));
             }
-            (State::Probing { .. }, Ended::Well) => {
-                self.state = State::Closed { failures: 0 };
-                return Some(Change::Closed);
+            (CircuitState::Probing { .. }, CircuitSignal::Success) => {
+                self.state = CircuitState::Closed { failures: 0 };
+                return Some(CircuitChange::Closed);
             }
             // The next one is tried at once.
-            (State::Probing { pause, .. }, Ended::Neither) => self.state = State::Open { until: now, pause },
-            (State::Closed { .. }, Ended::Neither) | (State::Open { .. }, _) => {}
+            (CircuitState::Probing { pause, .. }, CircuitSignal::Neutral) => {
+                self.state = CircuitState::Open { until: now, pause }
+            }
+            (CircuitState::Closed { .. }, CircuitSignal::Neutral) | (CircuitState::Open { .. }, _) => {}
         }
         None
     }
 
-    fn open(&mut self, pause: Duration, now: Duration) -> Change {
-        self.state = State::Open { until: now.saturating_add(pause), pause };
+    fn open(&mut self, pause: Duration, now: Duration) -> CircuitChange {
+        self.state = CircuitState::Open { until: now.saturating_add(pause), pause };
         self.opened += 1;
-        Change::Opened { pause }
+        CircuitChange::Opened { pause }
     }
 
     /// When the pause is over.
     pub(crate) fn opens_at(&self) -> Option<Duration> {
         match self.state {
-            State::Open { until, .. } | State::Probing { until, .. } => Some(until),
-            State::Closed { .. } => None,
+            CircuitState::Open { until, .. } | CircuitState::Probing { until, .. } => Some(until),
+            CircuitState::Closed { .. } => None,
         }
     }
 
     pub(crate) fn state(&self, now: Duration) -> BreakerState {
         match self.state {
-            State::Closed { failures } => BreakerState::Closed { failures },
-            State::Open { until, .. } => BreakerState::Open { left: until.saturating_sub(now) },
-            State::Probing { .. } => BreakerState::Probing,
+            CircuitState::Closed { failures } => BreakerState::Closed { failures },
+            CircuitState::Open { until, .. } => BreakerState::Open { left: until.saturating_sub(now) },
+            CircuitState::Probing { .. } => BreakerState::Probing,
         }
     }
 }
@@ -227,7 +238,7 @@ mod tests {
         Circuit::new(Breaker::new(failures, SECOND).max_pause(5 * SECOND))
     }
 
-    fn run(circuit: &mut Circuit, ended: Ended, now: Duration) -> Option<Change> {
+    fn run(circuit: &mut Circuit, ended: CircuitSignal, now: Duration) -> Option<CircuitChange> {
         let pass = circuit.enter(now).expect("it lets one in");
         circuit.end(pass, ended, now)
     }
@@ -236,12 +247,22 @@ mod tests {
     fn opens_after_failures_in_a_row_and_only_then() {
         let mut circuit = circuit(3);
         let now = Duration::ZERO;
-        for ended in [Ended::Badly, Ended::Badly, Ended::Well, Ended::Badly, Ended::Neither, Ended::Badly] {
+        for ended in [
+            CircuitSignal::Failure,
+            CircuitSignal::Failure,
+            CircuitSignal::Success,
+            CircuitSignal::Failure,
+            CircuitSignal::Neutral,
+            CircuitSignal::Failure,
+        ] {
             assert_eq!(run(&mut circuit, ended, now), None);
         }
         assert_eq!(circuit.state(now), BreakerState::Closed { failures: 2 });
-        assert_eq!(run(&mut circuit, Ended::Badly, now), Some(Change::Opened { pause: SECOND }));
-        assert_eq!((circuit.admits(now), circuit.enter(now)), (Admits::Nothing, None));
+        assert_eq!(
+            run(&mut circuit, CircuitSignal::Failure, now),
+            Some(CircuitChange::Opened { pause: SECOND })
+        );
+        assert_eq!((circuit.admits(now), circuit.enter(now)), (CircuitAdmission::Nothing, None));
         assert_eq!(circuit.state(now), BreakerState::Open { left: SECOND });
     }
 
@@ -249,20 +270,23 @@ mod tests {
     fn pauses_double_up_to_the_longest_while_probes_fail() {
         let mut circuit = circuit(1);
         let mut now = Duration::ZERO;
-        run(&mut circuit, Ended::Badly, now);
+        run(&mut circuit, CircuitSignal::Failure, now);
         for pause in [1, 2, 4, 5, 5] {
             let pause = SECOND * pause;
             now += pause;
-            assert_eq!(circuit.admits(now.saturating_sub(Duration::from_nanos(1))), Admits::Nothing);
-            assert_eq!(circuit.admits(now), Admits::One);
-            let opened = run(&mut circuit, Ended::Badly, now);
-            assert_eq!(opened, Some(Change::Opened { pause: (2 * pause).min(5 * SECOND) }));
+            assert_eq!(
+                circuit.admits(now.saturating_sub(Duration::from_nanos(1))),
+                CircuitAdmission::Nothing
+            );
+            assert_eq!(circuit.admits(now), CircuitAdmission::One);
+            let opened = run(&mut circuit, CircuitSignal::Failure, now);
+            assert_eq!(opened, Some(CircuitChange::Opened { pause: (2 * pause).min(5 * SECOND) }));
         }
         now += 5 * SECOND;
-        assert_eq!(run(&mut circuit, Ended::Well, now), Some(Change::Closed));
+        assert_eq!(run(&mut circuit, CircuitSignal::Success, now), Some(CircuitChange::Closed));
         assert_eq!(
-            run(&mut circuit, Ended::Badly, now),
-            Some(Change::Opened { pause: SECOND }),
+            run(&mut circuit, CircuitSignal::Failure, now),
+            Some(CircuitChange::Opened { pause: SECOND }),
             "from the first again"
         );
     }
@@ -270,30 +294,35 @@ mod tests {
     #[test]
     fn one_is_tried_and_what_began_before_says_nothing() {
         let mut circuit = circuit(1);
-        let late: Vec<Pass> = (0..4).filter_map(|_| circuit.enter(Duration::ZERO)).collect();
-        run(&mut circuit, Ended::Badly, Duration::ZERO);
+        let late: Vec<CircuitPass> = (0..4).filter_map(|_| circuit.enter(Duration::ZERO)).collect();
+        run(&mut circuit, CircuitSignal::Failure, Duration::ZERO);
         assert!(late.iter().all(|pass| !circuit.may_begin(pass)));
         let probe = circuit.enter(SECOND).expect("the pause is over");
         assert!(circuit.may_begin(&probe));
-        assert_eq!((circuit.admits(SECOND), circuit.enter(SECOND)), (Admits::Nothing, None));
-        for (pass, ended) in late.into_iter().zip([Ended::Well, Ended::Badly, Ended::Neither, Ended::Well]) {
+        assert_eq!((circuit.admits(SECOND), circuit.enter(SECOND)), (CircuitAdmission::Nothing, None));
+        for (pass, ended) in late.into_iter().zip([
+            CircuitSignal::Success,
+            CircuitSignal::Failure,
+            CircuitSignal::Neutral,
+            CircuitSignal::Success,
+        ]) {
             assert_eq!(circuit.end(pass, ended, SECOND), None);
             assert_eq!(circuit.state(SECOND), BreakerState::Probing);
         }
-        assert_eq!(circuit.end(probe, Ended::Neither, SECOND), None, "it learned nothing");
-        assert_eq!(circuit.admits(SECOND), Admits::One, "so another one is tried");
-        assert_eq!(run(&mut circuit, Ended::Well, SECOND), Some(Change::Closed));
+        assert_eq!(circuit.end(probe, CircuitSignal::Neutral, SECOND), None, "it learned nothing");
+        assert_eq!(circuit.admits(SECOND), CircuitAdmission::One, "so another one is tried");
+        assert_eq!(run(&mut circuit, CircuitSignal::Success, SECOND), Some(CircuitChange::Closed));
     }
 
     #[test]
     fn a_probe_that_hangs_does_not_shut_it_for_good() {
         let mut circuit = circuit(1);
-        run(&mut circuit, Ended::Badly, Duration::ZERO);
+        run(&mut circuit, CircuitSignal::Failure, Duration::ZERO);
         let hanging = circuit.enter(SECOND).expect("a probe");
         assert!(circuit.enter(5 * SECOND).is_none());
         assert_eq!(circuit.opens_at(), Some(6 * SECOND));
-        assert_eq!(run(&mut circuit, Ended::Well, 6 * SECOND), Some(Change::Closed));
-        assert_eq!(circuit.end(hanging, Ended::Badly, 7 * SECOND).map(|_| ()), Some(()));
+        assert_eq!(run(&mut circuit, CircuitSignal::Success, 6 * SECOND), Some(CircuitChange::Closed));
+        assert_eq!(circuit.end(hanging, CircuitSignal::Failure, 7 * SECOND).map(|_| ()), Some(()));
     }
 
     #[test]
@@ -336,16 +365,16 @@ mod tests {
                     }
                 } else if !inside.is_empty() {
                     let (pass, is_probe) = inside.swap_remove(which % inside.len());
-                    let ended = [Ended::Well, Ended::Badly, Ended::Badly, Ended::Neither][which % 4];
+                    let ended = [CircuitSignal::Success, CircuitSignal::Failure, CircuitSignal::Failure, CircuitSignal::Neutral][which % 4];
                     probing = probing.filter(|_| !is_probe);
-                    if let Some(Change::Opened { pause }) = circuit.end(pass, ended, now) {
+                    if let Some(CircuitChange::Opened { pause }) = circuit.end(pass, ended, now) {
                         prop_assert!((SECOND..=5 * SECOND).contains(&pause));
                         closed_until = now + pause;
                     }
                 }
             }
             for (pass, _) in inside {
-                circuit.end(pass, Ended::Neither, now);
+                circuit.end(pass, CircuitSignal::Neutral, now);
             }
             prop_assert!(circuit.enter(now + 5 * SECOND).is_some());
         }

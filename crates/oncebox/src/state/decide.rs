@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::policy::Policy;
 use super::suspicion::Suspicion;
 use super::text::ErrorText;
-use super::{Event, InLine, Status};
+use super::{EntryEvent, InLine, Status};
 use crate::store::Claim;
 
 /// What became of a claimed entry.
@@ -95,7 +95,7 @@ impl PoisonReason {
 /// The next state of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Next {
+pub enum NextState {
     /// Done.
     Completed,
     /// To be claimed again. The wait counts from the moment the store writes it, on the store's own clock.
@@ -112,7 +112,7 @@ pub enum Next {
     Discarded,
 }
 
-impl Next {
+impl NextState {
     /// The status this leads to.
     pub const fn status(self) -> Status {
         match self {
@@ -131,9 +131,9 @@ pub struct Settlement {
     /// The claim under which it was decided; the fence.
     pub claim: Claim,
     /// What happened, for metrics and the diagram.
-    pub event: Event,
+    pub event: EntryEvent,
     /// Where the entry goes.
-    pub next: Next,
+    pub next: NextState,
     /// Failed attempts so far, this one included.
     pub attempts: u32,
     /// How far it is suspected of taking its worker down, this run included.
@@ -150,36 +150,40 @@ pub struct Settlement {
 pub fn decide(policy: &Policy, claim: &Claim, outcome: Outcome) -> Settlement {
     let mut settlement = Settlement {
         claim: claim.clone(),
-        event: Event::Done,
-        next: Next::Completed,
+        event: EntryEvent::Done,
+        next: NextState::Completed,
         attempts: claim.attempts,
         suspicion: claim.suspicion,
         error: None,
         in_line: None,
     };
-    let retry_now = Next::Pending { delay: Duration::ZERO };
+    if matches!(outcome, Outcome::Retry { .. } | Outcome::Snooze { .. } | Outcome::Undecodable { .. }) {
+        // Its worker lives: it need not run alone for all of its attempts.
+        settlement.suspicion = claim.suspicion.after_survival();
+    }
+    let retry_now = NextState::Pending { delay: Duration::ZERO };
     (settlement.event, settlement.next, settlement.error) = match outcome {
-        Outcome::Done => (Event::Done, Next::Completed, None),
-        Outcome::Snooze { delay } => (Event::Snooze, Next::Pending { delay }, None),
-        Outcome::Released => (Event::Release, retry_now, None),
-        Outcome::Discard { reason } => (Event::Dismiss, Next::Discarded, Some(reason)),
+        Outcome::Done => (EntryEvent::Done, NextState::Completed, None),
+        Outcome::Snooze { delay } => (EntryEvent::Snooze, NextState::Pending { delay }, None),
+        Outcome::Released => (EntryEvent::Release, retry_now, None),
+        Outcome::Discard { reason } => (EntryEvent::Dismiss, NextState::Discarded, Some(reason)),
         Outcome::Reject { error } => {
-            (Event::Reject, Next::Poisoned { reason: PoisonReason::Rejected }, Some(error))
+            (EntryEvent::Reject, NextState::Poisoned { reason: PoisonReason::Rejected }, Some(error))
         }
         Outcome::Retry { error, after } => {
             settlement.attempts = claim.attempts.saturating_add(1);
             if settlement.attempts >= policy.retry.attempts {
-                (Event::Exhaust, Next::Poisoned { reason: PoisonReason::Exhausted }, Some(error))
+                (EntryEvent::Exhaust, NextState::Poisoned { reason: PoisonReason::Exhausted }, Some(error))
             } else {
                 let delay = after.unwrap_or_else(|| policy.retry.delay(settlement.attempts, spread(claim)));
-                (Event::Fail, Next::Pending { delay }, Some(error))
+                (EntryEvent::Fail, NextState::Pending { delay }, Some(error))
             }
         }
         Outcome::Undecodable { error } => {
             if claim.claimed_at.since(claim.received_at) < policy.decode_grace {
-                (Event::Defer, Next::Pending { delay: policy.decode_retry }, Some(error))
+                (EntryEvent::Defer, NextState::Pending { delay: policy.decode_retry }, Some(error))
             } else {
-                (Event::Reject, Next::Poisoned { reason: PoisonReason::Undecodable }, Some(error))
+                (EntryEvent::Reject, NextState::Poisoned { reason: PoisonReason::Undecodable }, Some(error))
             }
         }
         Outcome::Crashed => {
@@ -197,11 +201,11 @@ pub fn decide(policy: &Policy, claim: &Claim, outcome: Outcome) -> Settlement {
                 )
             }));
             match claim.alone {
-                false => (Event::Crash, retry_now, error),
+                false => (EntryEvent::Crash, retry_now, error),
                 true if own < policy.crashes => {
-                    (Event::Crash, Next::Pending { delay: policy.crash_wait(own) }, error)
+                    (EntryEvent::Crash, NextState::Pending { delay: policy.crash_wait(own) }, error)
                 }
-                true => (Event::CrashOut, Next::Poisoned { reason: PoisonReason::Crashed }, error),
+                true => (EntryEvent::CrashOut, NextState::Poisoned { reason: PoisonReason::Crashed }, error),
             }
         }
     };
@@ -267,7 +271,7 @@ mod tests {
             let policy = Policy { retry: Retry { attempts, ..Retry::default() }, ..Policy::default() };
             assert_eq!(
                 decide(&policy, &Claim::for_tests(), failed()).next,
-                Next::Poisoned { reason: PoisonReason::Exhausted }
+                NextState::Poisoned { reason: PoisonReason::Exhausted }
             );
         }
     }
@@ -276,8 +280,8 @@ mod tests {
     #[test]
     fn the_third_crash_alone_poisons() {
         let mut claim = Claim { alone: true, ..claim() };
-        let wait = |seconds| Next::Pending { delay: Duration::from_secs(seconds) };
-        let poisoned = Next::Poisoned { reason: PoisonReason::Crashed };
+        let wait = |seconds| NextState::Pending { delay: Duration::from_secs(seconds) };
+        let poisoned = NextState::Poisoned { reason: PoisonReason::Crashed };
         for (own, expected) in [(1, wait(10)), (2, wait(60)), (3, poisoned)] {
             let settlement = decide(&Policy::default(), &claim, Outcome::Crashed);
             assert_eq!((settlement.suspicion.own_crashes(), settlement.next), (own, expected));
@@ -291,7 +295,7 @@ mod tests {
         let (mut claim, policy) = (claim(), Policy { crashes: 1, ..Policy::default() });
         for _ in 0..100 {
             let settlement = decide(&policy, &claim, Outcome::Crashed);
-            assert_eq!(settlement.next, Next::Pending { delay: Duration::ZERO });
+            assert_eq!(settlement.next, NextState::Pending { delay: Duration::ZERO });
             assert_eq!(settlement.suspicion.own_crashes(), 0);
             claim.suspicion = settlement.suspicion;
         }
@@ -305,12 +309,15 @@ mod tests {
         let policy = Policy::default();
         let mut claim = claim();
         let outcome = || Outcome::Undecodable { error: ErrorText::new("bad") };
-        assert_eq!(decide(&policy, &claim, outcome()).next, Next::Pending { delay: policy.decode_retry });
+        assert_eq!(
+            decide(&policy, &claim, outcome()).next,
+            NextState::Pending { delay: policy.decode_retry }
+        );
         claim.received_at = Timestamp::ZERO;
         claim.claimed_at = Timestamp::ZERO.after(policy.decode_grace);
         assert_eq!(
             decide(&policy, &claim, outcome()).next,
-            Next::Poisoned { reason: PoisonReason::Undecodable }
+            NextState::Poisoned { reason: PoisonReason::Undecodable }
         );
     }
 
@@ -332,7 +339,7 @@ mod tests {
         let outcome = Outcome::Retry { error: ErrorText::new("no"), after };
         assert_eq!(
             decide(&Policy::default(), &claim(), outcome).next,
-            Next::Pending { delay: Duration::from_secs(77) }
+            NextState::Pending { delay: Duration::from_secs(77) }
         );
     }
 }

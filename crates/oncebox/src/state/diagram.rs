@@ -7,7 +7,7 @@ use super::Status;
 /// What moves an entry from one status to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub enum Event {
+pub enum EntryEvent {
     /// The message was stored for a handler.
     Accept,
     /// A worker took it.
@@ -46,7 +46,7 @@ pub enum Event {
     Unpark,
 }
 
-impl Event {
+impl EntryEvent {
     /// The word for it in metrics and in the diagram.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -91,12 +91,12 @@ pub struct Edge {
     /// Where it starts.
     pub from: Option<Status>,
     /// What it is.
-    pub event: Event,
+    pub event: EntryEvent,
     /// Where it leads.
     pub to: Status,
 }
 
-const fn edge(from: Option<Status>, event: Event, to: Status) -> Edge {
+const fn edge(from: Option<Status>, event: EntryEvent, to: Status) -> Edge {
     Edge { from, event, to }
 }
 
@@ -104,26 +104,26 @@ const fn edge(from: Option<Status>, event: Event, to: Status) -> Edge {
 pub const EDGES: &[Edge] = {
     use Status::{Completed, Discarded, Pending, Poisoned, Running};
     &[
-        edge(None, Event::Accept, Pending),
-        edge(Some(Pending), Event::Claim, Running),
-        edge(Some(Running), Event::Done, Completed),
-        edge(Some(Running), Event::Fail, Pending),
-        edge(Some(Running), Event::Snooze, Pending),
-        edge(Some(Running), Event::Release, Pending),
-        edge(Some(Running), Event::Defer, Pending),
-        edge(Some(Running), Event::Crash, Pending),
-        edge(Some(Running), Event::Exhaust, Poisoned),
-        edge(Some(Running), Event::Reject, Poisoned),
-        edge(Some(Running), Event::CrashOut, Poisoned),
-        edge(Some(Running), Event::Dismiss, Discarded),
-        edge(Some(Poisoned), Event::Retry, Pending),
-        edge(Some(Poisoned), Event::Discard, Discarded),
-        edge(Some(Pending), Event::Discard, Discarded),
-        edge(Some(Completed), Event::Replay, Pending),
-        edge(Some(Discarded), Event::Replay, Pending),
-        edge(Some(Poisoned), Event::Unblock, Poisoned),
-        edge(Some(Pending), Event::Park, Poisoned),
-        edge(Some(Poisoned), Event::Unpark, Pending),
+        edge(None, EntryEvent::Accept, Pending),
+        edge(Some(Pending), EntryEvent::Claim, Running),
+        edge(Some(Running), EntryEvent::Done, Completed),
+        edge(Some(Running), EntryEvent::Fail, Pending),
+        edge(Some(Running), EntryEvent::Snooze, Pending),
+        edge(Some(Running), EntryEvent::Release, Pending),
+        edge(Some(Running), EntryEvent::Defer, Pending),
+        edge(Some(Running), EntryEvent::Crash, Pending),
+        edge(Some(Running), EntryEvent::Exhaust, Poisoned),
+        edge(Some(Running), EntryEvent::Reject, Poisoned),
+        edge(Some(Running), EntryEvent::CrashOut, Poisoned),
+        edge(Some(Running), EntryEvent::Dismiss, Discarded),
+        edge(Some(Poisoned), EntryEvent::Retry, Pending),
+        edge(Some(Poisoned), EntryEvent::Discard, Discarded),
+        edge(Some(Pending), EntryEvent::Discard, Discarded),
+        edge(Some(Completed), EntryEvent::Replay, Pending),
+        edge(Some(Discarded), EntryEvent::Replay, Pending),
+        edge(Some(Poisoned), EntryEvent::Unblock, Poisoned),
+        edge(Some(Pending), EntryEvent::Park, Poisoned),
+        edge(Some(Poisoned), EntryEvent::Unpark, Pending),
     ]
 };
 

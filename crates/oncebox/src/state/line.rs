@@ -1,6 +1,6 @@
 //! Order: what a poisoned entry means to those behind it with the same ordering key.
 
-use super::{Event, Status};
+use super::{EntryEvent, Status};
 
 /// What happens to the entries behind one that is poisoned, if they have its ordering key and its handler.
 ///
@@ -72,10 +72,16 @@ impl InLine {
 
 /// What follows for an entry with an ordering key from those before it in its line: whether one of them
 /// [parks](InLine::Parks). Pure; a store asks after everything that changes a line.
-pub const fn follow(status: Status, in_line: Option<InLine>, behind_parked: bool) -> Option<(Event, Status)> {
+pub const fn follow(
+    status: Status,
+    in_line: Option<InLine>,
+    behind_parked: bool,
+) -> Option<(EntryEvent, Status)> {
     match (status, in_line) {
-        (Status::Pending, _) if behind_parked => Some((Event::Park, Status::Poisoned)),
-        (Status::Poisoned, Some(InLine::Parked)) if !behind_parked => Some((Event::Unpark, Status::Pending)),
+        (Status::Pending, _) if behind_parked => Some((EntryEvent::Park, Status::Poisoned)),
+        (Status::Poisoned, Some(InLine::Parked)) if !behind_parked => {
+            Some((EntryEvent::Unpark, Status::Pending))
+        }
         _ => None,
     }
 }

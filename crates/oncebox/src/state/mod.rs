@@ -15,16 +15,16 @@ mod rate;
 mod suspicion;
 mod text;
 
-pub(crate) use breaker::{Admits, Change, Circuit, Ended, Pass};
 pub use breaker::{Breaker, BreakerState};
+pub(crate) use breaker::{Circuit, CircuitAdmission, CircuitChange, CircuitPass, CircuitSignal};
 
-pub use decide::{Next, Outcome, PoisonReason, Settlement, decide};
-pub use diagram::{EDGES, Edge, Event, diagram};
+pub use decide::{NextState, Outcome, PoisonReason, Settlement, decide};
+pub use diagram::{EDGES, Edge, EntryEvent, diagram};
 pub use line::{InLine, OnPoisoned, follow};
 pub use operate::{Operation, erase, operate};
 pub use policy::{Policies, Policy, Retry};
-pub(crate) use rate::Bucket;
 pub use rate::Rate;
+pub(crate) use rate::TokenBucket;
 pub use suspicion::Suspicion;
 pub use text::ErrorText;
 

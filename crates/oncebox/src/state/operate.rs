@@ -1,6 +1,6 @@
 //! What follows from what an operator asks.
 
-use super::{Event, InLine, Status};
+use super::{EntryEvent, InLine, Status};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What an operator can do to an entry.
@@ -38,12 +38,12 @@ impl Operation {
     }
 
     /// The event it is in the diagram.
-    pub const fn event(self) -> Event {
+    pub const fn event(self) -> EntryEvent {
         match self {
-            Self::Retry => Event::Retry,
-            Self::Discard => Event::Discard,
-            Self::Replay => Event::Replay,
-            Self::Unblock => Event::Unblock,
+            Self::Retry => EntryEvent::Retry,
+            Self::Discard => EntryEvent::Discard,
+            Self::Replay => EntryEvent::Replay,
+            Self::Unblock => EntryEvent::Unblock,
         }
     }
 }

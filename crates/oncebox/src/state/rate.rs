@@ -67,7 +67,7 @@ impl Rate {
 /// A rate at work. In each nanosecond `count` parts flow in, and a token costs as many parts as its time has nanoseconds:
 /// that way all sums are exact.
 #[derive(Debug)]
-pub(crate) struct Bucket {
+pub(crate) struct TokenBucket {
     count: u128,
     cost: u128,
     full: u128,
@@ -76,7 +76,7 @@ pub(crate) struct Bucket {
     seen: Duration,
 }
 
-impl Bucket {
+impl TokenBucket {
     /// A full one.
     pub(crate) fn new(rate: &Rate) -> Self {
         let (count, cost) = (u128::from(rate.count.max(1)), rate.per.as_nanos().max(1));
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn tokens_grow_with_time_up_to_the_burst() {
-        let mut bucket = Bucket::new(&Rate::per_second(10).burst(4));
+        let mut bucket = TokenBucket::new(&Rate::per_second(10).burst(4));
         assert_eq!((bucket.capacity(), bucket.take(100, Duration::ZERO)), (4, 4));
         assert_eq!(bucket.take(1, Duration::ZERO), 0);
         assert_eq!(bucket.next_at(Duration::ZERO), SECOND / 10);
@@ -142,11 +142,11 @@ mod tests {
 
     #[test]
     fn a_clock_that_stands_or_jumps_does_no_harm() {
-        let mut bucket = Bucket::new(&Rate::per_minute(1));
+        let mut bucket = TokenBucket::new(&Rate::per_minute(1));
         assert_eq!(bucket.take(1, Duration::MAX), 1);
         assert_eq!(bucket.take(1, Duration::ZERO), 0);
         assert_eq!(bucket.take(1, Duration::MAX), 0);
-        let mut huge = Bucket::new(&Rate::new(u32::MAX, SECOND));
+        let mut huge = TokenBucket::new(&Rate::new(u32::MAX, SECOND));
         assert_eq!(huge.take(usize::MAX, Duration::ZERO), u32::MAX as usize);
     }
 
@@ -172,7 +172,7 @@ mod tests {
             steps in prop::collection::vec((0u64..400, 0usize..20, 0usize..20), 1..100),
         ) {
             let rate = Rate::new(count, Duration::from_millis(millis)).burst(burst);
-            let mut bucket = Bucket::new(&rate);
+            let mut bucket = TokenBucket::new(&rate);
             let (mut now, mut used) = (Duration::ZERO, 0u128);
             for (millis, want, back) in steps {
                 now += Duration::from_millis(millis);

@@ -95,6 +95,12 @@ impl Suspicion {
             (false, false) => self,
         }
     }
+
+    /// The suspicion after a run that its worker survived. Deaths in company were not its own; deaths alone are kept.
+    #[must_use]
+    pub const fn after_survival(self) -> Self {
+        if self.own_crashes() == 0 { Self::NONE } else { self }
+    }
 }
 
 #[cfg(test)]
@@ -122,6 +128,13 @@ mod tests {
         }
         let max = Suspicion::from_stored(u32::MAX);
         assert_eq!(max.after_crash(true), max);
+    }
+
+    #[test]
+    fn a_survived_run_clears_deaths_in_company_alone() {
+        for (before, after) in [(0, 0), (1, 0), (2, 0), (3, 0), (4, 4), (5, 5)] {
+            assert_eq!(Suspicion::from_stored(before).after_survival().stored(), after);
+        }
     }
 
     #[test]

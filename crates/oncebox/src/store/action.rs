@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Actor, Answer, Filter, Line, OperationId};
+use super::{ActionResult, Actor, EntryFilter, OperationId, OrderQueue};
 use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::Operation;
@@ -28,19 +28,19 @@ pub struct Action {
     /// Why.
     pub reason: Box<str>,
     /// What is to be done.
-    pub what: What,
+    pub kind: ActionKind,
 }
 
 impl Action {
     /// The longest actor, token and reason, in characters; what is longer is cut.
     pub const MAX_CHARS: usize = 500;
     /// The actor of what a program did without saying for whom.
-    pub const NOBODY: &str = "unknown";
+    pub const UNKNOWN_ACTOR: &str = "unknown";
 
     /// Something to be done under a new identity.
-    pub fn new(inbox: InboxName, what: What) -> Self {
-        let actor = Self::NOBODY.into();
-        Self { id: OperationId::fresh(), parent: None, inbox, actor, token: None, reason: "".into(), what }
+    pub fn new(inbox: InboxName, kind: ActionKind) -> Self {
+        let actor = Self::UNKNOWN_ACTOR.into();
+        Self { id: OperationId::fresh(), parent: None, inbox, actor, token: None, reason: "".into(), kind }
     }
 
     /// The same, with an identity that was made before.
@@ -60,7 +60,7 @@ impl Action {
 
     /// What it asks for, as text: a store keeps it, and tells a repeat from another action under the same identity by it.
     pub fn body(&self) -> String {
-        json!({ "inbox": self.inbox.as_str(), "verb": self.what.verb(), "what": self.what.body() })
+        json!({ "inbox": self.inbox.as_str(), "verb": self.kind.verb(), "what": self.kind.body() })
             .to_string()
     }
 }
@@ -73,7 +73,7 @@ fn storable(text: &str) -> Box<str> {
 /// What an operator can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum What {
+pub enum ActionKind {
     /// Retry, discard, replay or unblock one entry, as [`operate`](crate::state::operate) allows.
     Entry {
         /// The message's key.
@@ -98,14 +98,14 @@ pub enum What {
         /// The handler key that the entries are stored under.
         handler: HandlerKey,
         /// The ordering key.
-        line: Line,
+        line: OrderQueue,
     },
     /// Allow claims for an ordering key again.
     ResumeKey {
         /// The handler key.
         handler: HandlerKey,
         /// The ordering key.
-        line: Line,
+        line: OrderQueue,
     },
     /// Remove messages that were quarantined for longer than `age`, `limit` of them at most, those kept first first.
     Purge {
@@ -128,7 +128,7 @@ pub enum What {
         /// What to do with each entry.
         operation: Operation,
         /// Which entries; where it starts and how long its pages are does not count.
-        filter: Box<Filter>,
+        filter: Box<EntryFilter>,
         /// How many entries at most.
         limit: usize,
     },
@@ -141,7 +141,7 @@ pub enum What {
     },
 }
 
-impl What {
+impl ActionKind {
     /// The verb.
     pub const fn verb(&self) -> &'static str {
         match self {
@@ -216,7 +216,7 @@ pub(super) fn unhex(text: &str) -> Option<Box<[u8]>> {
 }
 
 /// What a filter asks for. Bytes are hexadecimal.
-fn conditions(filter: &Filter) -> Value {
+fn conditions(filter: &EntryFilter) -> Value {
     let words: Vec<&str> = filter.statuses.iter().map(|status| status.as_str()).collect();
     json!({
         "statuses": words,
@@ -265,7 +265,7 @@ pub struct OperationView {
 
 impl OperationView {
     /// The record of an action, for a store to keep.
-    pub fn of(action: &Action, answer: &Answer, number: i64, at: Timestamp) -> Self {
+    pub fn of(action: &Action, answer: &ActionResult, number: i64, at: Timestamp) -> Self {
         Self {
             id: action.id,
             parent: action.parent,
@@ -274,9 +274,9 @@ impl OperationView {
             actor: action.actor.clone(),
             token: action.token.clone(),
             reason: action.reason.clone(),
-            verb: action.what.verb().into(),
-            key: action.what.key().copied(),
-            handler: action.what.handler().cloned(),
+            verb: action.kind.verb().into(),
+            key: action.kind.key().copied(),
+            handler: action.kind.handler().cloned(),
             body: action.body().into(),
             answer: answer.encode().into(),
             progress: None,

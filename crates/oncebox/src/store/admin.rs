@@ -6,9 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    Acted, Action, Answer, AuditFilter, AuditPage, BackfillParams, Backfilled, Cursor, ErasureCounts,
-    ExamineParams, Explanation, Filter, Finding, HandlerCount, History, Label, OperationId, Page, PausedKey,
-    QuarantineFilter, QuarantinePage, Quarantined, Seq, Store, What,
+    Acted, Action, ActionKind, ActionResult, AuditFilter, AuditPage, BackfillParams, Backfilled, EntryCursor,
+    EntryFilter, EntryPage, ErasureCounts, ExamineParams, Explanation, Finding, HandlerCount, MessageHistory,
+    MessageLabel, OperationId, PausedKey, QuarantineFilter, QuarantinePage, Quarantined, Seq, Store,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
@@ -20,7 +20,7 @@ use crate::time::Timestamp;
 /// How much of everything there is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Counts {
+pub struct InboxCounts {
     /// Entries by handler and status; what is zero is left out.
     pub entries: Vec<HandlerCount>,
     /// Messages remembered.
@@ -39,7 +39,7 @@ pub struct Counts {
     pub paused_keys: Vec<PausedKey>,
 }
 
-impl Counts {
+impl InboxCounts {
     /// Entries with a status, over all handlers.
     pub fn with_status(&self, status: Status) -> u64 {
         self.entries.iter().filter(|entry| entry.status == status).map(|entry| entry.count).sum()
@@ -80,7 +80,7 @@ pub struct EntryView {
     /// Whose message it is.
     pub tenant: Option<Box<str>>,
     /// What its message says of itself; nothing once the message has left, before its key.
-    pub label: Option<Label>,
+    pub label: Option<MessageLabel>,
 }
 
 impl EntryView {
@@ -111,7 +111,7 @@ impl EntryView {
         mut self,
         received_at: Timestamp,
         tenant: Option<Box<str>>,
-        label: Option<Label>,
+        label: Option<MessageLabel>,
     ) -> Self {
         (self.received_at, self.tenant, self.label) = (received_at, tenant, label);
         self
@@ -120,12 +120,12 @@ impl EntryView {
     /// The same, with what its message says.
     #[must_use]
     pub fn labelled(self, received_at: Timestamp, message: &Message) -> Self {
-        self.of_message(received_at, message.tenant().map(Into::into), Some(Label::of(message)))
+        self.of_message(received_at, message.tenant().map(Into::into), Some(MessageLabel::of(message)))
     }
 
     /// Its place in lists.
-    pub fn cursor(&self) -> Cursor {
-        Cursor::new(self.seq, self.handler.clone())
+    pub fn cursor(&self) -> EntryCursor {
+        EntryCursor::new(self.seq, self.handler.clone())
     }
 
     /// Whether it is poisoned, and those behind it with its ordering key went on without it.
@@ -225,40 +225,40 @@ impl MessageView {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> oncebox::Result<()> {
-/// use oncebox::{InboxName, Memory, store::OfTenant};
+/// use oncebox::{InboxName, Memory, store::TenantScope};
 ///
 /// let store = Memory::new();
-/// let acme = OfTenant::new(&store, InboxName::new("orders")?, "acme");
+/// let acme = TenantScope::new(&store, InboxName::new("orders")?, "acme");
 /// assert_eq!(acme.count().await?.messages, 0);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-pub struct OfTenant<'a, S> {
+pub struct TenantScope<'a, S> {
     store: &'a S,
     inbox: InboxName,
     tenant: Box<str>,
 }
 
-impl<'a, S: Admin> OfTenant<'a, S> {
+impl<'a, S: Admin> TenantScope<'a, S> {
     /// What `tenant` has in an inbox.
     pub fn new(store: &'a S, inbox: InboxName, tenant: impl Into<Box<str>>) -> Self {
         Self { store, inbox, tenant: tenant.into() }
     }
 
     /// How much of everything there is.
-    pub async fn count(&self) -> Result<Counts> {
+    pub async fn count(&self) -> Result<InboxCounts> {
         self.store.count_tenant(&self.inbox, &self.tenant).await
     }
 
     /// A filter for the first hundred entries with a status.
-    pub fn filter(&self, status: Status) -> Filter {
-        Filter { tenant: Some(self.tenant.clone()), ..Filter::new(self.inbox.clone(), status) }
+    pub fn filter(&self, status: Status) -> EntryFilter {
+        EntryFilter { tenant: Some(self.tenant.clone()), ..EntryFilter::new(self.inbox.clone(), status) }
     }
 
     /// Entries with a status. The inbox and tenant of the filter are not looked at.
-    pub async fn list(&self, filter: &Filter) -> Result<Page> {
+    pub async fn list(&self, filter: &EntryFilter) -> Result<EntryPage> {
         let (inbox, tenant) = (self.inbox.clone(), Some(self.tenant.clone()));
-        self.store.list(&Filter { inbox, tenant, ..filter.clone() }).await
+        self.store.list(&EntryFilter { inbox, tenant, ..filter.clone() }).await
     }
 
     /// A filter for the first hundred messages that were quarantined.
@@ -304,8 +304,8 @@ impl<'a, S: Admin> OfTenant<'a, S> {
     /// Does what is asked for with one entry, and records it. A key of another tenant is not found, and what concerns all
     /// tenants is refused. The inbox of the action is not looked at.
     pub async fn act(&self, action: &Action) -> Result<Acted> {
-        let Some(key) = action.what.key() else {
-            let what = format!("{} concerns more than one tenant", action.what.verb());
+        let Some(key) = action.kind.key() else {
+            let what = format!("{} concerns more than one tenant", action.kind.verb());
             return Err(Error::new(ErrorKind::Refused, what));
         };
         if self.show(key).await?.is_none() {
@@ -319,20 +319,20 @@ impl<'a, S: Admin> OfTenant<'a, S> {
 #[async_trait]
 pub trait Admin: Store {
     /// How much of everything there is.
-    async fn count(&self, inbox: &InboxName) -> Result<Counts>;
+    async fn count(&self, inbox: &InboxName) -> Result<InboxCounts>;
 
     /// How much there is of one tenant. Handlers are paused for all tenants, and are listed for each.
-    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts>;
+    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<InboxCounts>;
 
     /// Entries that a filter takes, oldest message first, a page at a time. A page may be short, or empty, and still have a
-    /// next one: [`Filter::EXAMINED`].
-    async fn list(&self, filter: &Filter) -> Result<Page>;
+    /// next one: [`EntryFilter::EXAMINED`].
+    async fn list(&self, filter: &EntryFilter) -> Result<EntryPage>;
 
     /// Everything known of a key.
     async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>>;
 
     /// What is remembered of a key beyond where its entries stand; nothing if there is no message under it.
-    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>>;
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageHistory>>;
 
     /// Everything known of a key, what happened to it, and what it waits for.
     ///
@@ -400,9 +400,9 @@ pub trait Admin: Store {
         handler: &HandlerKey,
         operation: Operation,
     ) -> Result<EntryView> {
-        let what = What::Entry { key: *key, handler: handler.clone(), operation };
+        let what = ActionKind::Entry { key: *key, handler: handler.clone(), operation };
         match self.act(&Action::new(inbox.clone(), what)).await?.answer {
-            Answer::Entry(entry) => Ok(*entry),
+            ActionResult::Entry(entry) => Ok(*entry),
             _ => Err(Error::new(ErrorKind::Corrupt, "an operation on an entry was answered without one")),
         }
     }
@@ -415,21 +415,25 @@ pub trait Admin: Store {
 
     /// Stops claims for a handler, on every worker. What runs already goes on. Short for [`act`](Self::act).
     async fn pause(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
-        self.act(&Action::new(inbox.clone(), What::Pause { handler: handler.clone() })).await.map(|_| ())
+        self.act(&Action::new(inbox.clone(), ActionKind::Pause { handler: handler.clone() }))
+            .await
+            .map(|_| ())
     }
 
     /// Allows claims for a handler again. Short for [`act`](Self::act).
     async fn resume(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
-        self.act(&Action::new(inbox.clone(), What::Resume { handler: handler.clone() })).await.map(|_| ())
+        self.act(&Action::new(inbox.clone(), ActionKind::Resume { handler: handler.clone() }))
+            .await
+            .map(|_| ())
     }
 
     /// Erases the content of one message, and of what was quarantined under its key: payloads, headers, ids, errors and results. The
     /// proof of the key stays, so that the same message is still a duplicate. Refused while an entry of it runs, and unless
     /// `discard_unfinished` is set while one waits. Short for [`act`](Self::act).
     async fn erase(&self, inbox: &InboxName, key: &Key, discard_unfinished: bool) -> Result<ErasureCounts> {
-        let what = What::Erase { key: *key, discard_unfinished };
+        let what = ActionKind::Erase { key: *key, discard_unfinished };
         match self.act(&Action::new(inbox.clone(), what)).await?.answer {
-            Answer::Erased(counts) => Ok(counts),
+            ActionResult::Erased(counts) => Ok(counts),
             _ => Err(Error::new(ErrorKind::Corrupt, "an erasure was answered without its counts")),
         }
     }
@@ -437,8 +441,8 @@ pub trait Admin: Store {
     /// Removes messages quarantined longer than `age`, a bounded number at a time; returns how many. Entries are not
     /// touched: a poisoned one is discarded first, and leaves with its retention. Short for [`act`](Self::act).
     async fn purge(&self, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
-        match self.act(&Action::new(inbox.clone(), What::Purge { age, limit })).await?.answer {
-            Answer::Purged(count) => Ok(count),
+        match self.act(&Action::new(inbox.clone(), ActionKind::Purge { age, limit })).await?.answer {
+            ActionResult::Purged(count) => Ok(count),
             _ => Err(Error::new(ErrorKind::Corrupt, "a purge was answered without a count")),
         }
     }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::action::{hex, unhex};
-use super::{Action, EntryView, ErasureCounts, Label, Seq};
+use super::{Action, EntryView, ErasureCounts, MessageLabel, Seq};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::name::HandlerKey;
@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 /// What came of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Answer {
+pub enum ActionResult {
     /// The entry, as it was right afterwards, without the text of its error: that may repeat what a message holds, and an answer is
     /// kept for much longer than the message. [`Admin::show`](super::Admin::show) has it.
     Entry(Box<EntryView>),
@@ -27,7 +27,7 @@ pub enum Answer {
     Begun,
 }
 
-impl Answer {
+impl ActionResult {
     /// As text, for a store to keep with the record.
     pub fn encode(&self) -> String {
         match self {
@@ -104,9 +104,9 @@ fn read_entry(value: &Value) -> Option<EntryView> {
     Some(entry.of_message(received_at, text("tenant").map(Into::into), label))
 }
 
-fn read_label(value: &Value) -> Option<Label> {
+fn read_label(value: &Value) -> Option<MessageLabel> {
     let text = |name: &str| value.get(name).and_then(Value::as_str);
-    Some(Label::new(
+    Some(MessageLabel::new(
         text("source")?,
         unhex(text("id")?)?,
         text("type")?,
@@ -119,15 +119,15 @@ fn read_label(value: &Value) -> Option<Label> {
 #[non_exhaustive]
 pub struct Acted {
     /// The answer: the same each time.
-    pub answer: Answer,
+    pub answer: ActionResult,
     /// Whether it was done before, under the same identity; then this call changed nothing.
     pub repeated: bool,
 }
 
 impl Acted {
     /// Something that was done now. It is answered as a repeat will be, from the record.
-    pub fn now(mut answer: Answer) -> Self {
-        if let Answer::Entry(entry) = &mut answer {
+    pub fn now(mut answer: ActionResult) -> Self {
+        if let ActionResult::Entry(entry) = &mut answer {
             entry.error = None;
         }
         Self { answer, repeated: false }
@@ -144,7 +144,7 @@ impl Acted {
             );
             return Err(Error::new(ErrorKind::OperationReused, what));
         }
-        Ok(Self { answer: Answer::decode(answer)?, repeated: true })
+        Ok(Self { answer: ActionResult::decode(answer)?, repeated: true })
     }
 }
 
@@ -180,32 +180,35 @@ mod tests {
         entry.reason = Some(PoisonReason::Rejected);
         entry.in_line = Some(InLine::Blocks);
         (entry.attempts, entry.suspicion, entry.generation) = (1, Suspicion::from_stored(2), 3);
-        let label = Label::new("shop", *b"\0\xff", "t", Some((*b"k").into()));
+        let label = MessageLabel::new("shop", *b"\0\xff", "t", Some((*b"k").into()));
         let whole = entry.clone().of_message(Timestamp::from_millis(5), Some("acme".into()), Some(label));
         let mut failed = entry.clone();
         failed.error = Some(crate::state::ErrorText::new("card 4111 refused"));
         let answers = [
-            Answer::Entry(Box::new(entry)),
-            Answer::Entry(Box::new(whole)),
-            Answer::Changed(true),
-            Answer::Purged(3),
-            Answer::Erased(ErasureCounts::new(1, 2)),
-            Answer::Begun,
+            ActionResult::Entry(Box::new(entry)),
+            ActionResult::Entry(Box::new(whole)),
+            ActionResult::Changed(true),
+            ActionResult::Purged(3),
+            ActionResult::Erased(ErasureCounts::new(1, 2)),
+            ActionResult::Begun,
         ];
         for answer in &answers {
-            assert_eq!(Answer::decode(&answer.encode()).unwrap(), *answer);
+            assert_eq!(ActionResult::decode(&answer.encode()).unwrap(), *answer);
         }
         // FAULTS S12: what was erased is in no record of what was done before.
-        let without = Answer::without_content(&answers[1].encode()).unwrap();
-        assert_eq!(Answer::decode(&without).unwrap().entry().map(|entry| entry.label.clone()), Some(None));
+        let without = ActionResult::without_content(&answers[1].encode()).unwrap();
+        assert_eq!(
+            ActionResult::decode(&without).unwrap().entry().map(|entry| entry.label.clone()),
+            Some(None)
+        );
         for answer in [&answers[0], &answers[2], &answers[4]] {
-            assert_eq!(Answer::without_content(&answer.encode()), None);
+            assert_eq!(ActionResult::without_content(&answer.encode()), None);
         }
         // FAULTS S12: a record outlives the message whose payload the error may repeat.
-        let told = Acted::now(Answer::Entry(Box::new(failed.clone()))).answer;
-        let kept = Answer::Entry(Box::new(failed)).encode();
+        let told = Acted::now(ActionResult::Entry(Box::new(failed.clone()))).answer;
+        let kept = ActionResult::Entry(Box::new(failed)).encode();
         assert!(!kept.contains("4111"), "{kept}");
-        assert_eq!(Answer::decode(&kept).unwrap(), told, "now as later");
-        assert_eq!(Answer::decode("{}").unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(ActionResult::decode(&kept).unwrap(), told, "now as later");
+        assert_eq!(ActionResult::decode("{}").unwrap_err().kind(), ErrorKind::Corrupt);
     }
 }

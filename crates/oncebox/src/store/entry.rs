@@ -11,7 +11,7 @@ use crate::config::OnConflict;
 use crate::key::{Fingerprint, Key, OrderKey};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
-use crate::state::{Next, Outcome, Policies, Policy, Settlement, Suspicion, decide};
+use crate::state::{NextState, Outcome, Policies, Policy, Settlement, Suspicion, decide};
 use crate::time::Timestamp;
 
 /// The number a store gives a message when it accepts it; later messages have greater ones.
@@ -110,7 +110,7 @@ impl NewMessage {
 /// What a store knows of a message that came before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Known {
+pub struct KnownMessage {
     /// Its number.
     pub seq: Seq,
     /// How long before this one it came, on the store's clock.
@@ -120,7 +120,7 @@ pub struct Known {
     pub varied: bool,
 }
 
-impl Known {
+impl KnownMessage {
     /// A message that came `age` ago.
     pub const fn new(seq: Seq, age: Duration) -> Self {
         Self { seq, age, varied: false }
@@ -141,7 +141,7 @@ pub enum Accepted {
     /// It is new and stored.
     First(Seq),
     /// It was stored before; nothing changed.
-    Duplicate(Known),
+    Duplicate(KnownMessage),
     /// It was stored before; entries were added for handlers that it had not been stored for.
     HandlersAdded(Seq, usize),
     /// Its key was stored before with another payload. It is quarantined and does not run.
@@ -255,7 +255,7 @@ pub struct Claimed {
 
 /// How many entries of a handler are wanted.
 #[derive(Clone, Debug)]
-pub struct Want {
+pub struct ClaimQuota {
     /// The handler's key and its legacy keys.
     pub route: Route,
     /// At most this many.
@@ -282,7 +282,7 @@ pub struct ClaimParams {
     /// The identity of this call.
     pub claim_id: ClaimId,
     /// What is wanted, by handler. Only these handlers' entries are claimed.
-    pub wants: Vec<Want>,
+    pub wants: Vec<ClaimQuota>,
     /// Healthy entries or suspects.
     pub mode: ClaimMode,
     /// Whether the caller has nothing else in hand. If such a claim finds exactly one suspect, that one runs
@@ -296,7 +296,7 @@ pub struct ClaimParams {
 
 impl ClaimParams {
     /// A claim of healthy entries.
-    pub fn new(inbox: InboxName, wants: Vec<Want>, lease: Duration) -> Self {
+    pub fn new(inbox: InboxName, wants: Vec<ClaimQuota>, lease: Duration) -> Self {
         let (claim_id, policies) = (ClaimId::fresh(), Policies::default());
         Self { inbox, claim_id, wants, mode: ClaimMode::Healthy, idle: false, lease, policies }
     }
@@ -406,6 +406,6 @@ impl Settlement {
 
     /// Whether this completes the entry.
     pub fn is_completion(&self) -> bool {
-        self.next == Next::Completed
+        self.next == NextState::Completed
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Answer;
+use super::ActionResult;
 use crate::error::{Error, ErrorKind};
 use crate::key::Key;
 
@@ -32,7 +32,7 @@ impl ErasureCounts {
     }
 }
 
-impl Answer {
+impl ActionResult {
     /// The text of a stored answer without what it says of its message, for a store that erases that; nothing if it says nothing of it.
     pub fn without_content(text: &str) -> Option<String> {
         match Self::decode(text) {

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Admin, Backlog, BacklogParams, OrphanParams, RegisteredWindow, SweepParams, Windows};
+use super::{Admin, Backlog, BacklogParams, OrphanParams, RegisteredWindow, RetentionWindows, SweepParams};
 use crate::error::Result;
 use crate::name::{HandlerKey, InboxName};
-use crate::retention::{MARGIN, Span, whole};
+use crate::retention::{MARGIN, ShortDuration, whole};
 use crate::state::Status;
 use crate::time::Timestamp;
 
@@ -155,33 +155,33 @@ impl ExamineParams {
         }
         // Nobody sweeps here: only what others said counts.
         let nobody = SweepParams::new(self.inbox.clone(), Duration::ZERO, 1);
-        let windows = Windows::new(&nobody, &said, now);
+        let windows = RetentionWindows::new(&nobody, &said, now);
         // Before anybody has registered there is nothing to compare with.
         let Some(shortest) = windows.lengths().into_iter().find(|window| *window > Duration::ZERO) else {
             return Vec::new();
         };
         let mut findings = Vec::new();
-        let window = Span(shortest);
+        let window = ShortDuration(shortest);
         if let Some(again) = self.redelivery.filter(|again| *again > shortest) {
             let what = format!(
                 "a message may come again {} after its first delivery, and is forgotten {window} after it is done",
-                Span(again)
+                ShortDuration(again)
             );
             let fix = match again {
                 Duration::MAX => "remember keys for ever, or what comes later is handled again".to_owned(),
                 _ => format!(
                     "set `retention` to {} or more, or what comes later is handled again",
-                    Span(whole(again))
+                    ShortDuration(whole(again))
                 ),
             };
             findings.push(Finding::new(Severity::Danger, "short_window", what, fix));
         }
         if let Some(latest) = latest.filter(|latest| latest.saturating_mul(MARGIN) > shortest) {
-            let better = Span(whole(latest.saturating_mul(MARGIN)));
+            let better = ShortDuration(whole(latest.saturating_mul(MARGIN)));
             findings.push(Finding::new(
                 Severity::Warning,
                 "late_duplicates",
-                format!("a duplicate came {} after the first delivery, and keys are remembered for {window}", Span(latest)),
+                format!("a duplicate came {} after the first delivery, and keys are remembered for {window}", ShortDuration(latest)),
                 format!("set `retention` to {better} or more: the latest that was seen is not the latest there can be"),
             ));
         }
@@ -266,7 +266,7 @@ async fn blocked<S: Admin + ?Sized>(store: &S, params: &ExamineParams) -> Result
         let waits = match blocked.oldest {
             None => "nothing is behind them yet".to_owned(),
             Some(oldest) => {
-                let oldest = Span(Duration::from_secs(oldest.as_secs()));
+                let oldest = ShortDuration(Duration::from_secs(oldest.as_secs()));
                 format!("{} entries wait behind them, the oldest for {oldest}", up_to(blocked.waiting))
             }
         };

@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 /// Which entries to list. All that is given must hold; what is `None` or empty asks for nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Filter {
+pub struct EntryFilter {
     /// The inbox.
     pub inbox: InboxName,
     /// One of these statuses; any if there is none.
@@ -37,12 +37,12 @@ pub struct Filter {
     /// Only entries whose last error holds this text somewhere. No character of it means anything else.
     pub error_contains: Option<Box<str>>,
     /// Where the previous page ended.
-    pub after: Option<Cursor>,
+    pub after: Option<EntryCursor>,
     /// At most this many.
     pub limit: usize,
 }
 
-impl Filter {
+impl EntryFilter {
     /// A page is made of no more entries than this, whether they match or not: a list that matches little comes in short
     /// pages, and never keeps a database busy for long.
     pub const EXAMINED: usize = 2_000;
@@ -98,8 +98,9 @@ impl Filter {
 
     /// Whether an entry of the inbox is wanted. What is asked of a message is not true of one whose message has left.
     pub fn takes(&self, entry: &EntryView) -> bool {
-        let label =
-            |asked: bool, holds: &dyn Fn(&Label) -> bool| !asked || entry.label.as_ref().is_some_and(holds);
+        let label = |asked: bool, holds: &dyn Fn(&MessageLabel) -> bool| {
+            !asked || entry.label.as_ref().is_some_and(holds)
+        };
         let error = entry.error.as_ref().map_or("", ErrorText::as_str);
         self.wants(entry.status)
             && self.handler.as_ref().is_none_or(|handler| *handler == entry.handler)
@@ -122,10 +123,10 @@ impl Filter {
     /// shown. `more` says that there are others behind them.
     pub fn page(
         &self,
-        found: impl IntoIterator<Item = Result<(Cursor, Option<EntryView>)>>,
+        found: impl IntoIterator<Item = Result<(EntryCursor, Option<EntryView>)>>,
         more: bool,
-    ) -> Result<Page> {
-        let mut page = Page::default();
+    ) -> Result<EntryPage> {
+        let mut page = EntryPage::default();
         let mut last = self.after.clone();
         for found in found {
             let (cursor, entry) = found?;
@@ -151,12 +152,12 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
 /// A place in a list: opaque, and good for as long as the list is; what changes meanwhile neither moves it nor makes an
 /// entry come twice. As text it can be handed out and taken back.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Cursor {
+pub struct EntryCursor {
     seq: Seq,
     handler: HandlerKey,
 }
 
-impl Cursor {
+impl EntryCursor {
     /// The place of an entry.
     pub const fn new(seq: Seq, handler: HandlerKey) -> Self {
         Self { seq, handler }
@@ -173,7 +174,7 @@ impl Cursor {
     }
 }
 
-impl fmt::Display for Cursor {
+impl fmt::Display for EntryCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:x}.", self.seq.0)?;
         // Digits only, so that it fits into an address and a shell as it is.
@@ -181,7 +182,7 @@ impl fmt::Display for Cursor {
     }
 }
 
-impl FromStr for Cursor {
+impl FromStr for EntryCursor {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
@@ -205,18 +206,18 @@ impl FromStr for Cursor {
 
 /// A page of entries.
 #[derive(Clone, Debug, Default)]
-pub struct Page {
+pub struct EntryPage {
     /// The entries, by number and handler. May be fewer than asked for, or none, though there are more pages: a page looks
-    /// at [`Filter::EXAMINED`] entries at most.
+    /// at [`EntryFilter::EXAMINED`] entries at most.
     pub entries: Vec<EntryView>,
     /// Where the next page starts, if there is one.
-    pub next: Option<Cursor>,
+    pub next: Option<EntryCursor>,
 }
 
 /// What a message says of itself, without its payload and headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Label {
+pub struct MessageLabel {
     /// Its source.
     pub source: Box<str>,
     /// Its id.
@@ -227,7 +228,7 @@ pub struct Label {
     pub ordering_key: Option<Box<[u8]>>,
 }
 
-impl Label {
+impl MessageLabel {
     /// A label, as a store read it.
     pub fn new(
         source: impl Into<Box<str>>,
@@ -256,11 +257,11 @@ mod tests {
     #[test]
     fn a_cursor_comes_back_from_its_text() {
         for name in ["h", "paket.senden", "a-b_c:1/2"] {
-            let cursor = Cursor::new(Seq(1 << 40), HandlerKey::new(name).unwrap());
-            assert_eq!(cursor.to_string().parse::<Cursor>().unwrap(), cursor);
+            let cursor = EntryCursor::new(Seq(1 << 40), HandlerKey::new(name).unwrap());
+            assert_eq!(cursor.to_string().parse::<EntryCursor>().unwrap(), cursor);
         }
         for text in ["", ".", "1", "x.68", "1.6", "1.zz", "1.ff", "1.é"] {
-            assert_eq!(text.parse::<Cursor>().unwrap_err().kind(), ErrorKind::NotFound, "{text}");
+            assert_eq!(text.parse::<EntryCursor>().unwrap_err().kind(), ErrorKind::NotFound, "{text}");
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{ClaimId, EntryView, MessageView, OperationView, Seq};
 use crate::key::Key;
 use crate::message::Message;
 use crate::name::HandlerKey;
-use crate::state::{ErrorText, Event, InLine, Settlement, Status, Suspicion};
+use crate::state::{EntryEvent, ErrorText, InLine, Settlement, Status, Suspicion};
 use crate::time::Timestamp;
 
 /// An attempt that did not succeed.
@@ -21,7 +21,7 @@ pub struct Attempt {
     /// When it was settled.
     pub at: Timestamp,
     /// What happened: fail, exhaust, reject, crash or `crash_out`.
-    pub event: Event,
+    pub event: EntryEvent,
     /// Failed attempts until then, this one included.
     pub attempts: u32,
     /// How far the entry was suspected of taking its worker down, this run included.
@@ -38,8 +38,14 @@ impl Attempt {
     pub const KEPT: u32 = 100;
 
     /// The word of an event that is kept.
-    pub fn event_of(word: &str) -> Option<Event> {
-        let kept = [Event::Fail, Event::Exhaust, Event::Reject, Event::Crash, Event::CrashOut];
+    pub fn event_of(word: &str) -> Option<EntryEvent> {
+        let kept = [
+            EntryEvent::Fail,
+            EntryEvent::Exhaust,
+            EntryEvent::Reject,
+            EntryEvent::Crash,
+            EntryEvent::CrashOut,
+        ];
         kept.into_iter().find(|event| event.as_str() == word)
     }
 }
@@ -47,7 +53,7 @@ impl Attempt {
 impl Settlement {
     /// What is kept of it in the history of attempts: nothing of what succeeded, was postponed or given back, and nothing
     /// beyond [`Attempt::KEPT`].
-    pub fn failure(&self) -> Option<Event> {
+    pub fn failure(&self) -> Option<EntryEvent> {
         let failed = Attempt::event_of(self.event.as_str()).is_some();
         let few = self.attempts.saturating_add(self.suspicion.stored()) <= Attempt::KEPT;
         Some(self.event).filter(|_| failed && few)
@@ -90,7 +96,7 @@ impl DuplicateCount {
 
 /// Who holds an entry that runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
+pub struct LeaseHolder {
     /// The handler, under the newest of its keys.
     pub handler: HandlerKey,
     /// The claim of the worker.
@@ -103,7 +109,7 @@ pub struct Holder {
 
 /// The first entry with the same ordering key that stands before another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ahead {
+pub struct EntryAhead {
     /// The handler key of both.
     pub handler: HandlerKey,
     /// Its message's number.
@@ -117,7 +123,7 @@ pub struct Ahead {
 /// What a store remembers of one key beyond where its entries stand.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct History {
+pub struct MessageHistory {
     /// The time on the store's clock.
     pub now: Timestamp,
     /// Attempts that did not succeed, the oldest first.
@@ -125,9 +131,9 @@ pub struct History {
     /// Duplicate deliveries, as far as they were written down.
     pub duplicates: Option<DuplicateCount>,
     /// Who holds what runs.
-    pub holders: Vec<Holder>,
+    pub holders: Vec<LeaseHolder>,
     /// What stands before entries that wait for their turn, or are parked.
-    pub ahead: Vec<Ahead>,
+    pub ahead: Vec<EntryAhead>,
     /// Handlers that are paused.
     pub paused: Vec<HandlerKey>,
     /// Handlers for which the ordering key of the message is paused.
@@ -137,7 +143,7 @@ pub struct History {
 /// Why an entry is where it is, and what it waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Why {
+pub enum EntryExplanation {
     /// It is finished.
     Finished,
     /// A later generation has taken its place.
@@ -145,14 +151,14 @@ pub enum Why {
     /// A worker has it.
     Leased {
         /// Who, and until when.
-        holder: Holder,
+        holder: LeaseHolder,
         /// Whether the lease is over, so that it waits for the next rescue.
         over: bool,
     },
     /// It failed for good and waits for a person.
     NeedsPerson,
     /// It waits for an earlier one with its ordering key.
-    Behind(Ahead),
+    Behind(EntryAhead),
     /// Its handler is paused.
     Paused,
     /// Its ordering key is paused for its handler.
@@ -163,9 +169,9 @@ pub enum Why {
     Due(Timestamp),
 }
 
-impl Why {
+impl EntryExplanation {
     /// Why an entry is where it is. Pure.
-    pub fn of(entry: &EntryView, view: &MessageView, history: &History) -> Self {
+    pub fn of(entry: &EntryView, view: &MessageView, history: &MessageHistory) -> Self {
         let same = |handler: &HandlerKey| *handler == entry.handler;
         let later = |other: &EntryView| same(&other.handler) && other.generation > entry.generation;
         if view.entries.iter().any(later) {
@@ -193,7 +199,7 @@ impl Why {
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for EntryExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Finished => f.write_str("it is finished"),
@@ -234,16 +240,16 @@ pub struct Explanation {
     /// The message and its entries.
     pub view: MessageView,
     /// What happened to it.
-    pub history: History,
+    pub history: MessageHistory,
     /// What operators did with it, the oldest first; of many the latest.
     pub operations: Vec<OperationView>,
     /// Why each entry of `view` is where it is, in the same order.
-    pub why: Vec<Why>,
+    pub why: Vec<EntryExplanation>,
 }
 
 impl Explanation {
-    pub(super) fn new(view: MessageView, history: History, operations: Vec<OperationView>) -> Self {
-        let why = view.entries.iter().map(|entry| Why::of(entry, &view, &history)).collect();
+    pub(super) fn new(view: MessageView, history: MessageHistory, operations: Vec<OperationView>) -> Self {
+        let why = view.entries.iter().map(|entry| EntryExplanation::of(entry, &view, &history)).collect();
         Self { view, history, operations, why }
     }
 

@@ -11,7 +11,7 @@ use crate::name::{HandlerKey, InboxName};
 /// The messages that have one ordering key: it means something only within a tenant and a source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
-pub struct Line {
+pub struct OrderQueue {
     /// Whose they are.
     pub tenant: Option<Box<str>>,
     /// Where they come from.
@@ -20,7 +20,7 @@ pub struct Line {
     pub ordering_key: Box<[u8]>,
 }
 
-impl Line {
+impl OrderQueue {
     /// The messages with an ordering key from a source, without a tenant.
     pub fn new(source: impl Into<Box<str>>, ordering_key: impl Into<Box<[u8]>>) -> Self {
         Self { tenant: None, source: source.into(), ordering_key: ordering_key.into() }
@@ -69,5 +69,5 @@ pub struct PausedKey {
     /// The handler key.
     pub handler: HandlerKey,
     /// The ordering key.
-    pub line: Line,
+    pub line: OrderQueue,
 }

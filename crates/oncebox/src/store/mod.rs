@@ -30,21 +30,23 @@ mod transaction;
 mod wakeups;
 mod windows;
 
-pub use action::{Action, AuditFilter, AuditPage, OperationView, What};
+pub use action::{Action, ActionKind, AuditFilter, AuditPage, OperationView};
 pub use actor::Actor;
-pub use admin::{Admin, BlockedKey, BlockedParams, Counts, EntryView, MessageView, OfTenant};
-pub use answer::{Acted, Answer};
+pub use admin::{Admin, BlockedKey, BlockedParams, EntryView, InboxCounts, MessageView, TenantScope};
+pub use answer::{Acted, ActionResult};
 pub use backlog::{Backlog, BacklogParams, BlockedBacklog};
 pub use entry::{
-    Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, Known, NewMessage, RenewParams,
-    Renewed, RescueParams, Seq, Settled, Token, Want,
+    Accepted, Claim, ClaimId, ClaimMode, ClaimParams, ClaimQuota, Claimed, HandlerCount, KnownMessage,
+    NewMessage, RenewParams, Renewed, RescueParams, Seq, Settled, Token,
 };
 pub use erase::{ErasureCounts, content_erased, nothing_to_erase};
 pub use examine::{ExamineParams, Finding, Severity};
 pub use failover::Failover;
-pub use filter::{Cursor, Filter, Label, Page};
-pub use history::{Ahead, Attempt, DuplicateCount, Explanation, History, Holder, Why};
-pub use line::{Line, PausedKey};
+pub use filter::{EntryCursor, EntryFilter, EntryPage, MessageLabel};
+pub use history::{
+    Attempt, DuplicateCount, EntryAhead, EntryExplanation, Explanation, LeaseHolder, MessageHistory,
+};
+pub use line::{OrderQueue, PausedKey};
 pub use migrate::{Migrate, Migration};
 pub use operation_id::OperationId;
 pub use quarantine::{
@@ -55,7 +57,7 @@ pub use sweep::{BackfillParams, Backfilled, Orphan, OrphanParams, SweepId, Sweep
 pub use tenancy::Tenancy;
 pub use transaction::{Mark, MarkIn, SettleIn, ShareIn, Transactional};
 pub use wakeups::{Wakeup, Wakeups};
-pub use windows::{RegisterParams, RegisteredWindow, SweepCursor, SweepPosition, Windows};
+pub use windows::{RegisterParams, RegisteredWindow, RetentionWindows, SweepCursor, SweepPosition};
 
 use async_trait::async_trait;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Label;
+use super::MessageLabel;
 use crate::key::Key;
 use crate::message::Message;
 use crate::name::InboxName;
@@ -85,7 +85,7 @@ pub struct QuarantinedView {
     /// Whose it is.
     pub tenant: Option<Box<str>>,
     /// What it says of itself.
-    pub label: Label,
+    pub label: MessageLabel,
     /// How long its payload is, as it is stored: an encrypted one is a little longer than what was sent.
     pub payload_bytes: u64,
 }
@@ -97,7 +97,7 @@ impl QuarantinedView {
         reason: QuarantineReason,
         key: Key,
         received_at: Timestamp,
-        label: Label,
+        label: MessageLabel,
     ) -> Self {
         Self { id, reason, key, received_at, tenant: None, label, payload_bytes: 0 }
     }

@@ -40,7 +40,7 @@ pub struct SweepParams {
     pub sweep_id: SweepId,
     /// How long the caller remembers finished messages, from completion, and those without an entry from their arrival;
     /// [`Duration::MAX`] for ever. A longer window that another process registered counts more, as
-    /// [`Windows`](super::Windows) says.
+    /// [`RetentionWindows`](super::RetentionWindows) says.
     pub retention: Duration,
     /// The windows of handler keys that the caller knows: for their entries and their marks. Legacy keys are named like
     /// others. What it does not know leaves by what was [registered](super::Store::register).

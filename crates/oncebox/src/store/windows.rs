@@ -90,12 +90,12 @@ impl RegisteredWindow {
 /// The windows that a sweep goes by. While processes disagree, the longest of what they say counts: nothing is forgotten that
 /// somebody still relies on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Windows {
+pub struct RetentionWindows {
     default: Duration,
     own: BTreeMap<HandlerKey, Duration>,
 }
 
-impl Windows {
+impl RetentionWindows {
     /// What counts `now` for whoever sweeps with `params`. A registration counts until its time is over, what the
     /// sweeper itself says always; for a handler of which nothing counts any more, the last registration does.
     pub fn new(params: &SweepParams, registered: &[RegisteredWindow], now: Timestamp) -> Self {
@@ -271,13 +271,13 @@ mod tests {
         retention: Duration,
         given: &[(&str, Duration)],
         registered: &[(Option<&str>, Duration, i64)],
-    ) -> Windows {
+    ) -> RetentionWindows {
         let mut params = SweepParams::new(InboxName::new("i").unwrap(), retention, 1);
         params.windows = given.iter().map(|(name, window)| (key(name), *window)).collect();
         let registered = registered.iter().map(|(name, window, until)| {
             RegisteredWindow::new(name.map(key), *window, Timestamp::from_millis(*until))
         });
-        Windows::new(&params, &registered.collect::<Vec<_>>(), Timestamp::from_millis(100))
+        RetentionWindows::new(&params, &registered.collect::<Vec<_>>(), Timestamp::from_millis(100))
     }
 
     #[test]

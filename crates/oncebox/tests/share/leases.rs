@@ -3,7 +3,7 @@
 use oncebox::state::Status;
 use oncebox::store::{RescueParams, Route, Store as _};
 use oncebox::{HandlerKey, Memory};
-use oncebox_testkit::{Fault, TestClock, Verb};
+use oncebox_testkit::{StoreFault, StoreVerb, TestClock};
 
 use super::support::{Faulty, SECOND, World, in_time, quiet};
 use super::{AWAY, LEASE, accept, calls, done, fate, sharing};
@@ -31,7 +31,7 @@ async fn rescue_one(world: &World, clock: &TestClock) {
 #[tokio::test]
 async fn a_claim_that_was_lost_before_the_group_began_is_left_out() {
     let (world, of_store) = on_another_clock(&["ok"; 3]).await;
-    world.store().faults().next(Verb::Begin, Fault::Hang);
+    world.store().faults().next(StoreVerb::Begin, StoreFault::Hang);
     let running = world.inbox.start();
     in_time(world.store().faults().wait_for_hanging(1)).await;
     rescue_one(&world, &of_store).await;
@@ -57,14 +57,14 @@ async fn a_claim_that_is_lost_while_the_group_runs_spoils_nothing() {
     for id in ["1", "2"] {
         assert_eq!(fate(&world, id).await, done(2), "{id}");
     }
-    assert_eq!((running.in_flight(), calls(&world, &[Verb::Commit])), (0, vec![0]));
+    assert_eq!((running.in_flight(), calls(&world, &[StoreVerb::Commit])), (0, vec![0]));
 }
 
 // FAULTS B4: lost between the completion and the commit, which only the commit can see.
 #[tokio::test]
 async fn a_claim_that_is_lost_at_the_last_moment_spoils_nothing() {
     let (world, of_store) = on_another_clock(&["ok"; 3]).await;
-    world.store().faults().next(Verb::Commit, Fault::Hang);
+    world.store().faults().next(StoreVerb::Commit, StoreFault::Hang);
     let running = world.inbox.start();
     in_time(world.store().faults().wait_for_hanging(1)).await;
     rescue_one(&world, &of_store).await;
@@ -81,7 +81,11 @@ async fn a_claim_that_is_lost_at_the_last_moment_spoils_nothing() {
 #[tokio::test]
 async fn a_group_whose_leases_cannot_be_renewed_is_given_back() {
     let world = sharing(64, &["fail x", "ok", "ok"]).await;
-    world.store().faults().always(Verb::Renew, AWAY).script(Verb::Savepoint, [None, None, Some(Fault::Hang)]);
+    world
+        .store()
+        .faults()
+        .always(StoreVerb::Renew, AWAY)
+        .script(StoreVerb::Savepoint, [None, None, Some(StoreFault::Hang)]);
     let running = world.inbox.start();
     in_time(world.store().faults().wait_for_hanging(1)).await;
     world.pass(9 * LEASE / 10).await;

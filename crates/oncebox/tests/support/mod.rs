@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::state::Status;
-use oncebox::store::{Admin, Counts, EntryView, Store};
+use oncebox::store::{Admin, EntryView, InboxCounts, Store};
 use oncebox::{
     BoxError, Context, Discard, ErrorKind, Inbox, InboxBuilder, KeyStrategy, Memory, Message, Registration,
     Reject, RetryAfter, Running, Snooze, handler,
 };
-use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
+use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
@@ -60,8 +60,8 @@ impl World {
 
     /// Lets a worker die with everything that it has in hand, and its leases run out. Nothing of it reaches the store any more.
     pub(crate) async fn die(&self, running: Running<Faulty>, lease: Duration) {
-        let away = Fault::ErrBefore(ErrorKind::Unavailable);
-        for verb in [Verb::Settle, Verb::Renew] {
+        let away = StoreFault::ErrBefore(ErrorKind::Unavailable);
+        for verb in [StoreVerb::Settle, StoreVerb::Renew] {
             self.store().faults().always(verb, away);
         }
         drop(running);
@@ -118,7 +118,7 @@ pub(crate) async fn entry<S: Admin>(inbox: &Inbox<S>, id: &str, handler: &str) -
     found.unwrap_or_else(|| panic!("{id:?} has no entry for {handler:?}"))
 }
 
-pub(crate) async fn counts<S: Admin>(inbox: &Inbox<S>) -> Counts {
+pub(crate) async fn counts<S: Admin>(inbox: &Inbox<S>) -> InboxCounts {
     inbox.store().count(inbox.name()).await.unwrap()
 }
 

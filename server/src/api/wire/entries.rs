@@ -1,12 +1,12 @@
 //! Entries, and which of them.
 
 use oncebox::state::Status;
-use oncebox::store::Filter;
+use oncebox::store::EntryFilter;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{HandlerName, KeyText, StatusWord, Text, Time};
+use super::{BoundedText, HandlerName, KeyText, StatusWord, TimeText};
 
 /// Declares a filter for entries, with what is particular to its use.
 macro_rules! filters {
@@ -22,44 +22,44 @@ macro_rules! filters {
             /// Of this handler.
             #[serde(skip_serializing_if = "Option::is_none")]
             #[schemars(with = "Option<HandlerName>")]
-            pub(crate) handler: Option<Text>,
+            pub(crate) handler: Option<BoundedText>,
             /// Of messages of this type.
             #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-            pub(crate) message_type: Option<Text>,
+            pub(crate) message_type: Option<BoundedText>,
             /// Of messages from this source.
             #[serde(skip_serializing_if = "Option::is_none")]
-            pub(crate) source: Option<Text>,
+            pub(crate) source: Option<BoundedText>,
             /// Of messages of this tenant.
             #[serde(skip_serializing_if = "Option::is_none")]
-            pub(crate) tenant: Option<Text>,
+            pub(crate) tenant: Option<BoundedText>,
             /// Of messages whose id holds this.
             #[serde(skip_serializing_if = "Option::is_none")]
-            pub(crate) id_contains: Option<Text>,
+            pub(crate) id_contains: Option<BoundedText>,
             /// Of messages with this ordering key.
             #[serde(skip_serializing_if = "Option::is_none")]
-            pub(crate) ordering_key: Option<Text>,
+            pub(crate) ordering_key: Option<BoundedText>,
             /// Of messages that came at this time or later.
             #[serde(skip_serializing_if = "Option::is_none")]
-            pub(crate) since: Option<Time>,
+            pub(crate) since: Option<TimeText>,
             /// Of messages that came before this time.
             #[serde(skip_serializing_if = "Option::is_none")]
-            pub(crate) before: Option<Time>,
+            pub(crate) before: Option<TimeText>,
             /// Whose last error holds this. No character of it means anything else: `%` is a percent sign.
             #[serde(skip_serializing_if = "Option::is_none")]
-            pub(crate) error: Option<Text>,
+            pub(crate) error: Option<BoundedText>,
             $($more)*
         }
 
         impl $name {
             /// As the stores are asked.
-            pub(crate) fn filter(&self, inbox: InboxName) -> oncebox::Result<Filter> {
+            pub(crate) fn filter(&self, inbox: InboxName) -> oncebox::Result<EntryFilter> {
                 if self.status.len() > Status::ALL.len() {
                     let what = "`status` names more statuses than there are";
                     return Err(Error::new(ErrorKind::InvalidMessage, what));
                 }
-                let text = |text: &Option<Text>| text.as_deref().map(Into::into);
-                let bytes = |text: &Option<Text>| text.as_deref().map(|text| text.as_bytes().into());
-                let mut filter = Filter::any(inbox);
+                let text = |text: &Option<BoundedText>| text.as_deref().map(Into::into);
+                let bytes = |text: &Option<BoundedText>| text.as_deref().map(|text| text.as_bytes().into());
+                let mut filter = EntryFilter::any(inbox);
                 filter.statuses = self.status.iter().map(|status| status.0).collect();
                 filter.handler = self.handler.as_deref().map(HandlerKey::new).transpose()?;
                 (filter.message_type, filter.source) = (text(&self.message_type), text(&self.source));
@@ -76,7 +76,7 @@ macro_rules! filters {
 
 filters! {
     /// Which entries. All that is given must hold.
-    Which {}
+    EntrySelection {}
 }
 
 filters! {
@@ -84,7 +84,7 @@ filters! {
     EntriesQuery {
         /// Where the previous page ended.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub(crate) after: Option<Text>,
+        pub(crate) after: Option<BoundedText>,
         /// At most this many. Default 100.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 1, max = 1000))]
@@ -94,16 +94,16 @@ filters! {
 
 /// A page of entries. It may be short, or empty, and still have a next one.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Entries {
+pub(crate) struct EntryList {
     /// By number and handler.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<EntryRecord>,
     /// Where the next page starts, if there is one.
     pub(crate) next: Option<String>,
 }
 
 /// An entry: one message for one handler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Entry {
+pub(crate) struct EntryRecord {
     /// The number of the message.
     pub(crate) seq: i64,
     /// The key of the message.
@@ -119,7 +119,7 @@ pub(crate) struct Entry {
     pub(crate) generation: u32,
     /// When it is due (pending), when its lease ends (running), or when it was finished. Nothing while it waits for an
     /// earlier one with its ordering key.
-    pub(crate) at: Option<Time>,
+    pub(crate) at: Option<TimeText>,
     /// Why it was poisoned.
     pub(crate) reason: Option<String>,
     /// What the handler said last, as the rules of redaction show it.
@@ -127,16 +127,16 @@ pub(crate) struct Entry {
     /// What it is to those behind it with its ordering key, if it is poisoned: blocks, parks, skipped or parked.
     pub(crate) in_line: Option<String>,
     /// When its message came.
-    pub(crate) received_at: Time,
+    pub(crate) received_at: TimeText,
     /// Whose message it is.
     pub(crate) tenant: Option<String>,
     /// What its message says of itself; nothing once it has left.
-    pub(crate) message: Option<Label>,
+    pub(crate) message: Option<MessageLabel>,
 }
 
 /// What a message says of itself, without its payload and headers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Label {
+pub(crate) struct MessageLabel {
     pub(crate) source: String,
     /// The id as text.
     pub(crate) id: String,

@@ -2,30 +2,34 @@
 //!
 //! What a client sends is refused if it holds anything unknown; what a server answers may hold more than a client knows.
 
-mod act;
+mod actions;
 mod entries;
-mod look;
+mod queries;
 mod values;
 
-pub(crate) use act::{
-    Acted, Asked, Backfill, BulkAction, BulkPlan, EntryAction, ErasureAction, ErasureResult, Hold, LineRef,
-    OperationProgress, Preview, Purge, PurgePlan, PurgePreview, Report, Verb,
+pub(crate) use actions::{
+    ActionResponse, AuditFields, BackfillAction, BulkAction, BulkPlan, BulkPreview, EntryAction, EntryVerb,
+    ErasureAction, ErasureResult, OperationProgress, OperationReport, OrderingKeyRef, PauseAction,
+    PurgeAction, PurgePlan, PurgePreview,
 };
-pub(crate) use entries::{Entries, EntriesQuery, Entry, Label, Which};
-pub(crate) use look::{
-    Advice, Attempt, AuditPage, AuditQuery, Blocked, BlockedCount, BlockedKey, BlockedQuery, Body, Counts,
-    Doctor, Explained, ExplainedEntry, Finding, Handler, HandlerCount, Handlers, Header, InboxSummary,
-    Inboxes, Me, MessageView, OperationView, PausedKey, Payloads, QuarantinePage, QuarantineQuery,
-    QuarantineReason, QuarantinedItem, Stored, StoryLine, TenantQuery,
+pub(crate) use entries::{EntriesQuery, EntryList, EntryRecord, EntrySelection, MessageLabel};
+pub(crate) use queries::{
+    AuditQuery, BlockedCount, BlockedKeyList, BlockedOrderingKey, BlockedQuery, CallerInfo, DoctorFinding,
+    DoctorReport, EntryCount, ExplainedEntry, FailedAttempt, HandlerList, HandlerStatus, InboxCounts,
+    InboxList, InboxSummary, MessageDetails, MessageExplanation, MessageHeader, MessagePayloads,
+    MessageSummary, OperationList, OperationRecord, PausedOrderingKey, PayloadView, QuarantineList,
+    QuarantineQuery, QuarantineReasonWord, QuarantinedItem, RetentionReport, StoryEvent, TenantQuery,
 };
-pub(crate) use values::{HandlerName, HexText, KeyText, OperationUuid, Reason, StatusWord, Text, Time};
+pub(crate) use values::{
+    BoundedText, HandlerName, HexText, KeyText, OperationUuid, Reason, StatusWord, TimeText,
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What went wrong, as RFC 9457 says. The media type is `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Problem {
+pub(crate) struct ProblemDocument {
     /// `urn:oncebox:problem:` and a word that stays the same.
     pub(crate) r#type: String,
     /// What this type of problem is.
@@ -40,7 +44,7 @@ pub(crate) struct Problem {
     pub(crate) advice: String,
 }
 
-impl Problem {
+impl ProblemDocument {
     /// What every `type` begins with.
     pub(crate) const TYPE: &str = "urn:oncebox:problem:";
 }

@@ -34,13 +34,13 @@ macro_rules! inline_schema {
 
 /// A text that a client sends. Every store can be asked for it: it holds no NUL, and is not long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Text(pub(crate) String);
+pub(crate) struct BoundedText(pub(crate) String);
 
-impl Text {
+impl BoundedText {
     const MAX_CHARS: usize = 1_000;
 }
 
-impl Deref for Text {
+impl Deref for BoundedText {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -48,13 +48,13 @@ impl Deref for Text {
     }
 }
 
-impl From<&str> for Text {
+impl From<&str> for BoundedText {
     fn from(text: &str) -> Self {
         Self(text.to_owned())
     }
 }
 
-impl<'de> Deserialize<'de> for Text {
+impl<'de> Deserialize<'de> for BoundedText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         if text.contains('\0') {
@@ -67,7 +67,7 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-inline_schema!(Text, { "type": "string", "maxLength": 1000, "pattern": "^[^\\u0000]*$" });
+inline_schema!(BoundedText, { "type": "string", "maxLength": 1000, "pattern": "^[^\\u0000]*$" });
 
 /// What the key of a handler looks like; it is checked where it is used.
 pub(crate) struct HandlerName;
@@ -87,7 +87,7 @@ pub(crate) struct Reason(pub(crate) String);
 
 impl<'de> Deserialize<'de> for Reason {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Text(text) = Text::deserialize(deserializer)?;
+        let BoundedText(text) = BoundedText::deserialize(deserializer)?;
         if text.is_empty() || text.chars().count() > Action::MAX_CHARS {
             return Err(D::Error::custom("a reason has between 1 and 500 characters"));
         }
@@ -99,12 +99,12 @@ inline_schema!(Reason, { "type": "string", "minLength": 1, "maxLength": 500, "pa
 
 /// A time, in UTC and with milliseconds when we write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Time(pub(crate) Timestamp);
+pub(crate) struct TimeText(pub(crate) Timestamp);
 
 /// The end of the year 9999: what is later cannot be written.
 const LAST: u64 = 253_402_300_799_999;
 
-impl Time {
+impl TimeText {
     /// The time, if it ever comes: an entry that waits for another one has none.
     pub(crate) fn of(at: Timestamp) -> Option<Self> {
         (at != Timestamp::MAX).then_some(Self(at))
@@ -142,7 +142,7 @@ fn offset_of(text: &str) -> Option<i64> {
     Some(if text.starts_with('-') { -offset } else { offset })
 }
 
-impl fmt::Display for Time {
+impl fmt::Display for TimeText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = u64::try_from(self.0.as_millis()).unwrap_or(0).min(LAST);
         let time: SystemTime = UNIX_EPOCH + Duration::from_millis(millis);
@@ -150,20 +150,20 @@ impl fmt::Display for Time {
     }
 }
 
-impl Serialize for Time {
+impl Serialize for TimeText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Time {
+impl<'de> Deserialize<'de> for TimeText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         Self::read(&text).ok_or_else(|| D::Error::custom("a time is written like 2026-01-31T12:00:00Z"))
     }
 }
 
-inline_schema!(Time, { "type": "string", "format": "date-time" });
+inline_schema!(TimeText, { "type": "string", "format": "date-time" });
 
 /// The key of a message: 64 hexadecimal digits, as lists show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn times_come_back_whatever_their_offset() {
-        let read = |text: &str| Time::read(text).map(|time| time.to_string());
+        let read = |text: &str| TimeText::read(text).map(|time| time.to_string());
         assert_eq!(read("2026-01-31T12:00:00Z").as_deref(), Some("2026-01-31T12:00:00.000Z"));
         assert_eq!(read("2026-01-31T12:00:00.25+02:00").as_deref(), Some("2026-01-31T10:00:00.250Z"));
         assert_eq!(read("2026-01-31T12:00:00-01:30").as_deref(), Some("2026-01-31T13:30:00.000Z"));
@@ -254,13 +254,13 @@ mod tests {
             assert_eq!(read(wrong), None, "{wrong}");
         }
         assert_eq!(read("0001-02-29T12:00:00Z").as_deref(), Some("1970-01-01T00:00:00.000Z"));
-        assert_eq!(Time::of(Timestamp::MAX), None);
-        assert_eq!(Time(Timestamp::from_millis(i64::MAX - 1)).to_string(), "9999-12-31T23:59:59.999Z");
+        assert_eq!(TimeText::of(Timestamp::MAX), None);
+        assert_eq!(TimeText(Timestamp::from_millis(i64::MAX - 1)).to_string(), "9999-12-31T23:59:59.999Z");
     }
 
     #[test]
     fn what_no_store_can_be_asked_for_is_refused() {
-        let text = |json: &str| serde_json::from_str::<Text>(json);
+        let text = |json: &str| serde_json::from_str::<BoundedText>(json);
         assert!(text(r#""50% _ "#).is_err() && text(r#""50% _""#).is_ok());
         assert!(text("\"a\\u0000b\"").is_err());
         assert!(text(&format!("{:?}", "x".repeat(1_001))).is_err());

@@ -5,18 +5,18 @@ use std::time::Duration;
 use oncebox::store::Severity;
 use oncebox::{ErrorKind, HandlerKey};
 
-use super::Failed;
-use super::client::Asked;
-use super::place::{Found, Place, cannot_open, handler};
+use super::CommandError;
+use super::client::DoctorQuery;
 use super::print;
+use super::target::{Target, TargetArgs, cannot_open, handler};
 use crate::api::wire;
 use crate::cli::out::{self, Colour, escaped};
 use crate::sidecar;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorArgs {
     #[command(flatten)]
-    place: Place,
+    place: TargetArgs,
     /// The handlers that run somewhere, to find what waits for others. A configuration or a process that serves knows them.
     #[arg(long, value_delimiter = ',', value_parser = handler)]
     handlers: Option<Vec<HandlerKey>>,
@@ -27,8 +27,8 @@ pub(crate) struct Doctor {
 }
 
 /// Says whether something dangerous was found.
-pub(super) async fn doctor(args: &Doctor) -> Result<bool, Failed> {
-    let asked = Asked { handlers: args.handlers.clone(), redelivery: args.redelivery };
+pub(super) async fn doctor(args: &DoctorArgs) -> Result<bool, CommandError> {
+    let asked = DoctorQuery { handlers: args.handlers.clone(), redelivery: args.redelivery };
     let findings = if let Some(finding) = schema(&args.place).await? {
         vec![finding]
     } else {
@@ -43,7 +43,7 @@ pub(super) async fn doctor(args: &Doctor) -> Result<bool, Failed> {
         if args.place.json {
             print::json(finding)?;
         } else {
-            let wire::Finding { severity, code, what, fix } = finding;
+            let wire::DoctorFinding { severity, code, what, fix } = finding;
             let colour = Severity::ALL
                 .into_iter()
                 .find(|one| one.as_str() == severity)
@@ -59,10 +59,10 @@ pub(super) async fn doctor(args: &Doctor) -> Result<bool, Failed> {
 }
 
 /// What is wrong with the tables, if they cannot even be opened. A process that serves has opened them.
-async fn schema(place: &Place) -> Result<Option<wire::Finding>, Failed> {
+async fn schema(place: &TargetArgs) -> Result<Option<wire::DoctorFinding>, CommandError> {
     let (_, found) = place.found()?;
-    let (Found::Store(store) | Found::Config(store, _)) = found else { return Ok(None) };
-    let finding = |what: String, fix: &str| wire::Finding {
+    let (Target::Store(store) | Target::Config(store, _)) = found else { return Ok(None) };
+    let finding = |what: String, fix: &str| wire::DoctorFinding {
         severity: Severity::Danger.as_str().into(),
         code: "schema".into(),
         what,

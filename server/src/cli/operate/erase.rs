@@ -3,21 +3,21 @@
 use oncebox::state::Status;
 use serde_json::json;
 
-use super::Failed;
-use super::act::tell;
-use super::place::{OneMessage, Place, Who};
+use super::CommandError;
+use super::actions::tell;
 use super::print;
+use super::target::{ActorArgs, OneMessageArgs, TargetArgs};
 use crate::api::wire;
 use crate::cli::out;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ErasureArgs {
     #[command(flatten)]
-    place: Place,
+    place: TargetArgs,
     #[command(flatten)]
-    who: Who,
+    who: ActorArgs,
     #[command(flatten)]
-    message: OneMessage,
+    message: OneMessageArgs,
     /// Discard entries that are pending or poisoned; without it, they refuse the erasure
     #[arg(long)]
     discard_unfinished: bool,
@@ -26,7 +26,7 @@ pub(crate) struct ErasureArgs {
     confirm: bool,
 }
 
-pub(super) async fn erase(args: &ErasureArgs) -> Result<(), Failed> {
+pub(super) async fn erase(args: &ErasureArgs) -> Result<(), CommandError> {
     let key = args.message.key(&args.place)?;
     let client = args.place.open().await?;
     if !args.confirm {
@@ -54,7 +54,7 @@ pub(super) async fn erase(args: &ErasureArgs) -> Result<(), Failed> {
 }
 
 /// Shows what would be erased, and what would refuse it.
-fn preview(args: &ErasureArgs, view: &wire::MessageView) -> Result<(), Failed> {
+fn preview(args: &ErasureArgs, view: &wire::MessageDetails) -> Result<(), CommandError> {
     let has = |status: Status| view.entries.iter().filter(|entry| entry.status.0 == status).count();
     let (running, unfinished) = (has(Status::Running), has(Status::Pending) + has(Status::Poisoned));
     let (stored, quarantined) = (view.stored.is_some(), view.quarantined.len());

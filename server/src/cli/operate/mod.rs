@@ -1,22 +1,22 @@
 //! The commands of an operator, on a store or through the API: what is stuck, why, and what to do about it.
 
-mod act;
+mod actions;
+mod api_client;
 mod client;
-mod direct;
 mod doctor;
 mod erase;
-mod look;
-mod place;
 mod print;
-mod remote;
+mod queries;
+mod store_client;
 mod stuck;
+mod target;
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use super::{EXITS, Exit, Failed, checked};
-use crate::api::wire::Verb;
+use super::{CommandError, EXITS, Exit, checked};
+use crate::api::wire::EntryVerb;
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -26,35 +26,35 @@ pub(crate) enum Command {
         "Examples:\n  oncebox status --store sqlite:inbox.db --inbox orders\n  \
          oncebox status --api https://inbox.example:8472 --inbox orders --json\n\n{EXITS}"
     ))]
-    Status(look::Status),
+    Status(queries::StatusArgs),
     /// Lists entries, the oldest message first.
     #[command(after_help = format!(
         "Example:\n  oncebox list --store sqlite:inbox.db --inbox orders --status poisoned --error 'refused'\n\n{EXITS}"
     ))]
-    List(look::List),
+    List(queries::ListArgs),
     /// One message with all its entries and failed attempts; its payload only with `--payload`.
     #[command(after_help = format!(
         "Example:\n  oncebox show --store sqlite:inbox.db --inbox orders --id evt_1 --source shop --payload\n\n{EXITS}"
     ))]
-    Show(look::Show),
+    Show(queries::ShowArgs),
     /// What happened to one message, and why it is where it is.
     #[command(after_help = format!(
         "Example:\n  oncebox explain --store sqlite:inbox.db --inbox orders --id evt_1 --source shop\n\n{EXITS}"
     ))]
-    Explain(look::Explain),
+    Explain(queries::ExplainArgs),
     /// Messages that were quarantined, the first kept first: the same key with another payload, or too old to know.
     #[command(after_help = format!(
         "Example:\n  oncebox quarantine --store sqlite:inbox.db --inbox orders --reason conflict\n\n{EXITS}"
     ))]
-    Quarantine(stuck::Quarantine),
+    Quarantine(stuck::QuarantineArgs),
     /// Ordering keys that a poisoned entry holds back, those with the oldest message in front first.
     ///
     /// `retry`, `discard` or `unblock` the entry in front, by the key that is shown, to let the others go on.
     #[command(after_help = format!("Example:\n  oncebox blocked --store sqlite:inbox.db --inbox orders\n\n{EXITS}"))]
-    Blocked(stuck::Blocked),
+    Blocked(stuck::BlockedArgs),
     /// What operators did, the latest first.
     #[command(after_help = format!("Example:\n  oncebox audit --store sqlite:inbox.db --inbox orders --by ada\n\n{EXITS}"))]
-    Audit(look::Audit),
+    Audit(queries::AuditArgs),
     /// What endangers the inbox or its store.
     ///
     /// Looks at the tables and their indexes, at settings that lose what was acknowledged, at clocks, at how long keys are
@@ -64,7 +64,7 @@ pub(crate) enum Command {
         "Examples:\n  oncebox doctor --config oncebox.toml\n  \
          oncebox doctor --store sqlite:inbox.db --inbox orders --handlers ship-order,bill --redelivery 3days\n\n{EXITS}"
     ))]
-    Doctor(doctor::Doctor),
+    Doctor(doctor::DoctorArgs),
     /// Tries poisoned entries again: one by its message, or all that a filter takes.
     #[command(after_help = format!(
         "Examples:\n  oncebox retry --store sqlite:inbox.db --inbox orders --actor ada --reason 'depot is back' --id evt_1 \
@@ -72,43 +72,43 @@ pub(crate) enum Command {
          oncebox retry --store sqlite:inbox.db --inbox orders --actor ada --reason 'depot is back' --error refused --confirm\
          \n\n{EXITS}"
     ))]
-    Retry(act::Entries),
+    Retry(actions::EntryActionArgs),
     /// Gives entries up: one by its message, or all that a filter takes.
     #[command(after_help = format!(
         "Example:\n  oncebox discard --store sqlite:inbox.db --inbox orders --actor ada --reason 'test orders' --type order.test\
          \n\n{EXITS}"
     ))]
-    Discard(act::Entries),
+    Discard(actions::EntryActionArgs),
     /// Runs finished entries again, as a new generation.
     #[command(after_help = format!(
         "Example:\n  oncebox replay --store sqlite:inbox.db --inbox orders --actor ada --reason 'labels were blank' --handler \
          ship-order --since 2026-01-31T12:00:00Z\n\n{EXITS}"
     ))]
-    Replay(act::Entries),
+    Replay(actions::EntryActionArgs),
     /// Lets those behind a poisoned entry with its ordering key go on without it.
     #[command(after_help = format!(
         "Example:\n  oncebox unblock --store sqlite:inbox.db --inbox orders --actor ada --reason 'order was cancelled' --id evt_1 \
          --source shop --handler ship-order\n\n{EXITS}"
     ))]
-    Unblock(act::Entries),
+    Unblock(actions::EntryActionArgs),
     /// Stops claims for a handler, or for one of its ordering keys, on every worker.
     #[command(after_help = format!(
         "Example:\n  oncebox pause --store sqlite:inbox.db --inbox orders --actor ada --reason 'depot is down' --handler ship-order\
          \n\n{EXITS}"
     ))]
-    Pause(act::Hold),
+    Pause(actions::PauseArgs),
     /// Allows claims again.
     #[command(after_help = format!(
         "Example:\n  oncebox resume --store sqlite:inbox.db --inbox orders --actor ada --reason 'depot is back' --handler ship-order\
          \n\n{EXITS}"
     ))]
-    Resume(act::Hold),
+    Resume(actions::PauseArgs),
     /// Removes messages that were quarantined; says how many there are unless `--confirm` is given.
     #[command(after_help = format!(
         "Example:\n  oncebox purge --store sqlite:inbox.db --inbox orders --actor ada --reason 'settled with the shop' \
          --older-than 30days --confirm\n\n{EXITS}"
     ))]
-    Purge(act::Purge),
+    Purge(actions::PurgeArgs),
     /// Erase the content of one message for good, as for a privacy request
     ///
     /// Removes payloads, headers, ids, errors and results, and what was quarantined under the key. The key itself stays as a digest, so
@@ -126,36 +126,36 @@ pub(crate) enum Command {
         "Example:\n  oncebox backfill --store sqlite:inbox.db --inbox orders --actor ada --reason 'receipts are new' --handler \
          send-receipt --type 'order.*' --confirm\n\n{EXITS}"
     ))]
-    Backfill(act::Backfill),
+    Backfill(actions::BackfillArgs),
 }
 
 /// Runs a command to its end.
-pub(crate) fn run(command: &Command) -> Result<ExitCode, Failed> {
+pub(crate) fn run(command: &Command) -> Result<ExitCode, CommandError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.map_err(|error| Exit::Start.with(error))?.block_on(dispatch(command)).map(checked)
 }
 
 /// Says whether a check found something wrong.
-async fn dispatch(command: &Command) -> Result<bool, Failed> {
+async fn dispatch(command: &Command) -> Result<bool, CommandError> {
     let done = |()| false;
     match command {
-        Command::Status(args) => look::status(args).await.map(done),
-        Command::List(args) => look::list(args).await.map(done),
-        Command::Show(args) => look::show(args).await.map(done),
-        Command::Explain(args) => look::explain(args).await.map(done),
+        Command::Status(args) => queries::status(args).await.map(done),
+        Command::List(args) => queries::list(args).await.map(done),
+        Command::Show(args) => queries::show(args).await.map(done),
+        Command::Explain(args) => queries::explain(args).await.map(done),
         Command::Quarantine(args) => stuck::quarantine(args).await.map(done),
         Command::Blocked(args) => stuck::blocked(args).await.map(done),
-        Command::Audit(args) => look::audit(args).await.map(done),
+        Command::Audit(args) => queries::audit(args).await.map(done),
         Command::Doctor(args) => doctor::doctor(args).await,
-        Command::Retry(args) => act::entries(args, Verb::Retry).await,
-        Command::Discard(args) => act::entries(args, Verb::Discard).await,
-        Command::Replay(args) => act::entries(args, Verb::Replay).await,
-        Command::Unblock(args) => act::entries(args, Verb::Unblock).await,
-        Command::Pause(args) => act::hold(args, true).await.map(done),
-        Command::Resume(args) => act::hold(args, false).await.map(done),
-        Command::Purge(args) => act::purge(args).await.map(done),
+        Command::Retry(args) => actions::entries(args, EntryVerb::Retry).await,
+        Command::Discard(args) => actions::entries(args, EntryVerb::Discard).await,
+        Command::Replay(args) => actions::entries(args, EntryVerb::Replay).await,
+        Command::Unblock(args) => actions::entries(args, EntryVerb::Unblock).await,
+        Command::Pause(args) => actions::hold(args, true).await.map(done),
+        Command::Resume(args) => actions::hold(args, false).await.map(done),
+        Command::Purge(args) => actions::purge(args).await.map(done),
         Command::Erase(args) => erase::erase(args).await.map(done),
-        Command::Backfill(args) => act::backfill(args).await.map(done),
+        Command::Backfill(args) => actions::backfill(args).await.map(done),
     }
 }
 

@@ -2,26 +2,26 @@
 
 use serde::Serialize;
 
-use super::place::Place;
-use crate::api::wire::{Counts, Entry, Time};
+use super::target::TargetArgs;
+use crate::api::wire::{EntryRecord, InboxCounts, TimeText};
 use crate::cli::out::{self, Cell, table};
-use crate::cli::{Exit, Failed};
+use crate::cli::{CommandError, Exit};
 
 /// The longest error in a table.
 const ERROR: usize = 80;
 
 /// One JSON object on a line.
-pub(super) fn json<T: Serialize>(value: &T) -> Result<(), Failed> {
+pub(super) fn json<T: Serialize>(value: &T) -> Result<(), CommandError> {
     out::line(&serde_json::to_string(value).map_err(|error| Exit::Failure.with(error))?)
 }
 
 /// A time for people; one that never comes is the wait for another entry.
-pub(super) fn time(at: Option<Time>) -> String {
+pub(super) fn time(at: Option<TimeText>) -> String {
     at.map_or_else(|| "waits".into(), |at| at.to_string())
 }
 
-pub(super) fn entries(entries: &[Entry]) -> Result<(), Failed> {
-    let row = |entry: &Entry| {
+pub(super) fn entries(entries: &[EntryRecord]) -> Result<(), CommandError> {
+    let row = |entry: &EntryRecord| {
         let label = entry.message.as_ref();
         vec![
             Cell::coloured(entry.status.0.as_str(), entry.status.0),
@@ -40,7 +40,7 @@ pub(super) fn entries(entries: &[Entry]) -> Result<(), Failed> {
 }
 
 /// Tells when nothing at all is stored: an inbox that nobody has used looks like one that is well.
-pub(super) fn if_empty(place: &Place, counts: &Counts) -> Result<(), Failed> {
+pub(super) fn if_empty(place: &TargetArgs, counts: &InboxCounts) -> Result<(), CommandError> {
     if counts.messages == 0 && counts.quarantined == 0 && counts.entries.is_empty() {
         let (inbox, _) = place.found()?;
         out::eprint_note(&format!("nothing is stored for the inbox {inbox} here; is that its name?"));

@@ -2,21 +2,21 @@
 
 use serde_json::json;
 
-use super::Failed;
-use super::look::PAGE;
-use super::place::Place;
+use super::CommandError;
 use super::print;
+use super::queries::PAGE;
+use super::target::TargetArgs;
 use crate::api::wire;
 use crate::cli::out::{self, Cell, table};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Quarantine {
+pub(crate) struct QuarantineArgs {
     #[command(flatten)]
-    place: Place,
+    place: TargetArgs,
     /// Only those that are quarantined for this reason: `conflict` (the key was known with another payload) or `stale` (older than what
     /// is remembered).
     #[arg(long)]
-    reason: Option<wire::QuarantineReason>,
+    reason: Option<wire::QuarantineReasonWord>,
     /// Of one tenant alone.
     #[arg(long)]
     tenant: Option<String>,
@@ -28,7 +28,7 @@ pub(crate) struct Quarantine {
     after: Option<i64>,
 }
 
-pub(super) async fn quarantine(args: &Quarantine) -> Result<(), Failed> {
+pub(super) async fn quarantine(args: &QuarantineArgs) -> Result<(), CommandError> {
     let mut query = wire::QuarantineQuery {
         reason: args.reason,
         tenant: args.tenant.as_deref().map(Into::into),
@@ -71,9 +71,9 @@ pub(super) async fn quarantine(args: &Quarantine) -> Result<(), Failed> {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Blocked {
+pub(crate) struct BlockedArgs {
     #[command(flatten)]
-    place: Place,
+    place: TargetArgs,
     /// Of one tenant alone.
     #[arg(long)]
     tenant: Option<String>,
@@ -82,14 +82,14 @@ pub(crate) struct Blocked {
     limit: u64,
 }
 
-pub(super) async fn blocked(args: &Blocked) -> Result<(), Failed> {
+pub(super) async fn blocked(args: &BlockedArgs) -> Result<(), CommandError> {
     let query =
         wire::BlockedQuery { tenant: args.tenant.as_deref().map(Into::into), limit: Some(args.limit) };
     let blocked = args.place.open().await?.blocked(&query).await?.blocked;
     if args.place.json {
         return blocked.iter().try_for_each(print::json);
     }
-    let row = |one: &wire::BlockedKey| {
+    let row = |one: &wire::BlockedOrderingKey| {
         vec![
             Cell::new(&one.handler),
             Cell::new(&one.ordering_key),

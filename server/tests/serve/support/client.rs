@@ -7,14 +7,14 @@ use super::PATIENCE;
 
 /// What came back.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpReply {
     pub(crate) status: u16,
     /// Its headers, as they came.
     pub(crate) head: String,
     pub(crate) body: String,
 }
 
-impl Answer {
+impl HttpReply {
     /// The body, which has to be JSON.
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
@@ -32,7 +32,7 @@ pub(crate) fn request(
     url: &str,
     headers: &[(&str, &str)],
     body: &[u8],
-) -> std::io::Result<Answer> {
+) -> std::io::Result<HttpReply> {
     use std::fmt::Write as _;
     let rest = url.strip_prefix("http://").expect("an http URL");
     let (address, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -57,16 +57,16 @@ pub(crate) fn request(
         .nth(1)
         .and_then(|status| status.parse().ok())
         .ok_or(std::io::ErrorKind::InvalidData)?;
-    Ok(Answer { status, head: head.to_owned(), body: body.to_owned() })
+    Ok(HttpReply { status, head: head.to_owned(), body: body.to_owned() })
 }
 
 /// Posts a plain message.
-pub(crate) fn post(url: &str, id: &str, kind: &str, body: &str) -> Answer {
+pub(crate) fn post(url: &str, id: &str, kind: &str, body: &str) -> HttpReply {
     let headers = [("message-id", id), ("message-type", kind), ("content-type", "application/json")];
     request("POST", url, &headers, body.as_bytes()).expect("an answer")
 }
 
-pub(crate) fn get(url: &str) -> Answer {
+pub(crate) fn get(url: &str) -> HttpReply {
     request("GET", url, &[], b"").expect("an answer")
 }
 

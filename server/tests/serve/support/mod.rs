@@ -5,8 +5,8 @@ mod receiver;
 mod sidecar;
 mod watched;
 
-pub(crate) use client::{Answer, get, post, raw, request};
-pub(crate) use receiver::{Receiver, Reply, Request, Tls};
+pub(crate) use client::{HttpReply, get, post, raw, request};
+pub(crate) use receiver::{Receiver, ReceiverTls, Reply, Request};
 pub(crate) use sidecar::{Sidecar, oncebox};
 
 use std::time::Duration;

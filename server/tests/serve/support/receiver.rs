@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use super::watched::Watched;
+use super::watched::WatchedList;
 
 /// What a handler was sent.
 #[derive(Clone, Debug)]
@@ -44,14 +44,14 @@ impl Reply {
 }
 
 /// How a handler speaks TLS.
-pub(crate) type Tls = Arc<rustls::ServerConfig>;
+pub(crate) type ReceiverTls = Arc<rustls::ServerConfig>;
 
 type Script = Arc<dyn Fn(&Request) -> Reply + Send + Sync>;
 
 /// A handler.
 pub(crate) struct Receiver {
     pub(crate) port: u16,
-    requests: Watched<Request>,
+    requests: WatchedList<Request>,
 }
 
 impl Receiver {
@@ -70,7 +70,10 @@ impl Receiver {
     }
 
     /// A handler that speaks TLS.
-    pub(crate) fn tls(config: Tls, script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) fn tls(
+        config: ReceiverTls,
+        script: impl Fn(&Request) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         Self::on(TcpListener::bind("127.0.0.1:0").expect("a port"), Some(config), script)
     }
 
@@ -85,16 +88,16 @@ impl Receiver {
 
     fn on(
         listener: TcpListener,
-        tls: Option<Tls>,
+        tls: Option<ReceiverTls>,
         script: impl Fn(&Request) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let port = listener.local_addr().expect("an address").port();
-        let (requests, script): (_, Script) = (Watched::default(), Arc::new(script));
-        let receiver = Self { port, requests: Watched::clone(&requests) };
+        let (requests, script): (_, Script) = (WatchedList::default(), Arc::new(script));
+        let receiver = Self { port, requests: WatchedList::clone(&requests) };
         // Ends with the process: a test that is over has nobody who connects.
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (requests, script) = (Watched::clone(&requests), Arc::clone(&script));
+                let (requests, script) = (WatchedList::clone(&requests), Arc::clone(&script));
                 let tls = tls.clone();
                 std::thread::spawn(move || match tls.map(rustls::ServerConnection::new) {
                     None => serve(stream, &requests, &script),
@@ -126,7 +129,7 @@ impl Receiver {
     }
 }
 
-fn serve(stream: impl Read + Write, requests: &Watched<Request>, script: &Script) {
+fn serve(stream: impl Read + Write, requests: &WatchedList<Request>, script: &Script) {
     let mut lines = BufReader::new(stream);
     while let Some(request) = read(&mut lines) {
         requests.push(request.clone());

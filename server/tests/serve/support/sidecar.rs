@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use tempfile::TempDir;
 
-use super::watched::Watched;
+use super::watched::WatchedList;
 
 /// Runs a command to its end.
 pub(crate) fn oncebox(dir: &Path, args: &[&str]) -> Output {
@@ -28,7 +28,7 @@ fn at_home(mut command: Command, dir: &Path) -> Command {
 /// A running sidecar. Killed when dropped.
 pub(crate) struct Sidecar {
     child: Child,
-    lines: Watched<String>,
+    lines: WatchedList<String>,
     pub(crate) dir: std::sync::Arc<TempDir>,
     /// Where it listens.
     pub(crate) base: String,
@@ -101,8 +101,8 @@ impl Sidecar {
             .spawn()
             .expect("the binary starts");
         let stderr = BufReader::new(child.stderr.take().expect("its standard error"));
-        let lines = Watched::default();
-        let all = Watched::clone(&lines);
+        let lines = WatchedList::default();
+        let all = WatchedList::clone(&lines);
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
                 all.push(line);

@@ -5,21 +5,21 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use super::PATIENCE;
 
 #[derive(Debug)]
-pub(crate) struct Watched<T>(Arc<(Mutex<Vec<T>>, Condvar)>);
+pub(crate) struct WatchedList<T>(Arc<(Mutex<Vec<T>>, Condvar)>);
 
-impl<T> Clone for Watched<T> {
+impl<T> Clone for WatchedList<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<T> Default for Watched<T> {
+impl<T> Default for WatchedList<T> {
     fn default() -> Self {
         Self(Arc::new((Mutex::new(Vec::new()), Condvar::new())))
     }
 }
 
-impl<T: Clone + std::fmt::Debug> Watched<T> {
+impl<T: Clone + std::fmt::Debug> WatchedList<T> {
     pub(crate) fn push(&self, value: T) {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner).push(value);
         self.0.1.notify_all();

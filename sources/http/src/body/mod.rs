@@ -13,7 +13,7 @@ use http::header::EXPECT;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
 
-use crate::problem::{ProblemKind, RequestProblem};
+use crate::problem::{ProblemType, RequestProblem};
 pub(crate) use unverified::{UnverifiedPool, UnverifiedShare};
 
 /// Limits on the memory and time of bodies, for all endpoints together.
@@ -103,12 +103,12 @@ fn add(counter: &AtomicUsize, bytes: usize, max: usize) -> bool {
 }
 
 fn no_room() -> RequestProblem {
-    RequestProblem::new(ProblemKind::Unavailable, "too many messages are being taken in")
+    RequestProblem::new(ProblemType::Unavailable, "too many messages are being taken in")
 }
 
 /// Returns the problem for an unverified sender while the room for unverified requests is full.
 pub(crate) fn no_room_for_unverified() -> RequestProblem {
-    RequestProblem::new(ProblemKind::Unavailable, "too many requests wait to be verified")
+    RequestProblem::new(ProblemType::Unavailable, "too many requests wait to be verified")
 }
 
 /// Where the bytes of a body are counted while it is read.
@@ -166,10 +166,10 @@ pub(crate) async fn read(
             () = holding.evicted() => return Err(no_room_for_unverified()),
         };
         let frame =
-            frame.map_err(|_| RequestProblem::new(ProblemKind::Timeout, "the body did not come in time"))?;
+            frame.map_err(|_| RequestProblem::new(ProblemType::Timeout, "the body did not come in time"))?;
         let Some(frame) = frame else { break };
         let frame = frame
-            .map_err(|_| RequestProblem::new(ProblemKind::Malformed, "the body ended before it was whole"))?;
+            .map_err(|_| RequestProblem::new(ProblemType::Malformed, "the body ended before it was whole"))?;
         // Trailers are ignored.
         let Ok(data) = frame.into_data() else { continue };
         len += data.len();
@@ -211,7 +211,7 @@ fn announced(headers: &HeaderMap) -> Option<u64> {
 }
 
 pub(crate) fn too_large(max: usize) -> RequestProblem {
-    RequestProblem::new(ProblemKind::TooLarge, format!("the body has more than {max} bytes"))
+    RequestProblem::new(ProblemType::TooLarge, format!("the body has more than {max} bytes"))
 }
 
 #[cfg(test)]

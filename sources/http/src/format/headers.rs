@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName};
 use oncebox::Headers;
 use oncebox::privacy::names_credential;
 
-use crate::problem::{ProblemKind, RequestProblem};
+use crate::problem::{ProblemType, RequestProblem};
 
 /// Headers of the connection rather than of the message.
 const TRANSPORT: [&str; 19] = [
@@ -49,7 +49,7 @@ pub(super) fn only<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a 
     let mut values = headers.get_all(name).iter();
     let value = values.next();
     if values.next().is_some() {
-        return Err(RequestProblem::new(ProblemKind::Malformed, format!("the header {name:?} comes twice")));
+        return Err(RequestProblem::new(ProblemType::Malformed, format!("the header {name:?} comes twice")));
     }
     Ok(value.map(http::HeaderValue::as_bytes))
 }
@@ -59,5 +59,5 @@ pub(super) fn text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a 
     let Some(value) = only(headers, name)? else { return Ok(None) };
     let text = std::str::from_utf8(value);
     text.map(Some)
-        .map_err(|_| RequestProblem::new(ProblemKind::Malformed, format!("the header {name:?} is not UTF-8")))
+        .map_err(|_| RequestProblem::new(ProblemType::Malformed, format!("the header {name:?} is not UTF-8")))
 }

@@ -10,7 +10,7 @@ use oncebox::{Headers, Message};
 use serde_json::value::RawValue;
 
 use crate::cloudevents::{self, Event, Split};
-use crate::problem::{ProblemKind, RequestProblem};
+use crate::problem::{ProblemType, RequestProblem};
 pub(crate) use headers::kept;
 use headers::{only, text};
 
@@ -73,7 +73,7 @@ impl BodyFormat {
     pub(crate) fn read(&self, sent: VerifiedRequest<'_>, body: Bytes) -> Result<Content, RequestProblem> {
         if encoded(sent.headers) {
             let what = "the body is compressed; this address takes bodies as they are";
-            return Err(RequestProblem::new(ProblemKind::MediaType, what));
+            return Err(RequestProblem::new(ProblemType::MediaType, what));
         }
         match self {
             Self::Plain(names) => plain::read(names, sent, body).map(Content::One),
@@ -122,7 +122,7 @@ fn cloud_events(sent: &VerifiedRequest<'_>, body: Bytes) -> Result<Content, Requ
         }
         _ => {
             let what = "events come in JSON and UTF-8: application/cloudevents+json or -batch+json";
-            Err(RequestProblem::new(ProblemKind::MediaType, what))
+            Err(RequestProblem::new(ProblemType::MediaType, what))
         }
     }
 }
@@ -141,11 +141,11 @@ fn with_transport(event: Event, kept: &Headers) -> Message {
 
 fn too_many(count: usize, max: usize) -> RequestProblem {
     let what = format!("there are {count} messages in the request, the limit is {max}");
-    RequestProblem::new(ProblemKind::TooLarge, what)
+    RequestProblem::new(ProblemType::TooLarge, what)
 }
 
 fn malformed(error: &cloudevents::Malformed) -> RequestProblem {
-    RequestProblem::new(ProblemKind::Malformed, error.to_string())
+    RequestProblem::new(ProblemType::Malformed, error.to_string())
 }
 
 #[cfg(test)]

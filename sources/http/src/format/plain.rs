@@ -4,7 +4,7 @@ use bytes::Bytes;
 use oncebox::Message;
 
 use super::{HeaderNames, VerifiedRequest, only, text};
-use crate::problem::{ProblemKind, RequestProblem};
+use crate::problem::{ProblemType, RequestProblem};
 
 pub(super) fn read(
     names: &HeaderNames,
@@ -20,7 +20,7 @@ pub(super) fn read(
             .filter(|message_type| !message_type.is_empty())
             .ok_or_else(|| {
             RequestProblem::new(
-                ProblemKind::Malformed,
+                ProblemType::Malformed,
                 format!("the header {:?} with the type is missing", names.message_type.as_str()),
             )
         })?,

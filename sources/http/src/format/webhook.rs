@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use super::{Content, ShopifyId, VerifiedRequest, only, text};
 use crate::cloudevents::rfc3339;
-use crate::problem::{ProblemKind, RequestProblem};
+use crate::problem::{ProblemType, RequestProblem};
 use crate::verify::StandardHeaders;
 
 /// Fields of a signed webhook that are read. All other fields are passed on unread.
@@ -91,7 +91,7 @@ fn is_form(headers: &HeaderMap) -> Result<bool, RequestProblem> {
 fn form_payload(body: &[u8]) -> Result<Bytes, RequestProblem> {
     let wrong = |what: &str| {
         let advice = "set the content type of the webhook to application/json in its settings at GitHub";
-        RequestProblem::new(ProblemKind::Malformed, format!("the body is a form {what}; {advice}"))
+        RequestProblem::new(ProblemType::Malformed, format!("the body is a form {what}; {advice}"))
     };
     let mut fields = body.split(|b| *b == b'&').filter_map(|field| field.strip_prefix(b"payload="));
     let (Some(payload), None) = (fields.next(), fields.next()) else {
@@ -179,13 +179,13 @@ fn json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, RequestProblem> {
     serde_json::from_slice(body).map_err(|error| {
         let what =
             format!("the body is not the expected JSON (line {}, column {})", error.line(), error.column());
-        RequestProblem::new(ProblemKind::Malformed, what)
+        RequestProblem::new(ProblemType::Malformed, what)
     })
 }
 
 /// A member that must be there and not be empty.
 fn named<'a>(member: Option<Cow<'a, str>>, name: &str) -> Result<Cow<'a, str>, RequestProblem> {
-    let cause = if name == "type" { ProblemKind::Malformed } else { ProblemKind::MissingKey };
+    let cause = if name == "type" { ProblemType::Malformed } else { ProblemType::MissingKey };
     member
         .filter(|text| !text.is_empty())
         .ok_or_else(|| RequestProblem::new(cause, format!("the member {name:?} is missing")))
@@ -193,13 +193,13 @@ fn named<'a>(member: Option<Cow<'a, str>>, name: &str) -> Result<Cow<'a, str>, R
 
 fn need(headers: &HeaderMap, name: &str) -> Result<Bytes, RequestProblem> {
     let value = only(headers, name)?.filter(|value| !value.is_empty());
-    let missing = || RequestProblem::new(ProblemKind::MissingKey, format!("the header {name:?} is missing"));
+    let missing = || RequestProblem::new(ProblemType::MissingKey, format!("the header {name:?} is missing"));
     value.map(Bytes::copy_from_slice).ok_or_else(missing)
 }
 
 fn needed_text(headers: &HeaderMap, name: &str) -> Result<String, RequestProblem> {
     let value = text(headers, name)?.filter(|value| !value.is_empty());
-    let missing = || RequestProblem::new(ProblemKind::Malformed, format!("the header {name:?} is missing"));
+    let missing = || RequestProblem::new(ProblemType::Malformed, format!("the header {name:?} is missing"));
     value.map(str::to_owned).ok_or_else(missing)
 }
 

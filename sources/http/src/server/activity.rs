@@ -12,6 +12,9 @@ use tokio::time::Instant;
 
 use super::ServerLimits;
 
+/// Time in which a new connection without a request may still make one.
+const NEW: Duration = Duration::from_secs(1);
+
 /// State of one connection. Its reader, its responses and its watchdog write it.
 #[derive(Debug)]
 pub(super) struct Activity {
@@ -35,6 +38,8 @@ pub(super) struct Activity {
     /// Requests so far.
     begun: AtomicUsize,
     pub(super) too_many_resets: Notify,
+    /// Tells the connection to close: another one needs its place.
+    pub(super) evicted: Notify,
 }
 
 impl Activity {
@@ -53,7 +58,45 @@ impl Activity {
             unsent: Mutex::default(),
             begun: AtomicUsize::new(0),
             too_many_resets: Notify::new(),
+            evicted: Notify::new(),
         })
+    }
+
+    /// Returns true if a sender on it was verified.
+    pub(super) fn is_proven(&self) -> bool {
+        self.proven.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if no request is open.
+    pub(super) fn is_idle(&self) -> bool {
+        self.requests.load(Ordering::Relaxed) == 0
+    }
+
+    /// Returns the rank in which it gives way while it is unproven: the greatest first. That is a connection that has
+    /// been silent for long, then one with many open requests, then a new one, then one that waits for its first
+    /// answer.
+    pub(super) fn nuisance(&self) -> (u8, usize) {
+        let requests = self.requests.load(Ordering::Relaxed);
+        match requests {
+            0 if self.idle_since().elapsed() > NEW => (3, 0),
+            0 => (1, 0),
+            1 => (0, 0),
+            _ => (2, requests),
+        }
+    }
+
+    /// When the last request ended, or the connection began.
+    pub(super) fn idle_since(&self) -> Instant {
+        self.at(self.idle_since.load(Ordering::Relaxed))
+    }
+
+    /// Makes the connection close.
+    pub(super) fn evict(&self) {
+        self.evicted.notify_one();
+    }
+
+    fn at(&self, millis: u64) -> Instant {
+        self.start + Duration::from_millis(millis.saturating_sub(1))
     }
 
     fn now(&self) -> u64 {
@@ -71,8 +114,7 @@ impl Activity {
 
     /// When the connection is over unless something happens; `None` while a request is open and not answered.
     pub(super) fn deadline(&self, limits: &ServerLimits) -> Option<Instant> {
-        let at =
-            |millis: u64, wait: Duration| self.start + Duration::from_millis(millis.saturating_sub(1)) + wait;
+        let at = |millis: u64, wait: Duration| self.at(millis) + wait;
         if self.requests.load(Ordering::Relaxed) > 0 {
             return self.unsent.lock().values().min().map(|since| at(*since, limits.write));
         }
@@ -119,7 +161,7 @@ impl OpenRequest {
     /// Notes that a request had success.
     pub(super) fn proven(&self) {
         // Most connections know it already; only reading leaves the others their copy of it.
-        if !self.activity.proven.load(Ordering::Relaxed) {
+        if !self.activity.is_proven() {
             self.activity.proven.store(true, Ordering::Relaxed);
         }
     }
@@ -131,7 +173,7 @@ impl OpenRequest {
         let waiting = WaitingAnswer(activity);
         let before = activity.waiting.fetch_add(1, Ordering::Relaxed);
         let half = usize::try_from(streams / 2).unwrap_or(usize::MAX).max(1);
-        (!activity.proven.load(Ordering::Relaxed) || before < half).then_some(waiting)
+        (!activity.is_proven() || before < half).then_some(waiting)
     }
 
     /// Notes whether it is the client that has to make room for more of the answer, from now on. In HTTP/1 it is the
@@ -168,5 +210,16 @@ impl Drop for OpenRequest {
         if !self.answered && activity.resets.fetch_add(1, Ordering::Relaxed) >= activity.max_resets {
             activity.too_many_resets.notify_one();
         }
+    }
+}
+
+#[cfg(test)]
+impl Activity {
+    pub(super) fn prove(&self) {
+        self.proven.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn open(self: &Arc<Self>) -> OpenRequest {
+        OpenRequest::new(self, Version::HTTP_11)
     }
 }

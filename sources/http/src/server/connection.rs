@@ -25,7 +25,7 @@ use tower::ServiceExt as _;
 use super::ServerLimits;
 use super::activity::{Activity, OpenRequest};
 use super::io::WatchedStream;
-use super::refusals::{Refusals, Unproven};
+use super::refusals::{Anonymous, Refusals, Unproven};
 
 /// Maximum time to close a connection.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -37,6 +37,7 @@ pub(super) struct ClientConnection {
     pub(super) stream: TcpStream,
     pub(super) tls: Option<TlsAcceptor>,
     pub(super) peer: SocketAddr,
+    pub(super) activity: Arc<Activity>,
     pub(super) router: Router,
     pub(super) limits: Arc<ServerLimits>,
     pub(super) builder: Arc<Builder<TokioExecutor>>,
@@ -70,15 +71,19 @@ pub(super) fn builder(limits: &ServerLimits) -> Builder<TokioExecutor> {
 
 impl ClientConnection {
     pub(super) async fn run(self) {
-        let Self { stream, tls, peer, router, limits, builder, refusals, stopped } = self;
+        let Self { stream, tls, peer, activity, router, limits, builder, refusals, stopped } = self;
         // Answers are small; waiting to fill a packet only delays them.
         let _ = stream.set_nodelay(true);
-        let activity = Activity::new(limits.resets);
         let socket = WatchedStream::new(stream, Arc::clone(&activity), limits.write);
         let spoken = HttpConnection { peer, router, limits, builder, refusals, stopped, activity };
         let Some(tls) = tls else { return spoken.run(socket).await };
         // A handshake is the head of a head, and may take as long.
-        match tokio::time::timeout(spoken.limits.head, tls.accept(socket)).await {
+        let handshake = tokio::time::timeout(spoken.limits.head, tls.accept(socket));
+        let handshake = tokio::select! {
+            handshake = handshake => handshake,
+            () = spoken.activity.evicted.notified() => return,
+        };
+        match handshake {
             Ok(Ok(socket)) => spoken.run(socket).await,
             Ok(Err(error)) => tracing::debug!(%peer, %error, "a TLS handshake failed"),
             Err(_) => tracing::debug!(%peer, "connection closed, TLS handshake too slow"),
@@ -137,6 +142,10 @@ impl HttpConnection {
                     };
                     timer.as_mut().reset(next);
                 }
+                () = activity.evicted.notified() => {
+                    tracing::debug!(%peer, "connection closed, place needed");
+                    return;
+                }
                 () = activity.too_many_resets.notified() => {
                     tracing::debug!(%peer, "connection closed, too many stream resets");
                     return;
@@ -164,7 +173,7 @@ async fn answer(
     let response = router.oneshot(request).await?;
     if response.status() == StatusCode::UNAUTHORIZED || response.extensions().get::<Unproven>().is_some() {
         slow_down(&refusals, peer, &open, streams).await;
-    } else if response.status().is_success() {
+    } else if response.status().is_success() && response.extensions().get::<Anonymous>().is_none() {
         open.proven();
     }
     open.answered();

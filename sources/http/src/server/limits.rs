@@ -6,11 +6,15 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerLimits {
-    /// Connections at once. Further ones wait to be accepted. Default 4,096.
+    /// Connections at once. For a further one, the address with most unproven connections closes one: the oldest, those without a
+    /// request first. If all senders have proven who they are, the connection closes that is idle for longest; if none is idle, the
+    /// new one waits. Default 4,096.
     pub connections: usize,
-    /// Connections at once from one address; of IPv6 from one network of 64 bits. Further ones are closed. Behind a proxy
-    /// all come from its address. Default 1,024.
+    /// Connections at once from one address; of IPv6 from one network of 64 bits. For a further one, another of the address closes in
+    /// the same way; if none may close, the new one does. Behind a proxy all come from its address. Default 1,024.
     pub connections_per_address: usize,
+    /// Connections, of all, that only this machine may have, beyond the limit of its address. Default 0.
+    pub loopback: usize,
     /// Maximum time of the head of a request; of the first one from the beginning of the connection. A client gets at
     /// most twice that. Default: 10 seconds.
     pub head: Duration,
@@ -38,6 +42,7 @@ impl Default for ServerLimits {
         Self {
             connections: 4_096,
             connections_per_address: 1_024,
+            loopback: 0,
             head: Duration::from_secs(10),
             idle: Duration::from_mins(1),
             write: Duration::from_secs(30),

@@ -21,13 +21,15 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
+use activity::Activity;
 use connection::ClientConnection;
-use places::ConnectionSlots;
 pub(crate) use places::network;
+use places::{ConnectionSlot, ConnectionSlots, NoPlace};
+pub use refusals::Anonymous;
 use refusals::Refusals;
 pub(crate) use refusals::Unproven;
 
-/// Pause after the system has run out of sockets.
+/// Pause when there are no more sockets, or no connection gives way.
 const BREATH: Duration = Duration::from_millis(100);
 
 /// Maximum connections that wait to be accepted, unless the system allows less. The usual 128 are too few: a client
@@ -80,7 +82,7 @@ impl Server {
     }
 
     /// Serves until `shutdown` is ready. Then nothing new is accepted, idle connections are closed, and open requests have
-    /// the [grace](Limits::grace) to end. What is being stored is stored even if that does not suffice.
+    /// the [grace](ServerLimits::grace) to end. What is being stored is stored even if that does not suffice.
     pub async fn serve(self, shutdown: impl Future<Output = ()> + Send) {
         let Self { listener, router, limits, tls } = self;
         let limits = Arc::new(limits);
@@ -95,12 +97,18 @@ impl Server {
             let accepted = tokio::select! {
                 biased;
                 () = &mut shutdown => break,
-                accepted = accept(&listener, &room) => accepted,
+                accepted = accept(&listener) => accepted,
                 Some(_) = connections.join_next(), if !connections.is_empty() => continue,
             };
-            let Some((stream, permit)) = accepted else { continue };
+            let Some(stream) = accepted else { continue };
             let Ok(peer) = stream.peer_addr() else { continue };
-            let Some(place) = places.take(peer.ip(), limits.connections_per_address) else {
+            let activity = Activity::new(limits.resets);
+            let admitted = tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                admitted = admit(&places, &room, peer, &activity, &limits) => admitted,
+            };
+            let Some(held) = admitted else {
                 tracing::debug!(%peer, "connection closed, address limit reached");
                 continue;
             };
@@ -108,6 +116,7 @@ impl Server {
                 stream,
                 tls: tls.as_ref().map(Tls::acceptor),
                 peer,
+                activity,
                 router: router.clone(),
                 limits: Arc::clone(&limits),
                 builder: Arc::clone(&builder),
@@ -115,7 +124,7 @@ impl Server {
                 stopped: stopped.clone(),
             };
             connections.spawn(async move {
-                let _held = (permit, place);
+                let _held = held;
                 connection.run().await;
             });
         }
@@ -129,11 +138,34 @@ impl Server {
     }
 }
 
-/// The next connection, once there is room for it.
-async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+/// Waits until there is room for a connection; `None` if there is none for its address.
+async fn admit(
+    places: &Arc<ConnectionSlots>,
+    room: &Arc<Semaphore>,
+    peer: SocketAddr,
+    activity: &Arc<Activity>,
+    limits: &ServerLimits,
+) -> Option<(ConnectionSlot, OwnedSemaphorePermit)> {
+    let place = loop {
+        match places.take(peer.ip(), activity, limits) {
+            Ok(place) => break place,
+            Err(NoPlace::ForAddress) => return None,
+            // Looked at again soon: one that becomes idle does not tell.
+            Err(NoPlace::Now) => tokio::select! {
+                () = places.freed() => {}
+                () = SystemClock::default().sleep(BREATH) => {}
+            },
+        }
+    };
+    // One that gives way keeps its socket for a moment.
     let permit = Arc::clone(room).acquire_owned().await.ok()?;
+    Some((place, permit))
+}
+
+/// The next connection.
+async fn accept(listener: &TcpListener) -> Option<TcpStream> {
     match listener.accept().await {
-        Ok((stream, _)) => Some((stream, permit)),
+        Ok((stream, _)) => Some(stream),
         Err(error) => {
             use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
             // That was the client's end of it; anything else may be there again at once.

@@ -14,6 +14,11 @@ use super::places::network;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unproven;
 
+/// Marks an answer that every client gets, like that to a probe, in its extensions: its success does not prove who the sender is. A
+/// [`Server`](super::Server) without room closes connections whose senders have proven nothing before all others.
+#[derive(Clone, Copy, Debug)]
+pub struct Anonymous;
+
 /// Time until one more refusal is forgiven.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// The longest wait for an answer.

@@ -18,7 +18,7 @@ use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProper
 use oncebox::source::{Delivery, Source as _};
 use oncebox::{BoxError, Context, Headers, Inbox, Memory, Message, handler};
 use oncebox_rabbitmq::{Queue, RabbitMq, RabbitMqSourceBuilder};
-use oncebox_servers::RabbitMq as Broker;
+use oncebox_servers::RabbitMqServer as Broker;
 use oncebox_testkit::FaultyStore;
 use parking_lot::Mutex;
 use tokio::sync::watch;

@@ -1,4 +1,4 @@
-//! What is seldom needed: messages quarantined, and entries added to a known message.
+//! Rare cases of accept: quarantines a message, or adds entries to a known message.
 
 use std::collections::HashMap;
 

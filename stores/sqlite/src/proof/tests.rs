@@ -39,7 +39,7 @@ impl ProofFile {
         connection.query_row(sql, [], |row| row.get(0)).expect("a number")
     }
 
-    /// What is merged must be in the proof, and the proof must not contradict the messages.
+    /// Checks that the proof has every merged message, and that it does not contradict the messages.
     fn check(&self) {
         for sql in [
             include_str!("tests/lost.sql"),
@@ -55,7 +55,7 @@ fn inbox() -> InboxName {
     InboxName::new("i").expect("a good name")
 }
 
-/// A message that nobody handles: it is finished when it arrives.
+/// A message without a handler: it is finished when it arrives.
 fn offer(id: usize) -> NewMessage {
     let message = Message::new(id.to_string(), "t", "");
     let key = KeyStrategy::MessageId.key(&inbox(), &message).expect("an id");
@@ -71,7 +71,7 @@ fn is_first(accepted: &Accepted) -> bool {
     matches!(accepted, Accepted::First(_))
 }
 
-/// How many digests a store holds in memory.
+/// Number of digests that a store holds in memory.
 async fn in_memory(store: &Sqlite) -> i64 {
     store.call(|work| Ok(work.tail.len)).await.expect("a look")
 }

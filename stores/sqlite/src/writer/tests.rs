@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::connect::Synchronous;
 
-/// How long a lock is waited for.
+/// Maximum time to wait for a lock.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// A writer without its thread: groups are served when the test says so.
@@ -108,7 +108,7 @@ fn a_commit_without_an_answer_is_unknown_to_every_caller() {
 
 // FAULTS A17, D4
 #[test]
-fn a_call_that_fails_takes_nobody_with_it() {
+fn a_call_that_fails_does_not_fail_the_others() {
     let (_dir, mut state) = writer();
     let ((first, mut one), (bad, mut bad_answer), (last, mut two)) = (name("a"), fail(no), name("b"));
     state.serve(&mut vec![first, bad, last]);

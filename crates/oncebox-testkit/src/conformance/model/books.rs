@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use oncebox::state::{Event, InLine, Next, Operation, Settlement, Status, Suspicion, follow};
-use oncebox::store::{Accepted, Claim, ClaimMode, Known, Seq, Token};
+use oncebox::state::{EntryEvent, InLine, NextState, Operation, Settlement, Status, Suspicion, follow};
+use oncebox::store::{Accepted, Claim, ClaimMode, KnownMessage, Seq, Token};
 use oncebox::time::Timestamp;
 
 use super::step::{HANDLERS, MESSAGES, Offer};
@@ -48,7 +48,7 @@ impl Entry {
         (self.attempts, self.suspicion) = (settlement.attempts, settlement.suspicion);
         self.in_line = settlement.in_line;
         self.at = match settlement.next {
-            Next::Pending { delay } => now.after(delay),
+            NextState::Pending { delay } => now.after(delay),
             _ => now,
         };
     }
@@ -128,7 +128,7 @@ impl Books {
             }
             return Ok(match self.add(seq, offer, now) {
                 added if added > 0 && !repeated => Accepted::HandlersAdded(seq, added),
-                _ => Accepted::Duplicate(Known::new(seq, age).varied(varied)),
+                _ => Accepted::Duplicate(KnownMessage::new(seq, age).varied(varied)),
             });
         }
         let mut handlers: Vec<_> = offer.handlers.iter().copied().map(Some).collect();
@@ -192,7 +192,7 @@ impl Books {
             for entry in of_handler.map(|(_, entry)| entry).filter(|entry| entry.ordered) {
                 let behind_parked = first.is_some_and(|first| first < entry.seq);
                 match follow(entry.status, entry.in_line, behind_parked) {
-                    Some((Event::Park, next)) => {
+                    Some((EntryEvent::Park, next)) => {
                         (entry.status, entry.in_line) = (next, Some(InLine::Parked));
                         (entry.not_before, entry.at) = (entry.at, now);
                     }

@@ -19,7 +19,7 @@ use super::step::{DONE, HANDLERS, Lost, Offer, Step, spelled};
 use crate::fixture::{
     LEASE, PAST_LEASE, RETENTION, inbox_named, key_in, moved_to, offer_routed, outcomes, policy,
 };
-use crate::{Fault, FaultyStore, Harness, StoreUnderTest, Verb};
+use crate::{FaultyStore, Harness, StoreFault, StoreUnderTest, StoreVerb};
 
 /// What does not hold.
 pub(super) type Checked<T = ()> = Result<T, String>;
@@ -139,14 +139,14 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
     /// that to a repeat of what was done.
     async fn call<T: Debug>(
         &self,
-        verb: Verb,
+        verb: StoreVerb,
         lost: Lost,
         call: impl AsyncFn(&FaultyStore<S>) -> Result<T, Error>,
     ) -> Checked<(Result<T, Error>, bool)> {
         let fault = match lost {
             Lost::No => return Ok((call(&self.store).await, false)),
-            Lost::After => Fault::ErrAfter,
-            Lost::Before => Fault::ErrBefore(ErrorKind::CommitUnknown),
+            Lost::After => StoreFault::ErrAfter,
+            Lost::Before => StoreFault::ErrBefore(ErrorKind::CommitUnknown),
         };
         self.store.faults().next(verb, fault);
         match call(&self.store).await {
@@ -161,7 +161,7 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
     async fn accept(&mut self, offers: &[Offer], lost: Lost) -> Checked {
         let batch: Vec<NewMessage> = offers.iter().map(|offer| self.new_message(offer)).collect();
         let (answers, repeated) =
-            self.call(Verb::Accept, lost, async |store| store.accept(&batch).await).await?;
+            self.call(StoreVerb::Accept, lost, async |store| store.accept(&batch).await).await?;
         let answers = answers.map_err(failed("accept"))?;
         check(answers.len() == offers.len(), || format!("{} offers got {answers:?}", offers.len()))?;
         for (offer, answer) in offers.iter().zip(answers) {
@@ -190,7 +190,8 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
     async fn settle(&mut self, settlement: &Settlement, id: EntryId, lost: Lost) -> Checked {
         let claim = &settlement.claim;
         let batch = [settlement.clone()];
-        let (settled, _) = self.call(Verb::Settle, lost, async |store| store.settle(&batch).await).await?;
+        let (settled, _) =
+            self.call(StoreVerb::Settle, lost, async |store| store.settle(&batch).await).await?;
         let settled = settled.map_err(failed("settle"))?;
         let now = self.h.now();
         let expected = if let Some(entry) = self.held(claim, id) {
@@ -229,7 +230,7 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
             }
             Ok(settled)
         };
-        let (settled, repeated) = self.call(Verb::Commit, lost, complete).await?;
+        let (settled, repeated) = self.call(StoreVerb::Commit, lost, complete).await?;
         let settled = settled.map_err(failed("complete"))?;
         let now = self.h.now();
         let mut expected = Settled::LeaseLost;
@@ -245,7 +246,8 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
     async fn renew(&mut self, ago: usize, lost: Lost) -> Checked {
         let Some((claim, id)) = self.claim_made(ago) else { return Ok(()) };
         let params = RenewParams::new(vec![claim.clone()], LEASE);
-        let (renewed, _) = self.call(Verb::Renew, lost, async |store| store.renew(&params).await).await?;
+        let (renewed, _) =
+            self.call(StoreVerb::Renew, lost, async |store| store.renew(&params).await).await?;
         let renewed = renewed.map_err(failed("renew"))?;
         let until = self.h.now().after(LEASE);
         let mut expected = Renewed::LeaseLost;
@@ -276,7 +278,7 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         let (inbox, key, handler) = (self.inbox.clone(), key(&self.inbox, id), self.called(called));
         let (name, _) = called;
         let call = async |store: &FaultyStore<S>| store.operate(&inbox, &key, &handler, operation).await;
-        let (answer, repeated) = self.call(Verb::Operate, lost, call).await?;
+        let (answer, repeated) = self.call(StoreVerb::Operate, lost, call).await?;
         let answer = answer.map(|view| view.status).map_err(|error| error.kind());
         let now = self.h.now();
         let mut expected = Err(ErrorKind::NotFound);
@@ -301,10 +303,10 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         let (name, _) = called;
         let (answer, _) = if pause {
             self.books.paused.insert(name);
-            self.call(Verb::Pause, lost, async |store| store.pause(&inbox, &handler).await).await?
+            self.call(StoreVerb::Pause, lost, async |store| store.pause(&inbox, &handler).await).await?
         } else {
             self.books.paused.remove(name);
-            self.call(Verb::Resume, lost, async |store| store.resume(&inbox, &handler).await).await?
+            self.call(StoreVerb::Resume, lost, async |store| store.resume(&inbox, &handler).await).await?
         };
         answer.map_err(failed("pause or resume"))
     }
@@ -315,7 +317,8 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         let mut params = SweepParams::new(self.inbox.clone(), RETENTION, page);
         let mut lost = lost;
         loop {
-            let (swept, _) = self.call(Verb::Sweep, lost, async |store| store.sweep(&params).await).await?;
+            let (swept, _) =
+                self.call(StoreVerb::Sweep, lost, async |store| store.sweep(&params).await).await?;
             let swept = swept.map_err(failed("sweep"))?;
             lost = Lost::No;
             check(swept.next.is_none_or(|next| Some(next) > params.after), || {

@@ -14,7 +14,7 @@ use crate::inbox::Shared;
 use crate::runtime::Core;
 use crate::runtime::upkeep::repeat::{Pauses, answered, is_trouble};
 use crate::state::{Outcome, Settlement};
-use crate::store::{Claim, ClaimMode, ClaimParams, Claimed, RenewParams, Store, Wakeup, Want};
+use crate::store::{Claim, ClaimMode, ClaimParams, ClaimQuota, Claimed, RenewParams, Store, Wakeup};
 
 /// How long suspects wait until nothing else is in hand, and how long healthy work waits for them. After that they run in company,
 /// which is never blamed.
@@ -321,12 +321,12 @@ impl<S: Store> Dispatcher<S> {
             *taken = handler.throttle.take(*limit, now);
         }
         let asked = tokens.taken.clone();
-        let wants: Vec<Want> = self
+        let wants: Vec<ClaimQuota> = self
             .handlers
             .iter()
             .zip(&asked)
             .filter(|(_, limit)| **limit > 0)
-            .map(|(handler, limit)| Want { route: handler.route.clone(), limit: *limit })
+            .map(|(handler, limit)| ClaimQuota { route: handler.route.clone(), limit: *limit })
             .collect();
         if wants.is_empty() {
             return Ok((Vec::new(), asked));

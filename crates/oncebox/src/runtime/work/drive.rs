@@ -18,8 +18,8 @@ use crate::inbox::Shared;
 use crate::runtime::upkeep::repeat::is_trouble;
 use crate::runtime::upkeep::rescuer;
 use crate::runtime::upkeep::supervisor::Stop;
-use crate::state::{Ended, Outcome, Pass, Policy, Settlement, decide};
-use crate::store::{ClaimMode, ClaimParams, Claimed, Store, Want};
+use crate::state::{CircuitPass, CircuitSignal, Outcome, Policy, Settlement, decide};
+use crate::store::{ClaimMode, ClaimParams, ClaimQuota, Claimed, Store};
 
 /// How often a call that failed is made again. Without a pause: whoever drives by hand may have stopped the clock.
 const REPEATS: usize = 3;
@@ -112,8 +112,8 @@ async fn claim<S: Store>(
     let handlers: Vec<_> =
         shares.iter().map(|(handler, share)| (*handler, handler.throttle.take(*share, now))).collect();
     let some = handlers.iter().filter(|(_, limit)| *limit > 0);
-    let wants: Vec<Want> =
-        some.map(|(handler, limit)| Want { route: handler.route.clone(), limit: *limit }).collect();
+    let wants: Vec<ClaimQuota> =
+        some.map(|(handler, limit)| ClaimQuota { route: handler.route.clone(), limit: *limit }).collect();
     if wants.is_empty() {
         return Ok(Vec::new());
     }
@@ -233,7 +233,7 @@ async fn run<S: Store>(
 struct Entered<'a, S: Store> {
     inbox: &'a Shared<S>,
     handler: &'a Registered<S>,
-    pass: Option<Pass>,
+    pass: Option<CircuitPass>,
 }
 
 impl<'a, S: Store> Entered<'a, S> {
@@ -242,11 +242,11 @@ impl<'a, S: Store> Entered<'a, S> {
         Some(Self { inbox, handler, pass: Some(pass) })
     }
 
-    fn end(mut self, ended: Ended) {
+    fn end(mut self, ended: CircuitSignal) {
         self.report(ended);
     }
 
-    fn report(&mut self, ended: Ended) {
+    fn report(&mut self, ended: CircuitSignal) {
         if let Some(pass) = self.pass.take() {
             self.handler.throttle.end(pass, ended, self.inbox.clock.monotonic());
         }
@@ -255,7 +255,7 @@ impl<'a, S: Store> Entered<'a, S> {
 
 impl<S: Store> Drop for Entered<'_, S> {
     fn drop(&mut self) {
-        self.report(Ended::Neither);
+        self.report(CircuitSignal::Neutral);
     }
 }
 

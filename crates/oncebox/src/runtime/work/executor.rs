@@ -15,7 +15,7 @@ use crate::message::Message;
 use crate::observe::{emit, names};
 use crate::runtime::upkeep::repeat::{is_transient, is_trouble};
 use crate::runtime::upkeep::supervisor::Stop;
-use crate::state::{Ended, ErrorText, Event, Outcome, Policy, Retry, Settlement, decide};
+use crate::state::{CircuitSignal, EntryEvent, ErrorText, Outcome, Policy, Retry, Settlement, decide};
 use crate::store::{Claim, Claimed, Settled, Store};
 
 /// How long an entry waits when its transaction could not be committed through no fault of its own.
@@ -89,14 +89,14 @@ pub(in crate::runtime) enum Verdict {
 
 impl Verdict {
     /// What the handler's breaker learns from it.
-    pub(in crate::runtime) fn ended(&self) -> Ended {
+    pub(in crate::runtime) fn ended(&self) -> CircuitSignal {
         match self {
-            Self::Written => Ended::Well,
-            Self::Lost => Ended::Neither,
+            Self::Written => CircuitSignal::Success,
+            Self::Lost => CircuitSignal::Neutral,
             Self::Settle(settlement) => match settlement.event {
-                Event::Done => Ended::Well,
-                Event::Fail | Event::Exhaust => Ended::Badly,
-                _ => Ended::Neither,
+                EntryEvent::Done => CircuitSignal::Success,
+                EntryEvent::Fail | EntryEvent::Exhaust => CircuitSignal::Failure,
+                _ => CircuitSignal::Neutral,
             },
         }
     }

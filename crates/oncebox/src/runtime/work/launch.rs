@@ -13,7 +13,7 @@ use super::group;
 use crate::handler::{Function, Registered};
 use crate::name::HandlerKey;
 use crate::runtime::Core;
-use crate::state::{Ended, ErrorText, Outcome, Pass, Policy, Settlement, decide};
+use crate::state::{CircuitPass, CircuitSignal, ErrorText, Outcome, Policy, Settlement, decide};
 use crate::store::{Claim, Claimed, Store};
 
 /// So many take a while to be started: the next ones are claimed meanwhile.
@@ -124,8 +124,11 @@ pub(in crate::runtime) fn give_back<S: Store>(
     outcome: Outcome,
 ) {
     if core.in_flight.holds(claim) {
+        // It did not run, so nothing speaks for it.
+        let settlement =
+            Settlement { suspicion: claim.suspicion, ..decide(&Policy::default(), claim, outcome) };
         // Fails only when the runtime is gone; then the lease runs out.
-        let _ = settlements.send(decide(&Policy::default(), claim, outcome));
+        let _ = settlements.send(settlement);
     }
 }
 
@@ -138,7 +141,7 @@ pub(in crate::runtime) struct Run<S: Store> {
     pub(in crate::runtime) claimed: Claimed,
     pub(in crate::runtime) verdict: Option<Verdict>,
     /// Its right to run, until its handler's throttle knows how it ended.
-    pass: Option<Pass>,
+    pass: Option<CircuitPass>,
     /// The throttle knows already that the handler did well, though the commit is still to come.
     told: bool,
     /// It has a transaction and a task for itself: nobody else can have brought them down.
@@ -205,16 +208,16 @@ impl<S: Store> Run<S> {
 
     /// The handler did well; what becomes of the entry depends on a commit that is still to come.
     pub(in crate::runtime) fn did_well(&mut self) {
-        self.ended(Ended::Well);
+        self.ended(CircuitSignal::Success);
         self.told = true;
         // It may have to run again.
         self.pass = self.handler.throttle.enter(self.core.inbox.clock.monotonic());
     }
 
     /// Tells the handler's throttle how the run ended.
-    fn ended(&mut self, ended: Ended) {
+    fn ended(&mut self, ended: CircuitSignal) {
         if let Some(pass) = self.pass.take() {
-            let ended = if self.told { Ended::Neither } else { ended };
+            let ended = if self.told { CircuitSignal::Neutral } else { ended };
             self.handler.throttle.end(pass, ended, self.core.inbox.clock.monotonic());
         }
     }
@@ -236,7 +239,7 @@ impl<S: Store> Run<S> {
 
 impl<S: Store> Drop for Run<S> {
     fn drop(&mut self) {
-        self.ended(Ended::Neither);
+        self.ended(CircuitSignal::Neutral);
         let (claim, Core { inbox, in_flight, .. }) = (&self.claimed.claim, &*self.core);
         let verdict = match self.verdict.take() {
             Some(verdict) => verdict,

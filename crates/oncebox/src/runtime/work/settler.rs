@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::inbox::Shared;
 use crate::runtime::Core;
 use crate::runtime::upkeep::repeat::{Pauses, is_trouble};
-use crate::state::{ErrorText, Next, Settlement};
+use crate::state::{ErrorText, NextState, Settlement};
 use crate::store::{Claim, Settled, Store};
 
 /// The most settlements in one call.
@@ -147,11 +147,11 @@ pub(in crate::runtime) async fn settle<S: Store>(inbox: &Shared<S>, batch: &[Set
     for (settlement, settled) in batch.iter().zip(settled) {
         match (settled, settlement.next) {
             (Settled::LeaseLost, _) => report_lost(&settlement.claim),
-            (Settled::Applied, Next::Pending { delay }) if !delay.is_zero() => {
+            (Settled::Applied, NextState::Pending { delay }) if !delay.is_zero() => {
                 inbox.local_wakeup.at(inbox.clock.monotonic().saturating_add(delay));
             }
             // An entry that is pending again, or one that waited behind this one for order.
-            (Settled::Applied, Next::Pending { .. }) => inbox.local_wakeup.now(),
+            (Settled::Applied, NextState::Pending { .. }) => inbox.local_wakeup.now(),
             (Settled::Applied, _) if settlement.claim.order.is_some() => inbox.local_wakeup.now(),
             (Settled::Applied, _) => {}
         }

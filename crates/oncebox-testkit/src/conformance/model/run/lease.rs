@@ -11,7 +11,7 @@ use super::super::step::{Lost, spelled};
 use super::{Checked, EntryId, Run, check, failed, key};
 use crate::fixture::{LEASE, claims, handler};
 use crate::harness::{claim_params, rescue_params};
-use crate::{StoreUnderTest, Verb};
+use crate::{StoreUnderTest, StoreVerb};
 
 impl<S: StoreUnderTest> Run<'_, S> {
     pub(super) async fn claim(
@@ -27,7 +27,8 @@ impl<S: StoreUnderTest> Run<'_, S> {
         // An odd limit: the worker has nothing else in hand.
         let idle = suspect && limit % 2 == 1;
         let params = if suspect { params.suspect().idle(idle) } else { params };
-        let (claimed, _) = self.call(Verb::Claim, lost, async |store| store.claim(&params).await).await?;
+        let (claimed, _) =
+            self.call(StoreVerb::Claim, lost, async |store| store.claim(&params).await).await?;
         let claimed = claimed.map_err(failed("claim"))?;
         self.check_claim(name, (params.mode, lost), limit, &claimed)?;
         let alone = idle && claimed.len() == 1;
@@ -80,7 +81,8 @@ impl<S: StoreUnderTest> Run<'_, S> {
         let route = spelled(name, renames);
         let mut params = rescue_params(std::slice::from_ref(&route), limit);
         params.inbox = self.inbox.clone();
-        let (rescued, _) = self.call(Verb::Rescue, lost, async |store| store.rescue(&params).await).await?;
+        let (rescued, _) =
+            self.call(StoreVerb::Rescue, lost, async |store| store.rescue(&params).await).await?;
         let rescued = rescued.map_err(failed("rescue"))?;
         let lapsed = self.books.lapsed(name, self.h.now());
         let right = rescued.len() == limit.min(lapsed.len())

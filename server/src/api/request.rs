@@ -8,55 +8,57 @@ use oncebox::{HandlerKey, Key};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::access::Who;
+use super::access::ApiCaller;
 use super::openapi;
-use super::problem::{Cause, Problem};
-use super::routes::Call;
-use super::wire::{OperationUuid, Text};
-use super::{Api, Current, Served};
+use super::problem::{ApiProblem, ProblemKind};
+use super::routes::ApiCall;
+use super::wire::{BoundedText, OperationUuid};
+use super::{Current, OperatorApi, ServedInbox};
 
 /// What is asked for.
-pub(super) struct Ask {
-    pub(super) api: Arc<Api>,
+pub(super) struct ApiRequest {
+    pub(super) api: Arc<OperatorApi>,
     /// What is served while this is answered.
     pub(super) current: Arc<Current>,
-    pub(super) call: Call,
-    pub(super) who: Who,
+    pub(super) call: ApiCall,
+    pub(super) who: ApiCaller,
     pub(super) parts: HashMap<String, String>,
     pub(super) query: String,
     pub(super) body: Bytes,
 }
 
-impl Ask {
+impl ApiRequest {
     fn part(&self, name: &str) -> &str {
         self.parts.get(name).map_or("", String::as_str)
     }
 
     /// The inbox that the path names.
-    pub(super) fn inbox(&self) -> Result<&Served, Problem> {
+    pub(super) fn inbox(&self) -> Result<&ServedInbox, ApiProblem> {
         let name = self.part("inbox");
         let found = self.current.inboxes.iter().find(|inbox| inbox.name().as_str() == name);
-        found.ok_or_else(|| Problem::new(Cause::NotFound, "there is no such inbox here"))
+        found.ok_or_else(|| ApiProblem::new(ProblemKind::NotFound, "there is no such inbox here"))
     }
 
     /// The key that the path names.
-    pub(super) fn key(&self) -> Result<Key, Problem> {
-        let unknown = || Problem::new(Cause::NotFound, "this is no key: a key has 64 hexadecimal digits");
+    pub(super) fn key(&self) -> Result<Key, ApiProblem> {
+        let unknown =
+            || ApiProblem::new(ProblemKind::NotFound, "this is no key: a key has 64 hexadecimal digits");
         Key::parse(self.part("key")).ok_or_else(unknown)
     }
 
     /// The operation that the path names.
-    pub(super) fn operation(&self) -> Result<OperationUuid, Problem> {
-        let unknown = || Problem::new(Cause::NotFound, "this is no operation: its id is a UUID");
+    pub(super) fn operation(&self) -> Result<OperationUuid, ApiProblem> {
+        let unknown = || ApiProblem::new(ProblemKind::NotFound, "this is no operation: its id is a UUID");
         OperationUuid::read(self.part("operation")).ok_or_else(unknown)
     }
 
     /// The values of the query. Each may be given once, but for lists.
-    pub(super) fn query<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+    pub(super) fn query<T: DeserializeOwned>(&self) -> Result<T, ApiProblem> {
         let kinds = openapi::query_kinds(self.call);
         let mut values = Map::new();
         for (name, text) in url::form_urlencoded::parse(self.query.as_bytes()) {
-            let bad = |why: &str| Problem::new(Cause::Malformed, format!("the value `{name}` {why}"));
+            let bad =
+                |why: &str| ApiProblem::new(ProblemKind::Malformed, format!("the value `{name}` {why}"));
             let kind = kinds.get(&*name).ok_or_else(|| bad("is not known here"))?;
             let text = Value::String(text.into_owned());
             match kind.as_str() {
@@ -82,10 +84,11 @@ impl Ask {
     }
 
     /// The body.
-    pub(super) fn body<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+    pub(super) fn body<T: DeserializeOwned>(&self) -> Result<T, ApiProblem> {
         // Whether it is JSON at all, then whether it is what was asked for.
-        let mut value: Value = serde_json::from_slice(&self.body)
-            .map_err(|error| Problem::new(Cause::Malformed, format!("the body is not JSON: {error}")))?;
+        let mut value: Value = serde_json::from_slice(&self.body).map_err(|error| {
+            ApiProblem::new(ProblemKind::Malformed, format!("the body is not JSON: {error}"))
+        })?;
         whole(&mut value);
         serde_json::from_value(value).map_err(|error| invalid(&error))
     }
@@ -107,10 +110,10 @@ fn whole(value: &mut Value) {
     }
 }
 
-fn invalid(error: &serde_json::Error) -> Problem {
+fn invalid(error: &serde_json::Error) -> ApiProblem {
     // It may repeat what was sent; the sender knows that.
     let text: String = error.to_string().chars().take(300).collect();
-    Problem::new(Cause::Invalid, text)
+    ApiProblem::new(ProblemKind::Invalid, text)
 }
 
 /// A number within its bounds.
@@ -119,19 +122,19 @@ pub(super) fn bounded(
     value: Option<u64>,
     default: usize,
     bounds: std::ops::RangeInclusive<u64>,
-) -> Result<usize, Problem> {
+) -> Result<usize, ApiProblem> {
     let Some(value) = value else { return Ok(default) };
     let (least, max) = (bounds.start(), bounds.end());
-    let wrong = || Problem::new(Cause::Invalid, format!("`{name}` is between {least} and {max}"));
+    let wrong = || ApiProblem::new(ProblemKind::Invalid, format!("`{name}` is between {least} and {max}"));
     if bounds.contains(&value) { usize::try_from(value).map_err(|_| wrong()) } else { Err(wrong()) }
 }
 
 /// How long a page may be.
-pub(super) fn page(limit: Option<u64>) -> Result<usize, Problem> {
+pub(super) fn page(limit: Option<u64>) -> Result<usize, ApiProblem> {
     bounded("limit", limit, 100, 1..=1_000)
 }
 
 /// The handler that a text names.
-pub(super) fn handler(text: &Text) -> Result<HandlerKey, Problem> {
-    HandlerKey::new(&**text).map_err(|error| Problem::new(Cause::Invalid, error.what()))
+pub(super) fn handler(text: &BoundedText) -> Result<HandlerKey, ApiProblem> {
+    HandlerKey::new(&**text).map_err(|error| ApiProblem::new(ProblemKind::Invalid, error.what()))
 }

@@ -11,10 +11,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::Failed;
-use super::client::{Asked, Late, OperatorClient, ProgressFn};
-use super::place::usage;
-use crate::api::routes::{Call, Method};
+use super::CommandError;
+use super::client::{BackfillPlan, DoctorQuery, OperatorClient, ProgressFn};
+use super::target::usage;
+use crate::api::routes::{ApiCall, Method};
 use crate::api::wire;
 use crate::cli::{Absent, Exit, out};
 use crate::config::secret;
@@ -26,15 +26,15 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Where the token is, unless it is said.
 const TOKEN: &str = "ONCEBOX_TOKEN";
 
-pub(super) struct Remote {
+pub(super) struct ApiClient {
     client: Client,
     base: Url,
     token: Option<String>,
     inbox: InboxName,
 }
 
-impl Remote {
-    pub(super) fn new(url: &str, token: Option<&str>, inbox: InboxName) -> Result<Self, Failed> {
+impl ApiClient {
+    pub(super) fn new(url: &str, token: Option<&str>, inbox: InboxName) -> Result<Self, CommandError> {
         let no_url = || usage("--api is no address; write it like http://127.0.0.1:8472");
         let mut base = Url::parse(url).map_err(|_| no_url())?;
         if !matches!(base.scheme(), "http" | "https") || base.host().is_none() {
@@ -61,30 +61,30 @@ impl Remote {
 
     async fn get<Q: Serialize, A: DeserializeOwned>(
         &self,
-        call: Call,
+        call: ApiCall,
         parts: &[(&str, &str)],
         query: &Q,
-    ) -> Result<A, Failed> {
+    ) -> Result<A, CommandError> {
         self.ask(call, parts, query, None).await
     }
 
     async fn post<B: Serialize, A: DeserializeOwned>(
         &self,
-        call: Call,
+        call: ApiCall,
         parts: &[(&str, &str)],
         body: &B,
-    ) -> Result<A, Failed> {
+    ) -> Result<A, CommandError> {
         let body = serde_json::to_vec(body).context("cannot write the request")?;
         self.ask(call, parts, &(), Some(body)).await
     }
 
     async fn ask<Q: Serialize, A: DeserializeOwned>(
         &self,
-        call: Call,
+        call: ApiCall,
         parts: &[(&str, &str)],
         query: &Q,
         body: Option<Vec<u8>>,
-    ) -> Result<A, Failed> {
+    ) -> Result<A, CommandError> {
         let route = call.route();
         let parts: Vec<_> = parts.iter().copied().chain([("inbox", self.inbox.as_str())]).collect();
         let mut url = self.base.clone();
@@ -116,7 +116,7 @@ impl Remote {
         })
     }
 
-    fn no_answer(&self, error: &reqwest::Error, changes: bool) -> Failed {
+    fn no_answer(&self, error: &reqwest::Error, changes: bool) -> CommandError {
         let base = &self.base;
         // Causes, without the URL again.
         let mut why = String::new();
@@ -138,7 +138,11 @@ impl Remote {
     }
 
     /// Asks how far an operation has come until it has ended.
-    async fn watch(&self, mut now: wire::Report, told: ProgressFn<'_>) -> Result<wire::Report, Failed> {
+    async fn watch(
+        &self,
+        mut now: wire::OperationReport,
+        told: ProgressFn<'_>,
+    ) -> Result<wire::OperationReport, CommandError> {
         let clock = SystemClock::default();
         let id = now.operation.0.to_string();
         loop {
@@ -155,7 +159,7 @@ impl Remote {
             }
             clock.sleep(LOOK).await;
             let looked: wire::OperationProgress =
-                self.get(Call::Operation, &[("operation", &id)], &()).await?;
+                self.get(ApiCall::Operation, &[("operation", &id)], &()).await?;
             let unknown =
                 || Exit::Failure.with(anyhow!("nothing is told of how far operation {id} has come"));
             now = looked.report.ok_or_else(unknown)?;
@@ -164,7 +168,7 @@ impl Remote {
 }
 
 /// Puts values into a query: lists as one for each, nothing for what is not there.
-fn fill<Q: Serialize>(url: &mut Url, query: &Q) -> Result<(), Failed> {
+fn fill<Q: Serialize>(url: &mut Url, query: &Q) -> Result<(), CommandError> {
     let values = serde_json::to_value(query).context("cannot write the request")?;
     let Value::Object(values) = values else { return Ok(()) };
     if values.is_empty() {
@@ -192,13 +196,13 @@ fn fill<Q: Serialize>(url: &mut Url, query: &Q) -> Result<(), Failed> {
 }
 
 /// What a server says that does not do it.
-fn refused(status: StatusCode, body: &[u8]) -> Failed {
+fn refused(status: StatusCode, body: &[u8]) -> CommandError {
     let exit = match status.as_u16() {
         401 | 403 | 404 | 409 => Exit::Refused,
         400..500 => Exit::Usage,
         _ => Exit::Failure,
     };
-    let what = match serde_json::from_slice::<wire::Problem>(body) {
+    let what = match serde_json::from_slice::<wire::ProblemDocument>(body) {
         Ok(problem) => format!("{}: {}; {}", problem.detail, problem.kept, problem.advice),
         Err(_) => {
             format!("the answer is {status}, without a reason; is this the address of an `oncebox serve`?")
@@ -208,95 +212,111 @@ fn refused(status: StatusCode, body: &[u8]) -> Failed {
 }
 
 #[async_trait]
-impl OperatorClient for Remote {
-    async fn counts(&self, tenant: Option<&str>) -> Result<wire::Counts, Failed> {
-        self.get(Call::Counts, &[], &wire::TenantQuery { tenant: tenant.map(Into::into) }).await
+impl OperatorClient for ApiClient {
+    async fn counts(&self, tenant: Option<&str>) -> Result<wire::InboxCounts, CommandError> {
+        self.get(ApiCall::Counts, &[], &wire::TenantQuery { tenant: tenant.map(Into::into) }).await
     }
 
-    async fn entries(&self, query: &wire::EntriesQuery) -> Result<wire::Entries, Failed> {
-        self.get(Call::Entries, &[], query).await
+    async fn entries(&self, query: &wire::EntriesQuery) -> Result<wire::EntryList, CommandError> {
+        self.get(ApiCall::Entries, &[], query).await
     }
 
-    async fn message(&self, key: &Key) -> Result<wire::MessageView, Failed> {
-        self.get(Call::Message, &[("key", &key.to_string())], &()).await
+    async fn message(&self, key: &Key) -> Result<wire::MessageDetails, CommandError> {
+        self.get(ApiCall::Message, &[("key", &key.to_string())], &()).await
     }
 
-    async fn payloads(&self, key: &Key) -> Result<wire::Payloads, Failed> {
-        self.get(Call::Payload, &[("key", &key.to_string())], &()).await
+    async fn payloads(&self, key: &Key) -> Result<wire::MessagePayloads, CommandError> {
+        self.get(ApiCall::Payload, &[("key", &key.to_string())], &()).await
     }
 
-    async fn explain(&self, key: &Key) -> Result<wire::Explained, Failed> {
-        self.get(Call::Explain, &[("key", &key.to_string())], &()).await
+    async fn explain(&self, key: &Key) -> Result<wire::MessageExplanation, CommandError> {
+        self.get(ApiCall::Explain, &[("key", &key.to_string())], &()).await
     }
 
-    async fn quarantined(&self, query: &wire::QuarantineQuery) -> Result<wire::QuarantinePage, Failed> {
-        self.get(Call::Quarantine, &[], query).await
+    async fn quarantined(&self, query: &wire::QuarantineQuery) -> Result<wire::QuarantineList, CommandError> {
+        self.get(ApiCall::Quarantine, &[], query).await
     }
 
-    async fn blocked(&self, query: &wire::BlockedQuery) -> Result<wire::Blocked, Failed> {
-        self.get(Call::Blocked, &[], query).await
+    async fn blocked(&self, query: &wire::BlockedQuery) -> Result<wire::BlockedKeyList, CommandError> {
+        self.get(ApiCall::Blocked, &[], query).await
     }
 
-    async fn audit(&self, query: &wire::AuditQuery) -> Result<wire::AuditPage, Failed> {
-        self.get(Call::Audit, &[], query).await
+    async fn audit(&self, query: &wire::AuditQuery) -> Result<wire::OperationList, CommandError> {
+        self.get(ApiCall::Audit, &[], query).await
     }
 
-    async fn doctor(&self, asked: &Asked) -> Result<Vec<wire::Finding>, Failed> {
+    async fn doctor(&self, asked: &DoctorQuery) -> Result<Vec<wire::DoctorFinding>, CommandError> {
         if asked.handlers.is_some() || asked.redelivery.is_some() {
             return Err(usage(
                 "--handlers and --redelivery are for a store: a process that serves an inbox knows them",
             ));
         }
-        Ok(self.get::<_, wire::Doctor>(Call::Doctor, &[], &()).await?.findings)
+        Ok(self.get::<_, wire::DoctorReport>(ApiCall::Doctor, &[], &()).await?.findings)
     }
 
     async fn act(
         &self,
-        verb: wire::Verb,
+        verb: wire::EntryVerb,
         key: &Key,
         action: &wire::EntryAction,
-    ) -> Result<wire::Acted, Failed> {
+    ) -> Result<wire::ActionResponse, CommandError> {
         let call = match verb {
-            wire::Verb::Retry => Call::Retry,
-            wire::Verb::Discard => Call::Discard,
-            wire::Verb::Replay => Call::Replay,
-            wire::Verb::Unblock => Call::Unblock,
+            wire::EntryVerb::Retry => ApiCall::Retry,
+            wire::EntryVerb::Discard => ApiCall::Discard,
+            wire::EntryVerb::Replay => ApiCall::Replay,
+            wire::EntryVerb::Unblock => ApiCall::Unblock,
         };
         self.post(call, &[("key", &key.to_string())], action).await
     }
 
-    async fn erase(&self, key: &Key, erasure: &wire::ErasureAction) -> Result<wire::Acted, Failed> {
-        self.post(Call::Erase, &[("key", &key.to_string())], erasure).await
+    async fn erase(
+        &self,
+        key: &Key,
+        erasure: &wire::ErasureAction,
+    ) -> Result<wire::ActionResponse, CommandError> {
+        self.post(ApiCall::Erase, &[("key", &key.to_string())], erasure).await
     }
 
-    async fn hold(&self, pause: bool, hold: &wire::Hold) -> Result<wire::Acted, Failed> {
-        self.post(if pause { Call::Pause } else { Call::Resume }, &[], hold).await
+    async fn hold(
+        &self,
+        pause: bool,
+        hold: &wire::PauseAction,
+    ) -> Result<wire::ActionResponse, CommandError> {
+        self.post(if pause { ApiCall::Pause } else { ApiCall::Resume }, &[], hold).await
     }
 
-    async fn preview(&self, plan: &wire::BulkPlan) -> Result<wire::Preview, Failed> {
-        self.post(Call::BulkPreview, &[], plan).await
+    async fn preview(&self, plan: &wire::BulkPlan) -> Result<wire::BulkPreview, CommandError> {
+        self.post(ApiCall::BulkPreview, &[], plan).await
     }
 
-    async fn bulk(&self, action: &wire::BulkAction, told: ProgressFn<'_>) -> Result<wire::Report, Failed> {
-        let begun = self.post(Call::Bulk, &[], action).await?;
+    async fn bulk(
+        &self,
+        action: &wire::BulkAction,
+        told: ProgressFn<'_>,
+    ) -> Result<wire::OperationReport, CommandError> {
+        let begun = self.post(ApiCall::Bulk, &[], action).await?;
         self.watch(begun, told).await
     }
 
-    async fn purge_preview(&self, plan: &wire::PurgePlan) -> Result<wire::PurgePreview, Failed> {
-        self.post(Call::PurgePreview, &[], plan).await
+    async fn purge_preview(&self, plan: &wire::PurgePlan) -> Result<wire::PurgePreview, CommandError> {
+        self.post(ApiCall::PurgePreview, &[], plan).await
     }
 
-    async fn purge(&self, purge: &wire::Purge) -> Result<wire::Acted, Failed> {
-        self.post(Call::Purge, &[], purge).await
+    async fn purge(&self, purge: &wire::PurgeAction) -> Result<wire::ActionResponse, CommandError> {
+        self.post(ApiCall::Purge, &[], purge).await
     }
 
-    async fn backfill(&self, late: &Late, told: ProgressFn<'_>) -> Result<wire::Report, Failed> {
+    async fn backfill(
+        &self,
+        late: &BackfillPlan,
+        told: ProgressFn<'_>,
+    ) -> Result<wire::OperationReport, CommandError> {
         if !late.types.is_empty() || !late.legacy.is_empty() || late.limit.is_some() {
             return Err(usage(
                 "--type, --legacy and --limit are for a store: a process that serves an inbox knows its handlers",
             ));
         }
-        let begun = self.post(Call::Backfill, &[], &late.action).await?;
+        let begun = self.post(ApiCall::Backfill, &[], &late.action).await?;
         self.watch(begun, told).await
     }
 }
@@ -322,7 +342,7 @@ mod tests {
 
     #[test]
     fn an_answer_without_a_reason_still_says_what_to_do() {
-        let Failed { exit, error } = refused(StatusCode::NOT_FOUND, b"<html>");
+        let CommandError { exit, error } = refused(StatusCode::NOT_FOUND, b"<html>");
         assert_eq!(exit, Exit::Refused);
         assert!(error.to_string().contains("oncebox serve"), "{error}");
     }

@@ -2,75 +2,75 @@
 
 use serde_json::Value;
 
-use crate::world::{ADA, World, code, lines, oncebox, said, text};
+use crate::fixture::{ADA, OperateFixture, code, lines, oncebox, said, text};
 
 const EVT_1: [&str; 4] = ["--id", "evt_1", "--source", "shop"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_stuck_is_seen() {
-    let world = World::new().await;
-    let status = &world.json("status", &[])[0];
+    let fixture = OperateFixture::new().await;
+    let status = &fixture.json("status", &[])[0];
     assert_eq!((&status["messages"], &status["conflicts"]), (&4.into(), &1.into()), "{status}");
-    assert!(text(&world.run("status", &[])).contains("ship-order"));
-    assert_eq!(world.json("status", &["--tenant", "acme"])[0]["messages"], 0);
-    assert_eq!(said(&world.run("status", &["--tenant", "acme"])), "", "others have messages");
+    assert!(text(&fixture.run("status", &[])).contains("ship-order"));
+    assert_eq!(fixture.json("status", &["--tenant", "acme"])[0]["messages"], 0);
+    assert_eq!(said(&fixture.run("status", &["--tenant", "acme"])), "", "others have messages");
     for command in ["status", "doctor"] {
-        let empty = World::empty();
+        let empty = OperateFixture::empty();
         assert!(
             said(&empty.run(command, &[])).contains("nothing is stored for the inbox orders"),
             "{command}"
         );
     }
-    let poisoned = world.json("list", &["--status", "poisoned", "--error", "50%"]);
+    let poisoned = fixture.json("list", &["--status", "poisoned", "--error", "50%"]);
     assert_eq!(poisoned.len(), 4, "three, and where to go on: {poisoned:?}");
     assert_eq!(poisoned[3]["next"], Value::Null);
-    assert_eq!(world.json("list", &["--error", "5_%"]).len(), 1, "no character means anything else");
-    let two = world.json("list", &["--status", "poisoned", "--limit", "2"]);
+    assert_eq!(fixture.json("list", &["--error", "5_%"]).len(), 1, "no character means anything else");
+    let two = fixture.json("list", &["--status", "poisoned", "--limit", "2"]);
     let next = two[2]["next"].as_str().expect("a cursor");
-    assert_eq!(world.json("list", &["--status", "poisoned", "--after", next]).len(), 2);
-    assert!(said(&world.run("list", &["--status", "poisoned", "--limit", "2"])).contains(next));
-    assert_eq!(world.code("list", &["--after", "here"]), 2);
-    assert_eq!(world.code("list", &["--status", "stuck"]), 2);
-    assert_eq!(world.code("list", &["--limit", "0"]), 2);
-    assert_eq!(world.code("list", &["--limit", "10001"]), 2);
+    assert_eq!(fixture.json("list", &["--status", "poisoned", "--after", next]).len(), 2);
+    assert!(said(&fixture.run("list", &["--status", "poisoned", "--limit", "2"])).contains(next));
+    assert_eq!(fixture.code("list", &["--after", "here"]), 2);
+    assert_eq!(fixture.code("list", &["--status", "stuck"]), 2);
+    assert_eq!(fixture.code("list", &["--limit", "0"]), 2);
+    assert_eq!(fixture.code("list", &["--limit", "10001"]), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_quarantined_is_listed() {
-    let world = World::new().await;
-    let listed = world.json("quarantine", &[]);
+    let fixture = OperateFixture::new().await;
+    let listed = fixture.json("quarantine", &[]);
     assert_eq!(listed.len(), 2, "one, and where to go on: {listed:?}");
     assert_eq!((&listed[0]["reason"], &listed[0]["message"]["id"]), (&"conflict".into(), &"evt_4".into()));
     assert_eq!(listed[1]["next"], Value::Null);
-    let table = text(&world.run("quarantine", &["--reason", "conflict"]));
+    let table = text(&fixture.run("quarantine", &["--reason", "conflict"]));
     assert!(table.contains("evt_4") && !table.contains("evt_1"), "{table}");
-    assert_eq!(world.json("quarantine", &["--reason", "stale"]).len(), 1);
-    assert_eq!(world.json("quarantine", &["--tenant", "acme"]).len(), 1);
-    assert_eq!(world.code("quarantine", &["--reason", "late"]), 2);
-    assert_eq!(world.code("quarantine", &["--limit", "0"]), 2);
+    assert_eq!(fixture.json("quarantine", &["--reason", "stale"]).len(), 1);
+    assert_eq!(fixture.json("quarantine", &["--tenant", "acme"]).len(), 1);
+    assert_eq!(fixture.code("quarantine", &["--reason", "late"]), 2);
+    assert_eq!(fixture.code("quarantine", &["--limit", "0"]), 2);
 }
 
 // The key that is shown lets the line go on.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_held_back_is_listed_with_what_holds_it_back() {
-    let world = World::in_line(&["evt_1", "evt_2", "evt_3"]).await;
-    let listed = world.json("blocked", &[]);
+    let fixture = OperateFixture::in_line(&["evt_1", "evt_2", "evt_3"]).await;
+    let listed = fixture.json("blocked", &[]);
     assert_eq!(listed.len(), 1, "{listed:?}");
     assert_eq!((&listed[0]["ordering_key"], &listed[0]["waiting"]), (&"customer-7".into(), &2.into()));
-    assert!(text(&world.run("blocked", &[])).contains("customer-7"));
+    assert!(text(&fixture.run("blocked", &[])).contains("customer-7"));
     // FAULTS J7: they are not due, so nothing else tells of them.
-    let status = &world.json("status", &[])[0]["blocked"][0];
+    let status = &fixture.json("status", &[])[0]["blocked"][0];
     assert_eq!((&status["handler"], &status["ordering_keys"]), (&"ship-order".into(), &1.into()), "{status}");
     assert!(status["waiting"] == 2 && status["oldest_seconds"].is_u64(), "{status}");
-    let table = text(&world.run("status", &[]));
+    let table = text(&fixture.run("status", &[]));
     let row = table.lines().find(|line| line.starts_with("ship-order")).expect("the handler");
     assert!(table.contains(" BLOCKED") && row.trim_end().ends_with(" 2"), "{table}");
     assert!(
         table.contains("blocked: 2 entries of ship-order wait behind 1 ordering keys, the oldest for "),
         "{table}"
     );
-    assert_eq!(world.json("status", &["--tenant", "acme"])[0]["blocked"], serde_json::json!([]));
-    let doctor = world.json("doctor", &[]);
+    assert_eq!(fixture.json("status", &["--tenant", "acme"])[0]["blocked"], serde_json::json!([]));
+    let doctor = fixture.json("doctor", &[]);
     let blocked = doctor.iter().find(|finding| finding["code"] == "blocked").expect("the doctor sees it");
     let what = blocked["what"].as_str().expect("what was found");
     assert!(
@@ -78,90 +78,90 @@ async fn what_is_held_back_is_listed_with_what_holds_it_back() {
         "{what}"
     );
     let key = listed[0]["head_key"].as_str().expect("a key");
-    world.json("unblock", &[&ADA[..], &["--key", key, "--handler", "ship-order"]].concat());
-    assert_eq!(world.json("blocked", &[]), Vec::<Value>::new());
-    assert_eq!(world.code("blocked", &["--limit", "1001"]), 2);
+    fixture.json("unblock", &[&ADA[..], &["--key", key, "--handler", "ship-order"]].concat());
+    assert_eq!(fixture.json("blocked", &[]), Vec::<Value>::new());
+    assert_eq!(fixture.code("blocked", &["--limit", "1001"]), 2);
 }
 
 // FAULTS S14: an id may hold any bytes, and an error any text.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_terminal_is_told_what_to_do() {
-    let world = World::new().await;
-    let table = text(&world.run("list", &["--status", "poisoned"]));
+    let fixture = OperateFixture::new().await;
+    let table = text(&fixture.run("list", &["--status", "poisoned"]));
     assert!(table.contains("evt_\\u{1b}[31m2") && !table.contains('\u{1b}'), "{table}");
     let evil = ["--actor", "eve\u{1b}]0;x\u{7}", "--reason", "one\n2026-01-01 bob asked to discard"];
-    world.json("pause", &[&evil[..], &["--handler", "ship-order"]].concat());
-    let audit = text(&world.run("audit", &[]));
+    fixture.json("pause", &[&evil[..], &["--handler", "ship-order"]].concat());
+    let audit = text(&fixture.run("audit", &[]));
     assert_eq!(audit.lines().count(), 2, "a reason cannot pretend to be another record: {audit}");
     assert!(!audit.contains('\u{1b}') && !audit.contains('\u{7}'), "{audit}");
-    let wrong = world.run("show", &["--id", "\u{1b}[31m"]);
+    let wrong = fixture.run("show", &["--id", "\u{1b}[31m"]);
     assert!(!said(&wrong).contains('\u{1b}'), "{wrong:?}");
-    world.json(
+    fixture.json(
         "retry",
         &[&evil[..], &["--id", "evt_1", "--source", "shop", "--handler", "ship-order"]].concat(),
     );
-    let told = text(&world.run("explain", &EVT_1));
+    let told = text(&fixture.run("explain", &EVT_1));
     assert!(told.contains("one\\n2026-01-01 bob"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_message_is_shown_whole_and_its_payload_only_on_demand() {
-    let world = World::new().await;
-    let view = &world.json("show", &EVT_1)[0];
+    let fixture = OperateFixture::new().await;
+    let view = &fixture.json("show", &EVT_1)[0];
     assert_eq!(view["entries"][0]["status"], "poisoned", "{view}");
     assert_eq!(view["attempts"][0]["event"], "reject", "{view}");
     assert_eq!((&view["stored"]["payload_bytes"], &view["payloads"]), (&1.into(), &Value::Null));
-    let shown = &world.json("show", &[&EVT_1[..], &["--payload"]].concat())[0];
+    let shown = &fixture.json("show", &[&EVT_1[..], &["--payload"]].concat())[0];
     assert_eq!(shown["payloads"]["stored"]["text"], "!", "{shown}");
     assert_eq!(shown["payloads"]["stored"]["headers"][0]["name"], "x");
-    let told = text(&world.run("show", &EVT_1));
+    let told = text(&fixture.run("show", &EVT_1));
     for part in ["connection refused", "reject", "order.placed", "1 bytes"] {
         assert!(told.contains(part), "{part}: {told}");
     }
     assert!(!told.contains("payload is"), "{told}");
-    assert!(text(&world.run("show", &[&EVT_1[..], &["--payload"]].concat())).contains("payload is    !"));
-    let both = &world.json("show", &["--id", "evt_4", "--source", "shop", "--payload"])[0];
+    assert!(text(&fixture.run("show", &[&EVT_1[..], &["--payload"]].concat())).contains("payload is    !"));
+    let both = &fixture.json("show", &["--id", "evt_4", "--source", "shop", "--payload"])[0];
     assert_eq!(both["quarantined"][0]["quarantine_reason"], "conflict", "{both}");
     assert_eq!(both["payloads"]["quarantined"][0]["text"], "?");
     let key = view["key"].as_str().expect("a key");
-    assert_eq!(world.json("show", &["--key", key])[0], *view);
-    assert_eq!(world.code("show", &["--id", "evt_1"]), 5, "another source, another message");
-    assert!(said(&world.run("show", &["--id", "evt_1"])).contains("without --source"));
-    assert!(!said(&world.run("show", &["--id", "evt_0", "--source", "shop"])).contains("--source"));
-    assert_eq!(world.code("show", &["--key", "1f"]), 2);
-    assert_eq!(world.code("show", &["--key", key, "--source", "shop"]), 2, "a key says it all");
-    assert_eq!(world.code("show", &["--id", ""]), 2, "no id is no message, and not every message");
-    assert_eq!(world.code("show", &[]), 2);
+    assert_eq!(fixture.json("show", &["--key", key])[0], *view);
+    assert_eq!(fixture.code("show", &["--id", "evt_1"]), 5, "another source, another message");
+    assert!(said(&fixture.run("show", &["--id", "evt_1"])).contains("without --source"));
+    assert!(!said(&fixture.run("show", &["--id", "evt_0", "--source", "shop"])).contains("--source"));
+    assert_eq!(fixture.code("show", &["--key", "1f"]), 2);
+    assert_eq!(fixture.code("show", &["--key", key, "--source", "shop"]), 2, "a key says it all");
+    assert_eq!(fixture.code("show", &["--id", ""]), 2, "no id is no message, and not every message");
+    assert_eq!(fixture.code("show", &[]), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_happened_is_explained() {
-    let world = World::new().await;
-    let told = text(&world.run("explain", &EVT_1));
+    let fixture = OperateFixture::new().await;
+    let told = text(&fixture.run("explain", &EVT_1));
     assert!(told.contains("waits for a person") && told.contains("connection refused"), "{told}");
     assert!(told.contains("Z delivered first"), "times are dates: {told}");
-    let explained = &world.json("explain", &EVT_1)[0];
+    let explained = &fixture.json("explain", &EVT_1)[0];
     assert_eq!(explained["entries"][0]["entry"]["status"], "poisoned", "{explained}");
-    assert_eq!(world.code("explain", &["--id", "evt_1"]), 5);
-    assert_eq!(world.code("explain", &[]), 2);
+    assert_eq!(fixture.code("explain", &["--id", "evt_1"]), 5);
+    assert_eq!(fixture.code("explain", &[]), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn records_come_in_pages() {
-    let world = World::new().await;
+    let fixture = OperateFixture::new().await;
     for handler in ["a", "b", "c"] {
-        world.json("pause", &[&ADA[..], &["--handler", handler, "--unknown"]].concat());
+        fixture.json("pause", &[&ADA[..], &["--handler", handler, "--unknown"]].concat());
     }
     let retry = [&ADA[..], &EVT_1, &["--handler", "ship-order"]].concat();
-    world.json("retry", &retry);
-    let all = world.json("audit", &[]);
+    fixture.json("retry", &retry);
+    let all = fixture.json("audit", &[]);
     assert_eq!(all.len(), 5, "four, and where to go on: {all:?}");
-    let two = world.json("audit", &["--limit", "2"]);
+    let two = fixture.json("audit", &["--limit", "2"]);
     let next = two[2]["next"].as_i64().expect("a number").to_string();
-    assert_eq!(world.json("audit", &["--after", &next])[..2], all[2..4]);
-    assert_eq!(world.json("audit", &EVT_1).len(), 2, "of one message, by its id and source");
-    assert_eq!(world.json("audit", &["--by", "bob"]).len(), 1);
-    assert_eq!(world.code("audit", &["--id", ""]), 2, "not everything");
+    assert_eq!(fixture.json("audit", &["--after", &next])[..2], all[2..4]);
+    assert_eq!(fixture.json("audit", &EVT_1).len(), 2, "of one message, by its id and source");
+    assert_eq!(fixture.json("audit", &["--by", "bob"]).len(), 1);
+    assert_eq!(fixture.code("audit", &["--id", ""]), 2, "not everything");
 }
 
 #[test]
@@ -197,8 +197,8 @@ fn a_store_that_is_not_there_is_not_made() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_place_comes_from_the_flag_the_environment_or_a_configuration() {
-    let world = World::new().await;
-    let here = world.dir.path();
+    let fixture = OperateFixture::new().await;
+    let here = fixture.dir.path();
     let messages = |command: &mut std::process::Command| {
         let output = command.args(["--json"]).current_dir(here).output().expect("it runs");
         lines(&output)[0]["messages"].clone()
@@ -206,8 +206,8 @@ async fn the_place_comes_from_the_flag_the_environment_or_a_configuration() {
     assert_eq!(messages(oncebox(["status", "--inbox", "orders"]).env("ONCEBOX_STORE", "sqlite:inbox.db")), 4);
     let flag = ["status", "--inbox", "orders", "--store", "env:WHERE"];
     let mut flagged = oncebox(flag);
-    assert_eq!(messages(flagged.env("WHERE", world.url()).env("ONCEBOX_STORE", "sqlite:none.db")), 4);
-    std::fs::write(here.join("url"), world.url()).expect("a file");
+    assert_eq!(messages(flagged.env("WHERE", fixture.url()).env("ONCEBOX_STORE", "sqlite:none.db")), 4);
+    std::fs::write(here.join("url"), fixture.url()).expect("a file");
     assert_eq!(messages(&mut oncebox(["status", "--inbox", "orders", "--store", "file:url"])), 4);
     let config = "[store.main]\nurl = \"sqlite:inbox.db\"\n[inbox.orders]\n";
     std::fs::write(here.join("oncebox.toml"), config).expect("a file");
@@ -230,19 +230,19 @@ async fn the_place_comes_from_the_flag_the_environment_or_a_configuration() {
 // Whoever looks at a store may not have what verifies messages, signs requests or reads a queue, and does not need it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_configuration_is_looked_up_without_secrets_that_open_no_store() {
-    let world = World::new().await;
+    let fixture = OperateFixture::new().await;
     let config = "[store.main]\nurl = \"env:WHERE\"\n\
                   [inbox.orders.http.shop]\nverify = \"hmac\"\nsignature_header = \"x-signature\"\nsecret = \"env:NOT_HERE\"\n\
                   [inbox.orders.rabbitmq.depot]\nurl = \"env:NOT_HERE\"\nqueue = \"orders\"\ndead_letter_exchange = \"dead\"\n\
                   [inbox.orders.handler.ship-order]\ntypes = [\"order.placed\"]\nurl = \"https://shop.example/ship\"\n\
                   secret = \"file:not-here\"\n";
-    std::fs::write(world.dir.path().join("oncebox.toml"), config).expect("a file");
+    std::fs::write(fixture.dir.path().join("oncebox.toml"), config).expect("a file");
     let status = |url: Option<String>| {
         let mut command = oncebox(["status"]);
         command.envs(url.map(|url| ("WHERE", url)));
-        command.env_remove("NOT_HERE").current_dir(world.dir.path()).output().expect("it runs")
+        command.env_remove("NOT_HERE").current_dir(fixture.dir.path()).output().expect("it runs")
     };
-    let seen = status(Some(world.url()));
+    let seen = status(Some(fixture.url()));
     assert_eq!(code(&seen), 0, "{seen:?}");
     assert!(text(&seen).starts_with("4 messages"), "{seen:?}");
     let unset = status(None);
@@ -252,17 +252,17 @@ async fn a_configuration_is_looked_up_without_secrets_that_open_no_store() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_are_found_by_when_they_came() {
-    let world = World::new().await;
+    let fixture = OperateFixture::new().await;
     for (flags, found) in [
         (["--since", "2026-01-31"], 4),
         (["--since", "2026-01-31T12:00:00Z"], 4),
         (["--before", "2026-01-31"], 0),
         (["--since", "2999-01-31"], 0),
     ] {
-        let listed = world.run("list", &[&flags[..], &["--json"]].concat());
+        let listed = fixture.run("list", &[&flags[..], &["--json"]].concat());
         assert_eq!(lines(&listed).len() - 1, found, "{flags:?}: {listed:?}");
     }
-    let unclear = world.run("list", &["--since", "yesterday"]);
+    let unclear = fixture.run("list", &["--since", "yesterday"]);
     assert_eq!(code(&unclear), 2);
     assert!(said(&unclear).contains("2026-01-31T12:00:00Z"), "{unclear:?}");
 }
@@ -270,14 +270,14 @@ async fn entries_are_found_by_when_they_came() {
 // A filter that matches little reads everything, which takes long where much is finished.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_search_ends_in_time_and_tells_how_to_narrow_it() {
-    let world = World::with(2_500, || oncebox::state::Outcome::Done).await;
+    let fixture = OperateFixture::with(2_500, || oncebox::state::Outcome::Done).await;
     let nothing = ["--id-contains", "nowhere"];
-    assert_eq!(world.json("list", &nothing)[0]["next"], Value::Null, "all of it was searched");
+    assert_eq!(fixture.json("list", &nothing)[0]["next"], Value::Null, "all of it was searched");
     let hurried = ["--id-contains", "nowhere", "--search", "0s"];
-    let next = world.json("list", &hurried)[0]["next"].clone();
-    let said = said(&world.run("list", &hurried));
+    let next = fixture.json("list", &hurried)[0]["next"].clone();
+    let said = said(&fixture.run("list", &hurried));
     assert!(said.contains("stopped after 0s") && said.contains("--handler"), "{said}");
     let next = next.as_str().expect("where to go on");
     assert!(said.contains(next), "{said}");
-    assert_eq!(world.json("list", &["--id-contains", "nowhere", "--after", next])[0]["next"], Value::Null);
+    assert_eq!(fixture.json("list", &["--id-contains", "nowhere", "--after", next])[0]["next"], Value::Null);
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use oncebox::state::{ErrorText, Outcome, Status};
-use oncebox::store::{Admin as _, ClaimParams, Claimed, NewMessage, Route, Store as _, Want};
+use oncebox::store::{Admin as _, ClaimParams, ClaimQuota, Claimed, NewMessage, Route, Store as _};
 use oncebox::{
     BoxError, Context, HandlerKey, Inbox, InboxName, KeyStrategy, Message, Policy, Reject, handler,
 };
@@ -41,23 +41,23 @@ async fn ship(message: Message, _: &mut Context<Sqlite>) -> Result<(), BoxError>
 }
 
 /// An inbox in a SQLite file.
-pub(crate) struct World {
+pub(crate) struct OperateFixture {
     pub(crate) dir: tempfile::TempDir,
 }
 
-impl World {
+impl OperateFixture {
     /// A file with its tables and nothing in them.
     pub(crate) fn empty() -> Self {
-        let world = Self { dir: tempfile::tempdir().expect("a temporary directory") };
-        world.store();
-        world
+        let fixture = Self { dir: tempfile::tempdir().expect("a temporary directory") };
+        fixture.store();
+        fixture
     }
 
     /// Three poisoned entries, one that is done and a conflict.
     pub(crate) async fn new() -> Self {
-        let world = Self::empty();
+        let fixture = Self::empty();
         let inbox =
-            Inbox::builder("orders", world.store()).on("order.placed", handler("ship-order", ship)).build();
+            Inbox::builder("orders", fixture.store()).on("order.placed", handler("ship-order", ship)).build();
         let inbox = inbox.expect("an inbox");
         for (id, payload) in
             [("evt_1", "!"), ("evt_\u{1b}[31m2", "!"), ("evt_3", "!"), ("evt_4", "ok"), ("evt_4", "?")]
@@ -66,27 +66,27 @@ impl World {
             inbox.accept(message).await.expect("accept");
         }
         inbox.drain().await.expect("drain");
-        world
+        fixture
     }
 
     /// Messages of one customer, one after the other, of which the first is poisoned.
     pub(crate) async fn in_line(ids: &[&str]) -> Self {
-        let world = Self::empty();
+        let fixture = Self::empty();
         let inbox =
-            Inbox::builder("orders", world.store()).on("order.placed", handler("ship-order", ship)).build();
+            Inbox::builder("orders", fixture.store()).on("order.placed", handler("ship-order", ship)).build();
         let inbox = inbox.expect("an inbox");
         for id in ids {
             let message = Message::new((*id).to_owned(), "order.placed", "!").with_source("shop");
             inbox.accept(message.with_ordering_key("customer-7")).await.expect("accept");
         }
         inbox.drain().await.expect("drain");
-        world
+        fixture
     }
 
     /// So many entries, settled with an outcome.
     pub(crate) async fn with(count: usize, outcome: fn() -> Outcome) -> Self {
-        let world = Self::empty();
-        let store = world.store();
+        let fixture = Self::empty();
+        let store = fixture.store();
         let offer = |id: usize| {
             let message = Message::new(id.to_string(), "order.placed", "{}").with_source("shop");
             let key = KeyStrategy::MessageId.key(&inbox(), &message).expect("a key");
@@ -94,7 +94,7 @@ impl World {
         };
         store.accept(&(0..count).map(offer).collect::<Vec<_>>()).await.expect("accept");
         assert_eq!(work(&store, outcome).await, count);
-        world
+        fixture
     }
 
     pub(crate) fn file(&self) -> PathBuf {
@@ -144,7 +144,7 @@ pub(crate) fn refused() -> Outcome {
 
 /// Settles everything that is due; returns how much that was.
 pub(crate) async fn work(store: &Sqlite, outcome: fn() -> Outcome) -> usize {
-    let want = Want { route: route(), limit: 10_000 };
+    let want = ClaimQuota { route: route(), limit: 10_000 };
     let claimed = store.claim(&ClaimParams::new(inbox(), vec![want], PATIENCE)).await.expect("claim");
     let settle = |one: &Claimed| one.claim.settle(&Policy::default(), outcome());
     store.settle(&claimed.iter().map(settle).collect::<Vec<_>>()).await.expect("settle");

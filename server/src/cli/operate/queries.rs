@@ -3,29 +3,29 @@
 use std::time::{Duration, Instant};
 
 use oncebox::state::Status as EntryStatus;
-use oncebox::store::Cursor;
+use oncebox::store::EntryCursor;
 use serde_json::json;
 
-use super::Failed;
-use super::place::{OneMessage, Place, Which};
+use super::CommandError;
 use super::print;
+use super::target::{EntryFilterArgs, OneMessageArgs, TargetArgs};
 use crate::api::wire;
 use crate::cli::out::{self, Cell, escaped, table};
-use crate::cli::progress::Progress;
+use crate::cli::progress::ProgressLine;
 
 /// No more is asked for at once: what is longer comes in pages.
 pub(super) const PAGE: usize = 1_000;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Status {
+pub(crate) struct StatusArgs {
     #[command(flatten)]
-    place: Place,
+    place: TargetArgs,
     /// Of one tenant alone.
     #[arg(long)]
     tenant: Option<String>,
 }
 
-pub(super) async fn status(args: &Status) -> Result<(), Failed> {
+pub(super) async fn status(args: &StatusArgs) -> Result<(), CommandError> {
     let counts = args.place.open().await?.counts(args.tenant.as_deref()).await?;
     if args.tenant.is_none() {
         print::if_empty(&args.place, &counts)?;
@@ -56,7 +56,7 @@ pub(super) async fn status(args: &Status) -> Result<(), Failed> {
     out::line(&lines.join("\n"))
 }
 
-fn by_handler(counts: &wire::Counts) -> String {
+fn by_handler(counts: &wire::InboxCounts) -> String {
     let mut handlers: Vec<&str> = counts.entries.iter().map(|entry| &*entry.handler).collect();
     handlers.dedup();
     let row = |handler: &str| {
@@ -83,11 +83,11 @@ fn by_handler(counts: &wire::Counts) -> String {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct List {
+pub(crate) struct ListArgs {
     #[command(flatten)]
-    place: Place,
+    place: TargetArgs,
     #[command(flatten)]
-    which: Which,
+    which: EntryFilterArgs,
     /// At most this many: 1 to 10,000.
     #[arg(long, default_value_t = 100, value_parser = super::many)]
     limit: usize,
@@ -100,12 +100,12 @@ pub(crate) struct List {
 }
 
 fn cursor(text: &str) -> Result<String, String> {
-    text.parse::<Cursor>().map(|_| text.to_owned()).map_err(|error| error.what().to_owned())
+    text.parse::<EntryCursor>().map(|_| text.to_owned()).map_err(|error| error.what().to_owned())
 }
 
-pub(super) async fn list(args: &List) -> Result<(), Failed> {
+pub(super) async fn list(args: &ListArgs) -> Result<(), CommandError> {
     let client = args.place.open().await?;
-    let progress = Progress::unknown("entries");
+    let progress = ProgressLine::unknown("entries");
     let mut next = args.after.clone();
     let mut entries = Vec::new();
     let (start, mut stopped) = (Instant::now(), false);
@@ -144,17 +144,17 @@ pub(super) async fn list(args: &List) -> Result<(), Failed> {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Show {
+pub(crate) struct ShowArgs {
     #[command(flatten)]
-    place: Place,
+    place: TargetArgs,
     #[command(flatten)]
-    message: OneMessage,
+    message: OneMessageArgs,
     /// Shows payloads and headers, too.
     #[arg(long)]
     payload: bool,
 }
 
-pub(super) async fn show(args: &Show) -> Result<(), Failed> {
+pub(super) async fn show(args: &ShowArgs) -> Result<(), CommandError> {
     let key = args.message.key(&args.place)?;
     let client = args.place.open().await?;
     let view = client.message(&key).await.map_err(|failed| args.message.not_found(failed))?;
@@ -171,7 +171,7 @@ pub(super) async fn show(args: &Show) -> Result<(), Failed> {
     if view.attempts.is_empty() {
         return Ok(());
     }
-    let row = |attempt: &wire::Attempt| {
+    let row = |attempt: &wire::FailedAttempt| {
         vec![
             Cell::new(attempt.at.to_string()),
             Cell::new(&attempt.handler),
@@ -189,7 +189,7 @@ pub(super) async fn show(args: &Show) -> Result<(), Failed> {
 }
 
 /// What is known of the message itself, for people.
-fn message(view: &wire::MessageView, payloads: Option<&wire::Payloads>) -> String {
+fn message(view: &wire::MessageDetails, payloads: Option<&wire::MessagePayloads>) -> String {
     let mut lines = vec![format!("key           {}", view.key.0)];
     let mut line = |name: &str, value: &str| lines.push(format!("{name:<13} {}", escaped(value)));
     if let Some(tenant) = &view.tenant {
@@ -208,7 +208,7 @@ fn message(view: &wire::MessageView, payloads: Option<&wire::Payloads>) -> Strin
     }
     for (at, item) in view.quarantined.iter().enumerate() {
         let why = match item.quarantine_reason {
-            Some(wire::QuarantineReason::Stale) => "stale",
+            Some(wire::QuarantineReasonWord::Stale) => "stale",
             _ => "conflict",
         };
         line("quarantined", why);
@@ -220,7 +220,7 @@ fn message(view: &wire::MessageView, payloads: Option<&wire::Payloads>) -> Strin
     lines.join("\n") + "\n\n"
 }
 
-fn describe(stored: &wire::Stored, line: &mut impl FnMut(&str, &str)) {
+fn describe(stored: &wire::MessageSummary, line: &mut impl FnMut(&str, &str)) {
     if let Some(seq) = stored.seq {
         line("number", &seq.to_string());
     }
@@ -240,7 +240,7 @@ fn describe(stored: &wire::Stored, line: &mut impl FnMut(&str, &str)) {
     line("payload", &format!("{} bytes", stored.payload_bytes));
 }
 
-fn unfold(body: &wire::Body, line: &mut impl FnMut(&str, &str)) {
+fn unfold(body: &wire::PayloadView, line: &mut impl FnMut(&str, &str)) {
     for header in &body.headers {
         line("header", &format!("{}: {}", header.name, header.value));
     }
@@ -252,14 +252,14 @@ fn unfold(body: &wire::Body, line: &mut impl FnMut(&str, &str)) {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Explain {
+pub(crate) struct ExplainArgs {
     #[command(flatten)]
-    place: Place,
+    place: TargetArgs,
     #[command(flatten)]
-    message: OneMessage,
+    message: OneMessageArgs,
 }
 
-pub(super) async fn explain(args: &Explain) -> Result<(), Failed> {
+pub(super) async fn explain(args: &ExplainArgs) -> Result<(), CommandError> {
     let key = args.message.key(&args.place)?;
     let explained = args.place.open().await?.explain(&key).await;
     let explained = explained.map_err(|failed| args.message.not_found(failed))?;
@@ -268,7 +268,7 @@ pub(super) async fn explain(args: &Explain) -> Result<(), Failed> {
     }
     // Each on its own line, whatever it holds: an error cannot pretend to be something that happened.
     let mut lines = vec![key.to_string()];
-    let happened = |line: &wire::StoryLine| format!("  {} {}", line.at, escaped(&line.what));
+    let happened = |line: &wire::StoryEvent| format!("  {} {}", line.at, escaped(&line.what));
     lines.extend(explained.story.iter().map(happened));
     for wire::ExplainedEntry { entry, why } in &explained.entries {
         let status = out::Colour::from(entry.status.0).paint(entry.status.0.as_str(), out::colours());
@@ -279,11 +279,11 @@ pub(super) async fn explain(args: &Explain) -> Result<(), Failed> {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Audit {
+pub(crate) struct AuditArgs {
     #[command(flatten)]
-    place: Place,
+    place: TargetArgs,
     #[command(flatten)]
-    message: OneMessage,
+    message: OneMessageArgs,
     /// Only what this one asked for.
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
@@ -301,7 +301,7 @@ pub(crate) struct Audit {
     after: Option<i64>,
 }
 
-pub(super) async fn audit(args: &Audit) -> Result<(), Failed> {
+pub(super) async fn audit(args: &AuditArgs) -> Result<(), CommandError> {
     let mut query = wire::AuditQuery {
         parent: args.parts_of.map(wire::OperationUuid),
         key: args.message.find(&args.place)?.map(wire::KeyText),
@@ -325,7 +325,7 @@ pub(super) async fn audit(args: &Audit) -> Result<(), Failed> {
         operations.iter().try_for_each(print::json)?;
         return print::json(&json!({ "next": query.before }));
     }
-    let row = |one: &wire::OperationView| {
+    let row = |one: &wire::OperationRecord| {
         vec![
             Cell::new(one.at.to_string()),
             Cell::new(&one.actor),

@@ -4,12 +4,14 @@ use oncebox::state::Operation;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, HandlerName, HexText, OperationUuid, OperationView, Reason, Text, Which};
+use super::{
+    BoundedText, EntryRecord, EntrySelection, HandlerName, HexText, OperationRecord, OperationUuid, Reason,
+};
 
 /// What can be done to an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Verb {
+pub(crate) enum EntryVerb {
     /// Try a poisoned entry again.
     Retry,
     /// Give up a poisoned entry, or one that still waits.
@@ -20,20 +22,20 @@ pub(crate) enum Verb {
     Unblock,
 }
 
-impl From<Verb> for Operation {
-    fn from(verb: Verb) -> Self {
+impl From<EntryVerb> for Operation {
+    fn from(verb: EntryVerb) -> Self {
         match verb {
-            Verb::Retry => Self::Retry,
-            Verb::Discard => Self::Discard,
-            Verb::Replay => Self::Replay,
-            Verb::Unblock => Self::Unblock,
+            EntryVerb::Retry => Self::Retry,
+            EntryVerb::Discard => Self::Discard,
+            EntryVerb::Replay => Self::Replay,
+            EntryVerb::Unblock => Self::Unblock,
         }
     }
 }
 
 /// Who asks for something to be done, why, and under which identity.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct AuditFields<'a> {
     pub(crate) operation: OperationUuid,
     pub(crate) actor: Option<&'a str>,
     pub(crate) reason: &'a str,
@@ -51,15 +53,15 @@ macro_rules! actions {
             pub(crate) operation: OperationUuid,
             /// Who asks for it. The name of the token is recorded beside it, in a field of its own. Needed where there are no tokens.
             #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub(crate) actor: Option<Text>,
+            pub(crate) actor: Option<BoundedText>,
             pub(crate) reason: Reason,
             $($more)*
         }
 
         impl $name {
             /// Who asks for it.
-            pub(crate) fn asked(&self) -> Asked<'_> {
-                Asked { operation: self.operation, actor: self.actor.as_deref(), reason: &self.reason.0 }
+            pub(crate) fn asked(&self) -> AuditFields<'_> {
+                AuditFields { operation: self.operation, actor: self.actor.as_deref(), reason: &self.reason.0 }
             }
         }
     };
@@ -70,19 +72,19 @@ actions! {
     EntryAction {
         /// The handler of the entry.
         #[schemars(with = "HandlerName")]
-        pub(crate) handler: Text,
+        pub(crate) handler: BoundedText,
     }
 }
 
 /// What came of an action.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Acted {
+pub(crate) struct ActionResponse {
     pub(crate) operation: OperationUuid,
     /// Whether it was done before under the same identity; then this call changed nothing.
     pub(crate) repeated: bool,
     /// The entry as it was right afterwards, for an action on one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) entry: Option<Entry>,
+    pub(crate) entry: Option<EntryRecord>,
     /// Whether a pause or resume changed anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) changed: Option<bool>,
@@ -119,9 +121,9 @@ actions! {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BulkPlan {
-    pub(crate) verb: Verb,
+    pub(crate) verb: EntryVerb,
     /// Which entries. Without a status, those that the verb is meant for.
-    pub(crate) which: Which,
+    pub(crate) which: EntrySelection,
     /// How many entries at most. Default 1,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100_000))]
@@ -133,21 +135,21 @@ pub(crate) struct BulkPlan {
 
 /// What an action on many would be done to.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Preview {
+pub(crate) struct BulkPreview {
     /// How many entries; this is what `expected` has to be.
     pub(crate) count: u64,
     /// Whether there are more than it may be done to.
     pub(crate) more: bool,
     /// The first of them.
-    pub(crate) first: Vec<Entry>,
+    pub(crate) first: Vec<EntryRecord>,
 }
 
 actions! {
     /// An action on every entry that a filter takes. Begins slowly, and stops if too many fail again.
     BulkAction {
-        pub(crate) verb: Verb,
+        pub(crate) verb: EntryVerb,
         /// Which entries. Without a status, those that the verb is meant for.
-        pub(crate) which: Which,
+        pub(crate) which: EntrySelection,
         /// How many entries at most. Default 1,000.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 1, max = 100_000))]
@@ -181,7 +183,7 @@ impl BulkAction {
 
 /// How far an action on many has come.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Report {
+pub(crate) struct OperationReport {
     pub(crate) operation: OperationUuid,
     /// running, finished, capped, stopped, failed, or unknown.
     pub(crate) state: String,
@@ -198,19 +200,19 @@ pub(crate) struct Report {
 /// The record of an operation, and how far it has come.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct OperationProgress {
-    pub(crate) operation: OperationView,
+    pub(crate) operation: OperationRecord,
     /// For operations that take their time.
-    pub(crate) report: Option<Report>,
+    pub(crate) report: Option<OperationReport>,
 }
 
 actions! {
     /// A handler, or one of its ordering keys, to be paused or resumed.
-    Hold {
+    PauseAction {
         #[schemars(with = "HandlerName")]
-        pub(crate) handler: Text,
+        pub(crate) handler: BoundedText,
         /// Only this ordering key of it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub(crate) line: Option<LineRef>,
+        pub(crate) line: Option<OrderingKeyRef>,
         /// Allows a handler that nobody knows: one that is yet to come.
         #[serde(default)]
         pub(crate) unknown: bool,
@@ -221,21 +223,21 @@ actions! {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("oneOf" = [{ "required": ["ordering_key"] }, { "required": ["ordering_key_hex"] }]))]
-pub(crate) struct LineRef {
+pub(crate) struct OrderingKeyRef {
     /// Where they come from. Default: nowhere in particular.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) source: Option<Text>,
+    pub(crate) source: Option<BoundedText>,
     /// Whose they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) tenant: Option<Text>,
+    pub(crate) tenant: Option<BoundedText>,
     /// The ordering key as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Text")]
-    pub(crate) ordering_key: Option<Text>,
+    #[schemars(with = "BoundedText")]
+    pub(crate) ordering_key: Option<BoundedText>,
     /// Or its bytes in hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "HexText")]
-    pub(crate) ordering_key_hex: Option<Text>,
+    pub(crate) ordering_key_hex: Option<BoundedText>,
 }
 
 /// Which messages that were quarantined are to be removed.
@@ -260,7 +262,7 @@ pub(crate) struct PurgePreview {
 
 actions! {
     /// The removal of messages that were quarantined.
-    Purge {
+    PurgeAction {
         /// Those that were kept for longer than this.
         #[schemars(range(max = 3_155_760_000_u64))]
         pub(crate) older_than_seconds: u64,
@@ -275,8 +277,8 @@ actions! {
 
 actions! {
     /// A handler that gets the messages that were stored before it was there.
-    Backfill {
+    BackfillAction {
         #[schemars(with = "HandlerName")]
-        pub(crate) handler: Text,
+        pub(crate) handler: BoundedText,
     }
 }

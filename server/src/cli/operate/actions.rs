@@ -5,21 +5,21 @@ use std::time::Duration;
 use oncebox::HandlerKey;
 use serde_json::json;
 
-use super::Failed;
-use super::client::{Late, OperatorClient};
-use super::place::{Message, Place, Which, Who, handler, not_found, usage};
+use super::CommandError;
+use super::client::{BackfillPlan, OperatorClient};
 use super::print;
+use super::target::{ActorArgs, EntryFilterArgs, MessageArgs, TargetArgs, handler, not_found, usage};
 use crate::api::wire;
 use crate::cli::out;
-use crate::cli::progress::Progress;
+use crate::cli::progress::ProgressLine;
 
 /// Tells what was done; an error says under which identity, so that it can be asked for again.
 pub(super) fn tell(
-    place: &Place,
+    place: &TargetArgs,
     verb: &str,
     id: wire::OperationUuid,
-    acted: Result<wire::Acted, Failed>,
-) -> Result<wire::Acted, Failed> {
+    acted: Result<wire::ActionResponse, CommandError>,
+) -> Result<wire::ActionResponse, CommandError> {
     let acted = acted.map_err(|failed| failed.context(format!("{verb}, operation {}", id.0)))?;
     if place.json {
         print::json(&acted)?;
@@ -42,15 +42,15 @@ pub(super) fn tell(
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Entries {
+pub(crate) struct EntryActionArgs {
     #[command(flatten)]
-    place: Place,
+    place: TargetArgs,
     #[command(flatten)]
-    who: Who,
+    who: ActorArgs,
     #[command(flatten)]
-    message: Message,
+    message: MessageArgs,
     #[command(flatten)]
-    which: Which,
+    which: EntryFilterArgs,
     /// Really does it to all that the filter takes, instead of showing what it would be done to.
     #[arg(long)]
     confirm: bool,
@@ -75,17 +75,17 @@ pub(crate) struct Entries {
 }
 
 /// The word for it.
-pub(super) const fn word(verb: wire::Verb) -> &'static str {
+pub(super) const fn word(verb: wire::EntryVerb) -> &'static str {
     match verb {
-        wire::Verb::Retry => "retry",
-        wire::Verb::Discard => "discard",
-        wire::Verb::Replay => "replay",
-        wire::Verb::Unblock => "unblock",
+        wire::EntryVerb::Retry => "retry",
+        wire::EntryVerb::Discard => "discard",
+        wire::EntryVerb::Replay => "replay",
+        wire::EntryVerb::Unblock => "unblock",
     }
 }
 
 /// Says whether it was stopped.
-pub(super) async fn entries(args: &Entries, verb: wire::Verb) -> Result<bool, Failed> {
+pub(super) async fn entries(args: &EntryActionArgs, verb: wire::EntryVerb) -> Result<bool, CommandError> {
     let (source, tenant) = (args.which.source.as_deref(), args.which.tenant.as_deref());
     let Some(key) = args.message.find(&args.place, source, tenant)? else { return many(args, verb).await };
     // Whoever names one entry and a filter means something else than either.
@@ -107,7 +107,7 @@ pub(super) async fn entries(args: &Entries, verb: wire::Verb) -> Result<bool, Fa
     tell(&args.place, word(verb), action.operation, acted).map(|_| false)
 }
 
-async fn many(args: &Entries, verb: wire::Verb) -> Result<bool, Failed> {
+async fn many(args: &EntryActionArgs, verb: wire::EntryVerb) -> Result<bool, CommandError> {
     let plan = wire::BulkPlan {
         verb,
         which: args.which.wire(),
@@ -139,8 +139,8 @@ async fn many(args: &Entries, verb: wire::Verb) -> Result<bool, Failed> {
     let id = action.operation.0;
     // Before it begins: whoever kills it carries it on by this.
     out::eprint_note(&format!("operation {id}; {expected} entries; carry it on with --operation {id}"));
-    let progress = Progress::of(expected, "entries");
-    let mut told = |report: &wire::Report| {
+    let progress = ProgressLine::of(expected, "entries");
+    let mut told = |report: &wire::OperationReport| {
         progress.at(report.done);
         progress.say(format!("done, {} had changed, {} failed again", report.refused, report.failed));
     };
@@ -151,11 +151,11 @@ async fn many(args: &Entries, verb: wire::Verb) -> Result<bool, Failed> {
     Ok(report.state == "stopped")
 }
 
-fn tell_report(place: &Place, report: &wire::Report) -> Result<(), Failed> {
+fn tell_report(place: &TargetArgs, report: &wire::OperationReport) -> Result<(), CommandError> {
     if place.json {
         return print::json(report);
     }
-    let wire::Report { state, done, refused, failed, .. } = report;
+    let wire::OperationReport { state, done, refused, failed, .. } = report;
     out::line(&format!("{state}: {done} done, {refused} had changed, {failed} failed again"))?;
     match state.as_str() {
         "stopped" => out::eprint_note("look at what failed; the same --operation with --go-on carries it on"),
@@ -165,11 +165,15 @@ fn tell_report(place: &Place, report: &wire::Report) -> Result<(), Failed> {
     Ok(())
 }
 
-async fn preview(client: &dyn OperatorClient, args: &Entries, plan: &wire::BulkPlan) -> Result<(), Failed> {
-    let progress = Progress::unknown("counting");
+async fn preview(
+    client: &dyn OperatorClient,
+    args: &EntryActionArgs,
+    plan: &wire::BulkPlan,
+) -> Result<(), CommandError> {
+    let progress = ProgressLine::unknown("counting");
     let preview = client.preview(plan).await?;
     drop(progress);
-    let wire::Preview { count, more, first } = &preview;
+    let wire::BulkPreview { count, more, first } = &preview;
     if args.place.json {
         return print::json(&json!({ "dry_run": true, "count": count, "more": more, "first": first }));
     }
@@ -182,11 +186,11 @@ async fn preview(client: &dyn OperatorClient, args: &Entries, plan: &wire::BulkP
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Hold {
+pub(crate) struct PauseArgs {
     #[command(flatten)]
-    place: Place,
+    place: TargetArgs,
     #[command(flatten)]
-    who: Who,
+    who: ActorArgs,
     /// The handler.
     #[arg(long, value_name = "HANDLER", value_parser = handler)]
     handler: HandlerKey,
@@ -204,14 +208,14 @@ pub(crate) struct Hold {
     unknown: bool,
 }
 
-pub(super) async fn hold(args: &Hold, pause: bool) -> Result<(), Failed> {
-    let line = args.ordering_key.as_deref().map(|key| wire::LineRef {
+pub(super) async fn hold(args: &PauseArgs, pause: bool) -> Result<(), CommandError> {
+    let line = args.ordering_key.as_deref().map(|key| wire::OrderingKeyRef {
         source: Some(args.source.as_deref().unwrap_or_default().into()),
         tenant: args.tenant.as_deref().map(Into::into),
         ordering_key: Some(key.into()),
         ordering_key_hex: None,
     });
-    let hold = wire::Hold {
+    let hold = wire::PauseAction {
         operation: args.who.id(),
         actor: args.who.actor(),
         reason: args.who.reason()?,
@@ -226,11 +230,11 @@ pub(super) async fn hold(args: &Hold, pause: bool) -> Result<(), Failed> {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Purge {
+pub(crate) struct PurgeArgs {
     #[command(flatten)]
-    place: Place,
+    place: TargetArgs,
     #[command(flatten)]
-    who: Who,
+    who: ActorArgs,
     /// Only what was quarantined for longer than this, as in `30days`.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     older_than: Duration,
@@ -245,12 +249,12 @@ pub(crate) struct Purge {
     expect: Option<u64>,
 }
 
-pub(super) async fn purge(args: &Purge) -> Result<(), Failed> {
+pub(super) async fn purge(args: &PurgeArgs) -> Result<(), CommandError> {
     let client = args.place.open().await?;
     let (older_than_seconds, limit) = (args.older_than.as_secs(), Some(args.limit as u64));
     let plan = wire::PurgePlan { older_than_seconds, limit };
     if !args.confirm {
-        let progress = Progress::unknown("counting");
+        let progress = ProgressLine::unknown("counting");
         let count = client.purge_preview(&plan).await?.count;
         drop(progress);
         if args.place.json {
@@ -262,7 +266,7 @@ pub(super) async fn purge(args: &Purge) -> Result<(), Failed> {
         Some(expected) => expected,
         None => client.purge_preview(&plan).await?.count,
     };
-    let purge = wire::Purge {
+    let purge = wire::PurgeAction {
         operation: args.who.id(),
         actor: args.who.actor(),
         reason: args.who.reason()?,
@@ -278,11 +282,11 @@ pub(super) async fn purge(args: &Purge) -> Result<(), Failed> {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Backfill {
+pub(crate) struct BackfillArgs {
     #[command(flatten)]
-    place: Place,
+    place: TargetArgs,
     #[command(flatten)]
-    who: Who,
+    who: ActorArgs,
     /// The handler that gets entries.
     #[arg(long, value_name = "HANDLER", value_parser = handler)]
     handler: HandlerKey,
@@ -301,7 +305,7 @@ pub(crate) struct Backfill {
     confirm: bool,
 }
 
-pub(super) async fn backfill(args: &Backfill) -> Result<(), Failed> {
+pub(super) async fn backfill(args: &BackfillArgs) -> Result<(), CommandError> {
     let client = args.place.open().await?;
     let messages = client.counts(None).await?.messages;
     if !args.confirm {
@@ -313,7 +317,7 @@ pub(super) async fn backfill(args: &Backfill) -> Result<(), Failed> {
             "would look at {messages} messages, and give {handler} those of its types that it has not had; --confirm does it"
         ));
     }
-    let action = wire::Backfill {
+    let action = wire::BackfillAction {
         operation: args.who.id(),
         actor: args.who.actor(),
         reason: args.who.reason()?,
@@ -322,8 +326,8 @@ pub(super) async fn backfill(args: &Backfill) -> Result<(), Failed> {
     let id = action.operation.0;
     out::eprint_note(&format!("operation {id}; carry it on with --operation {id}"));
     let types = args.types.iter().map(|kind| kind.as_str().into()).collect();
-    let late = Late { action, types, legacy: args.legacy.clone(), limit: args.limit };
-    let progress = Progress::unknown("entries added");
+    let late = BackfillPlan { action, types, legacy: args.legacy.clone(), limit: args.limit };
+    let progress = ProgressLine::unknown("entries added");
     let ended = client.backfill(&late, &mut |report| progress.at(report.done)).await;
     drop(progress);
     let report = ended.map_err(|failed| failed.context(format!("backfill, operation {id}")))?;

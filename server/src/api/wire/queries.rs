@@ -3,11 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, KeyText, Label, OperationUuid, StatusWord, Text, Time};
+use super::{BoundedText, EntryRecord, KeyText, MessageLabel, OperationUuid, StatusWord, TimeText};
 
 /// Who asks.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Me {
+pub(crate) struct CallerInfo {
     /// The name of the token; nothing where no tokens are needed.
     pub(crate) name: Option<String>,
     /// What it may do.
@@ -16,7 +16,7 @@ pub(crate) struct Me {
 
 /// Every inbox that this process serves.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Inboxes {
+pub(crate) struct InboxList {
     pub(crate) inboxes: Vec<InboxSummary>,
 }
 
@@ -36,12 +36,12 @@ pub(crate) struct InboxSummary {
 pub(crate) struct TenantQuery {
     /// Only what belongs to this tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) tenant: Option<Text>,
+    pub(crate) tenant: Option<BoundedText>,
 }
 
 /// How much of everything there is.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Counts {
+pub(crate) struct InboxCounts {
     /// Messages remembered.
     pub(crate) messages: u64,
     /// Those of them that no handler takes.
@@ -53,11 +53,11 @@ pub(crate) struct Counts {
     /// Those of them that were older than what is remembered.
     pub(crate) stale: u64,
     /// Entries by handler and status; what is zero is left out.
-    pub(crate) entries: Vec<HandlerCount>,
+    pub(crate) entries: Vec<EntryCount>,
     /// Handlers that are paused.
     pub(crate) paused: Vec<String>,
     /// Ordering keys that are paused.
-    pub(crate) paused_keys: Vec<PausedKey>,
+    pub(crate) paused_keys: Vec<PausedOrderingKey>,
     /// What poisoned entries hold back, by handler; handlers without such are left out.
     #[serde(default)]
     pub(crate) blocked: Vec<BlockedCount>,
@@ -78,7 +78,7 @@ pub(crate) struct BlockedCount {
 
 /// How many entries of a handler have a status.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct HandlerCount {
+pub(crate) struct EntryCount {
     pub(crate) handler: String,
     pub(crate) status: StatusWord,
     pub(crate) count: u64,
@@ -86,7 +86,7 @@ pub(crate) struct HandlerCount {
 
 /// An ordering key that is paused for a handler.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct PausedKey {
+pub(crate) struct PausedOrderingKey {
     pub(crate) handler: String,
     /// Where its messages come from.
     pub(crate) source: String,
@@ -101,46 +101,46 @@ pub(crate) struct PausedKey {
 
 /// Everything known of one key, without payloads.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct MessageView {
+pub(crate) struct MessageDetails {
     pub(crate) key: KeyText,
     /// Whether its content was erased. The key is remembered all the same.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) erased: bool,
     pub(crate) tenant: Option<String>,
     /// The stored message; nothing if it has left, or was only quarantined.
-    pub(crate) stored: Option<Stored>,
+    pub(crate) stored: Option<MessageSummary>,
     /// Its entries, by handler and generation, finished ones included.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<EntryRecord>,
     /// Attempts that did not succeed, the oldest first.
-    pub(crate) attempts: Vec<Attempt>,
+    pub(crate) attempts: Vec<FailedAttempt>,
     /// At least so many duplicates were delivered.
     pub(crate) duplicates: u64,
     /// Messages under the same key that were quarantined.
-    pub(crate) quarantined: Vec<Stored>,
+    pub(crate) quarantined: Vec<MessageSummary>,
 }
 
 /// A message without its payload.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Stored {
+pub(crate) struct MessageSummary {
     /// Its number; nothing if it was quarantined.
     pub(crate) seq: Option<i64>,
     /// Why it was quarantined.
-    pub(crate) quarantine_reason: Option<QuarantineReason>,
+    pub(crate) quarantine_reason: Option<QuarantineReasonWord>,
     /// When it came.
-    pub(crate) received_at: Time,
+    pub(crate) received_at: TimeText,
     /// When its producer says that it was made.
-    pub(crate) time: Option<Time>,
-    pub(crate) message: Label,
+    pub(crate) time: Option<TimeText>,
+    pub(crate) message: MessageLabel,
     /// The size of its payload.
     pub(crate) payload_bytes: u64,
 }
 
 /// An attempt that did not succeed.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Attempt {
+pub(crate) struct FailedAttempt {
     pub(crate) handler: String,
     pub(crate) generation: u32,
-    pub(crate) at: Time,
+    pub(crate) at: TimeText,
     /// What happened: fail, exhaust, reject, crash or `crash_out`.
     pub(crate) event: String,
     /// Failed attempts until then, this one included.
@@ -155,17 +155,17 @@ pub(crate) struct Attempt {
 
 /// The payloads and headers under one key, as the rules of redaction show them.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Payloads {
+pub(crate) struct MessagePayloads {
     pub(crate) key: KeyText,
     /// Of the stored message; nothing if it has left.
-    pub(crate) stored: Option<Body>,
+    pub(crate) stored: Option<PayloadView>,
     /// Of those that were quarantined.
-    pub(crate) quarantined: Vec<Body>,
+    pub(crate) quarantined: Vec<PayloadView>,
 }
 
 /// A payload and its headers.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Body {
+pub(crate) struct PayloadView {
     /// The payload, if it can be shown.
     pub(crate) text: Option<String>,
     /// Why it is not shown.
@@ -173,50 +173,50 @@ pub(crate) struct Body {
     /// Its size.
     pub(crate) bytes: u64,
     /// The headers of the message.
-    pub(crate) headers: Vec<Header>,
+    pub(crate) headers: Vec<MessageHeader>,
 }
 
 /// A header of a message.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Header {
+pub(crate) struct MessageHeader {
     pub(crate) name: String,
     pub(crate) value: String,
 }
 
 /// What happened to a message, and why its entries are where they are.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Explained {
+pub(crate) struct MessageExplanation {
     pub(crate) key: KeyText,
     /// What happened, in the order of time.
-    pub(crate) story: Vec<StoryLine>,
+    pub(crate) story: Vec<StoryEvent>,
     pub(crate) entries: Vec<ExplainedEntry>,
 }
 
 /// One thing that happened.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct StoryLine {
-    pub(crate) at: Time,
+pub(crate) struct StoryEvent {
+    pub(crate) at: TimeText,
     pub(crate) what: String,
 }
 
 /// An entry, and why it is where it is.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ExplainedEntry {
-    pub(crate) entry: Entry,
+    pub(crate) entry: EntryRecord,
     pub(crate) why: String,
 }
 
 /// Why a message was quarantined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum QuarantineReason {
+pub(crate) enum QuarantineReasonWord {
     /// Its key was known with another payload.
     Conflict,
     /// It is older than what is remembered.
     Stale,
 }
 
-impl QuarantineReason {
+impl QuarantineReasonWord {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Conflict => "conflict",
@@ -231,10 +231,10 @@ impl QuarantineReason {
 pub(crate) struct QuarantineQuery {
     /// Only those that are quarantined for this reason.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) reason: Option<QuarantineReason>,
+    pub(crate) reason: Option<QuarantineReasonWord>,
     /// Only messages of this tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) tenant: Option<Text>,
+    pub(crate) tenant: Option<BoundedText>,
     /// Where the previous page ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) after: Option<i64>,
@@ -246,7 +246,7 @@ pub(crate) struct QuarantineQuery {
 
 /// A page of messages that were quarantined.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct QuarantinePage {
+pub(crate) struct QuarantineList {
     /// The first kept first.
     pub(crate) quarantined: Vec<QuarantinedItem>,
     /// Where the next page starts, if there is one.
@@ -258,12 +258,12 @@ pub(crate) struct QuarantinePage {
 pub(crate) struct QuarantinedItem {
     /// Its number among those quarantined.
     pub(crate) id: i64,
-    pub(crate) reason: QuarantineReason,
+    pub(crate) reason: QuarantineReasonWord,
     /// The key it came under.
     pub(crate) key: KeyText,
-    pub(crate) received_at: Time,
+    pub(crate) received_at: TimeText,
     pub(crate) tenant: Option<String>,
-    pub(crate) message: Label,
+    pub(crate) message: MessageLabel,
     /// The size of its payload.
     pub(crate) payload_bytes: u64,
 }
@@ -274,7 +274,7 @@ pub(crate) struct QuarantinedItem {
 pub(crate) struct BlockedQuery {
     /// Only keys of this tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) tenant: Option<Text>,
+    pub(crate) tenant: Option<BoundedText>,
     /// At most this many. Default 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
@@ -283,13 +283,13 @@ pub(crate) struct BlockedQuery {
 
 /// Ordering keys that a poisoned entry holds back, those with the oldest message in front first.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Blocked {
-    pub(crate) blocked: Vec<BlockedKey>,
+pub(crate) struct BlockedKeyList {
+    pub(crate) blocked: Vec<BlockedOrderingKey>,
 }
 
 /// An ordering key that a poisoned entry holds back, for one handler.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct BlockedKey {
+pub(crate) struct BlockedOrderingKey {
     pub(crate) handler: String,
     /// The ordering key as text.
     pub(crate) ordering_key: String,
@@ -301,26 +301,26 @@ pub(crate) struct BlockedKey {
     /// Its key, by which its entry is retried, discarded or unblocked.
     pub(crate) head_key: KeyText,
     /// When it was poisoned.
-    pub(crate) since: Time,
+    pub(crate) since: TimeText,
     /// Whether those behind it are parked, not pending.
     pub(crate) parks: bool,
     /// How many are behind it.
     pub(crate) waiting: u64,
     /// When the oldest of those came.
-    pub(crate) oldest: Option<Time>,
+    pub(crate) oldest: Option<TimeText>,
 }
 
 /// The handlers of this process, and others that have entries.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Handlers {
-    pub(crate) handlers: Vec<Handler>,
+pub(crate) struct HandlerList {
+    pub(crate) handlers: Vec<HandlerStatus>,
     /// Ordering keys that are paused.
-    pub(crate) paused_keys: Vec<PausedKey>,
+    pub(crate) paused_keys: Vec<PausedOrderingKey>,
 }
 
 /// A handler.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Handler {
+pub(crate) struct HandlerStatus {
     pub(crate) key: String,
     /// Whether this process runs it, under this key or as a legacy key.
     pub(crate) runs_here: bool,
@@ -346,10 +346,10 @@ pub(crate) struct AuditQuery {
     pub(crate) key: Option<KeyText>,
     /// Only operations that this one asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) actor: Option<Text>,
+    pub(crate) actor: Option<BoundedText>,
     /// Only operations that came with the token of this name.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) token: Option<Text>,
+    pub(crate) token: Option<BoundedText>,
     /// Where the previous page ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) before: Option<i64>,
@@ -361,21 +361,21 @@ pub(crate) struct AuditQuery {
 
 /// A page of records, the latest first.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct AuditPage {
-    pub(crate) operations: Vec<OperationView>,
+pub(crate) struct OperationList {
+    pub(crate) operations: Vec<OperationRecord>,
     /// Where the next page starts, if there is one.
     pub(crate) next: Option<i64>,
 }
 
 /// The record of an operation.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct OperationView {
+pub(crate) struct OperationRecord {
     pub(crate) id: OperationUuid,
     /// The operation it was a part of.
     pub(crate) parent: Option<OperationUuid>,
     /// Its place among all records.
     pub(crate) number: i64,
-    pub(crate) at: Time,
+    pub(crate) at: TimeText,
     /// Who asked for it, as they called themselves.
     pub(crate) actor: String,
     /// The name of the token that it came with; nothing if it came without one, as from a command on the store itself.
@@ -393,7 +393,7 @@ pub(crate) struct OperationView {
 
 /// How late duplicates came, and whether keys are remembered for long enough.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Advice {
+pub(crate) struct RetentionReport {
     /// For people.
     pub(crate) text: String,
     /// Duplicates that came to this process since it started.
@@ -416,13 +416,13 @@ pub(crate) struct Advice {
 
 /// What endangers the inbox or its store, the worst first.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Doctor {
-    pub(crate) findings: Vec<Finding>,
+pub(crate) struct DoctorReport {
+    pub(crate) findings: Vec<DoctorFinding>,
 }
 
 /// Something that was found.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Finding {
+pub(crate) struct DoctorFinding {
     /// info, warning or danger.
     pub(crate) severity: String,
     /// A word that stays the same.

@@ -9,11 +9,11 @@ use oncebox::store::OperationId;
 use oncebox::time::Timestamp;
 use oncebox::{HandlerKey, InboxName, Key, KeyStrategy};
 
-use super::Failed;
+use super::CommandError;
+use super::api_client::ApiClient;
 use super::client::OperatorClient;
-use super::direct::Direct;
-use super::remote::Remote;
-use crate::api::wire::{self, StatusWord, Text, Time};
+use super::store_client::StoreClient;
+use crate::api::wire::{self, BoundedText, StatusWord, TimeText};
 use crate::cli::Exit;
 use crate::cli::out;
 use crate::config::{self, InboxPlan, SealPlan, Secrets, StorePlan};
@@ -22,7 +22,7 @@ use crate::sidecar;
 /// Where to look: the API of a process that serves the inbox, a store, or the store that a configuration names. Without any of
 /// them: `ONCEBOX_API`, `ONCEBOX_STORE`, `ONCEBOX_CONFIG` of the environment, or `oncebox.toml` in this directory.
 #[derive(Debug, clap::Args)]
-pub(super) struct Place {
+pub(super) struct TargetArgs {
     /// The address of a process that serves the inbox, like `http://127.0.0.1:8472`. Its token is read from where `--token` says.
     #[arg(long, value_name = "URL", conflicts_with_all = ["store", "config"])]
     api: Option<String>,
@@ -58,25 +58,25 @@ pub(super) fn handler(text: &str) -> Result<HandlerKey, String> {
 }
 
 /// A wrong command line.
-pub(super) fn usage(what: impl Into<String>) -> Failed {
+pub(super) fn usage(what: impl Into<String>) -> CommandError {
     Exit::Usage.with(anyhow!(what.into()))
 }
 
 /// Where it was found to be.
-pub(super) enum Found {
+pub(super) enum Target {
     Api(String),
     Store(StorePlan),
     Config(StorePlan, Box<InboxPlan>),
 }
 
-impl Place {
+impl TargetArgs {
     /// What the flags say, else the environment, else what is in this directory.
-    fn find(&self) -> Result<Found, Failed> {
+    fn find(&self) -> Result<Target, CommandError> {
         let var = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let none = self.api.is_none() && self.store.is_none() && self.config.is_none();
         let api = self.api.clone().or_else(|| var("ONCEBOX_API").filter(|_| none));
         if let Some(url) = api {
-            return Ok(Found::Api(url));
+            return Ok(Target::Api(url));
         }
         let store = self.store.clone().or_else(|| var("ONCEBOX_STORE").filter(|_| none));
         if let Some(url) = store {
@@ -84,7 +84,7 @@ impl Place {
             // In the environment nobody reads it who is not meant to.
             let url = if named { "env:ONCEBOX_STORE" } else { &url };
             let plan = config::store_at(url, self.schema.as_deref(), self.prefix.as_deref());
-            return plan.map(Found::Store).map_err(usage);
+            return plan.map(Target::Store).map_err(usage);
         }
         let named = self.config.clone().or_else(|| var("ONCEBOX_CONFIG").map(Into::into));
         let path = config::find(named.as_deref()).ok_or_else(|| {
@@ -102,15 +102,15 @@ impl Place {
             inbox.ok_or_else(|| usage(format!("{} has no such inbox; there are {known}", path.display())))?;
         let store = plan.stores.into_iter().find(|store| store.name == inbox.store);
         let store = store.ok_or_else(|| usage(format!("there is no store {:?}", inbox.store)))?;
-        Ok(Found::Config(store, Box::new(inbox)))
+        Ok(Target::Config(store, Box::new(inbox)))
     }
 
     /// The inbox, and where it was found to be.
-    pub(super) fn found(&self) -> Result<(InboxName, Found), Failed> {
+    pub(super) fn found(&self) -> Result<(InboxName, Target), CommandError> {
         let found = self.find()?;
         let name = match (&self.inbox, &found) {
             (Some(name), _) => name.clone(),
-            (None, Found::Config(_, plan)) => InboxName::new(&*plan.name)?,
+            (None, Target::Config(_, plan)) => InboxName::new(&*plan.name)?,
             (None, _) => {
                 return Err(usage(
                     "name the inbox with --inbox; `oncebox serve` tells its name at start, `messages` without a configuration",
@@ -121,12 +121,12 @@ impl Place {
     }
 
     /// Goes there.
-    pub(super) async fn open(&self) -> Result<Box<dyn OperatorClient>, Failed> {
+    pub(super) async fn open(&self) -> Result<Box<dyn OperatorClient>, CommandError> {
         let (inbox, found) = self.found()?;
         let (store, plan) = match found {
-            Found::Api(url) => return Ok(Box::new(Remote::new(&url, self.token.as_deref(), inbox)?)),
-            Found::Store(store) => (store, None),
-            Found::Config(store, plan) => (store, Some(plan)),
+            Target::Api(url) => return Ok(Box::new(ApiClient::new(&url, self.token.as_deref(), inbox)?)),
+            Target::Store(store) => (store, None),
+            Target::Config(store, plan) => (store, Some(plan)),
         };
         if self.token.is_some() {
             return Err(usage("--token goes with --api"));
@@ -135,11 +135,11 @@ impl Place {
         if let Some(why) = store.seal.as_ref().and_then(SealPlan::locked) {
             out::eprint_note(&format!("what is sealed is not shown: {why}"));
         }
-        Ok(Box::new(Direct::new(opened, inbox, plan)))
+        Ok(Box::new(StoreClient::new(opened, inbox, plan)))
     }
 
     /// The key of a message with an id, for inboxes that go by ids.
-    fn key_of(&self, id: &str, source: Option<&str>, tenant: Option<&str>) -> Result<Key, Failed> {
+    fn key_of(&self, id: &str, source: Option<&str>, tenant: Option<&str>) -> Result<Key, CommandError> {
         let (inbox, _) = self.found()?;
         let message = oncebox::Message::new(id.to_owned(), "", "").with_source(source.unwrap_or_default());
         let message = match tenant {
@@ -150,13 +150,13 @@ impl Place {
     }
 }
 
-pub(super) fn cannot_open(error: oncebox::Error) -> Failed {
+pub(super) fn cannot_open(error: oncebox::Error) -> CommandError {
     Exit::Start.with(anyhow::Error::new(error).context("cannot open the store"))
 }
 
 /// One message.
 #[derive(Debug, clap::Args)]
-pub(super) struct Message {
+pub(super) struct MessageArgs {
     /// Its key, as lists show it.
     #[arg(long, value_parser = key)]
     key: Option<Key>,
@@ -169,14 +169,14 @@ fn key(text: &str) -> Result<Key, String> {
     Key::parse(text).ok_or_else(|| "a key has 64 hexadecimal digits".to_owned())
 }
 
-impl Message {
+impl MessageArgs {
     /// The key of the message that is named, if one is; `source` and `tenant` go with the id.
     pub(super) fn find(
         &self,
-        place: &Place,
+        place: &TargetArgs,
         source: Option<&str>,
         tenant: Option<&str>,
-    ) -> Result<Option<Key>, Failed> {
+    ) -> Result<Option<Key>, CommandError> {
         match (&self.key, &self.id) {
             (Some(key), _) => Ok(Some(*key)),
             (None, Some(id)) => place.key_of(id, source, tenant).map(Some),
@@ -186,7 +186,7 @@ impl Message {
 }
 
 /// What was not found, with what is easily forgotten: an id belongs to a source, and sidecars always have one.
-pub(super) fn not_found(failed: Failed, id: &Message, source: Option<&str>) -> Failed {
+pub(super) fn not_found(failed: CommandError, id: &MessageArgs, source: Option<&str>) -> CommandError {
     if id.id.is_none() || source.is_some() || !failed.is_absent() {
         return failed;
     }
@@ -195,9 +195,9 @@ pub(super) fn not_found(failed: Failed, id: &Message, source: Option<&str>) -> F
 
 /// One message, and what goes with its id.
 #[derive(Debug, clap::Args)]
-pub(super) struct OneMessage {
+pub(super) struct OneMessageArgs {
     #[command(flatten)]
-    message: Message,
+    message: MessageArgs,
     /// The source of the message that `--id` names.
     #[arg(long, requires = "id", conflicts_with = "key")]
     source: Option<String>,
@@ -206,26 +206,26 @@ pub(super) struct OneMessage {
     tenant: Option<String>,
 }
 
-impl OneMessage {
+impl OneMessageArgs {
     /// The key, if a message is named.
-    pub(super) fn find(&self, place: &Place) -> Result<Option<Key>, Failed> {
+    pub(super) fn find(&self, place: &TargetArgs) -> Result<Option<Key>, CommandError> {
         self.message.find(place, self.source.as_deref(), self.tenant.as_deref())
     }
 
     /// What was not found, with what is easily forgotten.
-    pub(super) fn not_found(&self, failed: Failed) -> Failed {
+    pub(super) fn not_found(&self, failed: CommandError) -> CommandError {
         not_found(failed, &self.message, self.source.as_deref())
     }
 
     /// The key of the message, which has to be named.
-    pub(super) fn key(&self, place: &Place) -> Result<Key, Failed> {
+    pub(super) fn key(&self, place: &TargetArgs) -> Result<Key, CommandError> {
         self.find(place)?.ok_or_else(|| usage("name a message with --key, or with --id and --source"))
     }
 }
 
 /// Who asks, and why.
 #[derive(Debug, clap::Args)]
-pub(super) struct Who {
+pub(super) struct ActorArgs {
     /// Who asks for it; recorded. Needed on a store; an API knows it by the token.
     #[arg(long, env = "ONCEBOX_ACTOR")]
     actor: Option<String>,
@@ -237,16 +237,16 @@ pub(super) struct Who {
     operation: Option<OperationId>,
 }
 
-impl Who {
+impl ActorArgs {
     pub(super) fn id(&self) -> wire::OperationUuid {
         wire::OperationUuid(self.operation.unwrap_or_else(OperationId::fresh))
     }
 
-    pub(super) fn actor(&self) -> Option<Text> {
+    pub(super) fn actor(&self) -> Option<BoundedText> {
         self.actor.as_deref().map(Into::into)
     }
 
-    pub(super) fn reason(&self) -> Result<wire::Reason, Failed> {
+    pub(super) fn reason(&self) -> Result<wire::Reason, CommandError> {
         if self.reason.trim().is_empty() {
             return Err(usage("--reason is empty; say why, whoever reads the records wants to know"));
         }
@@ -256,7 +256,7 @@ impl Who {
 
 /// Which entries.
 #[derive(Debug, clap::Args)]
-pub(super) struct Which {
+pub(super) struct EntryFilterArgs {
     /// With this status; can be given several times.
     #[arg(long = "status", value_name = "STATUS", value_parser = status)]
     statuses: Vec<Status>,
@@ -304,7 +304,7 @@ fn time(text: &str) -> Result<Timestamp, String> {
 /// A filter as the API has it, with what is particular to its use.
 macro_rules! filled {
     ($which:ident, $name:ident { $($more:tt)* }) => {{
-        let text = |text: &Option<String>| text.as_deref().map(Text::from);
+        let text = |text: &Option<String>| text.as_deref().map(BoundedText::from);
         wire::$name {
             status: $which.statuses.iter().copied().map(StatusWord).collect(),
             handler: $which.handler.as_ref().map(|handler| handler.as_str().into()),
@@ -313,21 +313,21 @@ macro_rules! filled {
             tenant: text(&$which.tenant),
             id_contains: text(&$which.id_contains),
             ordering_key: text(&$which.ordering_key),
-            since: $which.since.map(Time),
-            before: $which.before.map(Time),
+            since: $which.since.map(TimeText),
+            before: $which.before.map(TimeText),
             error: text(&$which.error),
             $($more)*
         }
     }};
 }
 
-impl Which {
-    pub(super) fn wire(&self) -> wire::Which {
-        filled!(self, Which {})
+impl EntryFilterArgs {
+    pub(super) fn wire(&self) -> wire::EntrySelection {
+        filled!(self, EntrySelection {})
     }
 
     pub(super) fn query(&self, after: Option<&str>, limit: usize) -> wire::EntriesQuery {
-        filled!(self, EntriesQuery { after: after.map(Text::from), limit: Some(limit as u64) })
+        filled!(self, EntriesQuery { after: after.map(BoundedText::from), limit: Some(limit as u64) })
     }
 
     /// Whether it asks for anything that does not also go with the id of one message.

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use oncebox::operate::{Backfill, BulkOperation};
-use oncebox::store::{Action, Admin, AuditFilter, Cursor, ExamineParams, Line, Route, What};
+use oncebox::store::{Action, ActionKind, Admin, AuditFilter, EntryCursor, ExamineParams, OrderQueue, Route};
 use oncebox::time::{SharedClock, SystemClock};
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key};
 
-use super::Failed;
-use super::client::{Asked, Late, OperatorClient, ProgressFn};
-use super::place::usage;
+use super::CommandError;
+use super::client::{BackfillPlan, DoctorQuery, OperatorClient, ProgressFn};
+use super::target::usage;
 use crate::api::show::{self, Privacy};
 use crate::api::{shared, wire};
 use crate::config::InboxPlan;
@@ -19,7 +19,7 @@ use crate::config::InboxPlan;
 /// A purge of more is begun again: each is one transaction.
 const MAX_PURGED: usize = 10_000;
 
-pub(super) struct Direct {
+pub(super) struct StoreClient {
     store: Box<dyn Admin>,
     inbox: InboxName,
     /// What a configuration says of it.
@@ -29,26 +29,26 @@ pub(super) struct Direct {
     privacy: Privacy,
 }
 
-impl Direct {
+impl StoreClient {
     pub(super) fn new(store: Box<dyn Admin>, inbox: InboxName, plan: Option<Box<InboxPlan>>) -> Self {
         Self { store, inbox, plan, clock: SystemClock::shared(), privacy: Privacy::default() }
     }
 
-    fn unknown(&self, key: &Key) -> Failed {
+    fn unknown(&self, key: &Key) -> CommandError {
         Error::new(ErrorKind::NotFound, format!("nothing is known of {key} in the inbox {}", self.inbox))
             .into()
     }
 
-    fn action(&self, what: What, asked: wire::Asked<'_>) -> Result<Action, Failed> {
+    fn action(&self, what: ActionKind, asked: wire::AuditFields<'_>) -> Result<Action, CommandError> {
         let action = Action::new(self.inbox.clone(), what).id(asked.operation.0);
         Ok(action.by(actor_of(asked)?, asked.reason))
     }
 
-    async fn do_it(&self, action: Action) -> Result<wire::Acted, Failed> {
+    async fn do_it(&self, action: Action) -> Result<wire::ActionResponse, CommandError> {
         Ok(shared::acted(action.id, &self.store.act(&action).await?, &self.privacy))
     }
 
-    fn plan_of(&self, plan: &wire::BulkPlan) -> Result<BulkOperation, Failed> {
+    fn plan_of(&self, plan: &wire::BulkPlan) -> Result<BulkOperation, CommandError> {
         let everything = "name what is meant, or say --everything";
         let mut bulk = shared::bulk(plan, self.inbox.clone(), everything).map_err(usage)?;
         bulk.limit = number(plan.limit, bulk.limit);
@@ -56,12 +56,12 @@ impl Direct {
     }
 
     /// How many messages a purge would remove, as far as its limit goes.
-    async fn count_old(&self, age: Duration, limit: usize) -> Result<u64, Failed> {
+    async fn count_old(&self, age: Duration, limit: usize) -> Result<u64, CommandError> {
         Ok(shared::purgeable(&*self.store, &self.inbox, (self.clock.now(), age), limit).await?)
     }
 }
 
-fn actor_of(asked: wire::Asked<'_>) -> Result<&str, Failed> {
+fn actor_of(asked: wire::AuditFields<'_>) -> Result<&str, CommandError> {
     let actor = asked.actor.filter(|actor| !actor.trim().is_empty());
     actor.ok_or_else(|| usage("say who asks, with --actor or ONCEBOX_ACTOR: it is recorded"))
 }
@@ -70,12 +70,12 @@ fn number(given: Option<u64>, default: usize) -> usize {
     given.map_or(default, |given| usize::try_from(given).unwrap_or(usize::MAX))
 }
 
-fn handler(text: &wire::Text) -> Result<HandlerKey, Failed> {
+fn handler(text: &wire::BoundedText) -> Result<HandlerKey, CommandError> {
     Ok(HandlerKey::new(&**text)?)
 }
 
 /// Whoever confirms a number means that number.
-fn as_expected(count: u64, expected: u64, what: &str) -> Result<(), Failed> {
+fn as_expected(count: u64, expected: u64, what: &str) -> Result<(), CommandError> {
     if count == expected {
         return Ok(());
     }
@@ -83,7 +83,7 @@ fn as_expected(count: u64, expected: u64, what: &str) -> Result<(), Failed> {
     Err(Error::new(ErrorKind::Refused, what).into())
 }
 
-fn limit_of(limit: Option<u64>) -> Result<usize, Failed> {
+fn limit_of(limit: Option<u64>) -> Result<usize, CommandError> {
     let limit = number(limit, 1_000);
     if limit > MAX_PURGED {
         return Err(usage(format!("--limit is {MAX_PURGED} at most: purge again for the rest")));
@@ -92,25 +92,25 @@ fn limit_of(limit: Option<u64>) -> Result<usize, Failed> {
 }
 
 #[async_trait]
-impl OperatorClient for Direct {
-    async fn counts(&self, tenant: Option<&str>) -> Result<wire::Counts, Failed> {
+impl OperatorClient for StoreClient {
+    async fn counts(&self, tenant: Option<&str>) -> Result<wire::InboxCounts, CommandError> {
         Ok(shared::counts(&*self.store, &self.inbox, tenant, self.clock.now()).await?)
     }
 
-    async fn entries(&self, query: &wire::EntriesQuery) -> Result<wire::Entries, Failed> {
+    async fn entries(&self, query: &wire::EntriesQuery) -> Result<wire::EntryList, CommandError> {
         let mut filter = query.filter(self.inbox.clone())?;
-        let after = query.after.as_deref().map(str::parse::<Cursor>).transpose();
+        let after = query.after.as_deref().map(str::parse::<EntryCursor>).transpose();
         (filter.after, filter.limit) =
             (after.map_err(|error| usage(error.what()))?, number(query.limit, 100));
         let page = self.store.list(&filter).await?;
         let next = page.next.map(|next| next.to_string());
-        Ok(wire::Entries { entries: self.privacy.entries(&page.entries), next })
+        Ok(wire::EntryList { entries: self.privacy.entries(&page.entries), next })
     }
 
-    async fn message(&self, key: &Key) -> Result<wire::MessageView, Failed> {
+    async fn message(&self, key: &Key) -> Result<wire::MessageDetails, CommandError> {
         let view = self.store.show(&self.inbox, key).await?.ok_or_else(|| self.unknown(key))?;
         let history = self.store.history(&self.inbox, key).await?.unwrap_or_default();
-        Ok(wire::MessageView {
+        Ok(wire::MessageDetails {
             key: wire::KeyText(*key),
             erased: view.erased,
             tenant: view.tenant.as_deref().map(Into::into),
@@ -122,20 +122,20 @@ impl OperatorClient for Direct {
         })
     }
 
-    async fn payloads(&self, key: &Key) -> Result<wire::Payloads, Failed> {
+    async fn payloads(&self, key: &Key) -> Result<wire::MessagePayloads, CommandError> {
         let view = self.store.show(&self.inbox, key).await?.ok_or_else(|| self.unknown(key))?;
-        Ok(wire::Payloads {
+        Ok(wire::MessagePayloads {
             key: wire::KeyText(*key),
             stored: view.stored.as_ref().map(|(_, _, message)| self.privacy.body(message)),
             quarantined: view.quarantined.iter().map(|item| self.privacy.body(&item.message)).collect(),
         })
     }
 
-    async fn explain(&self, key: &Key) -> Result<wire::Explained, Failed> {
+    async fn explain(&self, key: &Key) -> Result<wire::MessageExplanation, CommandError> {
         let explained = self.store.explain(&self.inbox, key).await?.ok_or_else(|| self.unknown(key))?;
-        let line = |(at, what)| wire::StoryLine { at: wire::Time(at), what };
+        let line = |(at, what)| wire::StoryEvent { at: wire::TimeText(at), what };
         let entries = explained.view.entries.iter().zip(explained.reasons());
-        Ok(wire::Explained {
+        Ok(wire::MessageExplanation {
             key: wire::KeyText(*key),
             story: explained.story().into_iter().map(line).collect(),
             entries: entries
@@ -144,15 +144,15 @@ impl OperatorClient for Direct {
         })
     }
 
-    async fn quarantined(&self, query: &wire::QuarantineQuery) -> Result<wire::QuarantinePage, Failed> {
+    async fn quarantined(&self, query: &wire::QuarantineQuery) -> Result<wire::QuarantineList, CommandError> {
         Ok(shared::quarantined(&*self.store, &self.inbox, query, number(query.limit, 100)).await?)
     }
 
-    async fn blocked(&self, query: &wire::BlockedQuery) -> Result<wire::Blocked, Failed> {
+    async fn blocked(&self, query: &wire::BlockedQuery) -> Result<wire::BlockedKeyList, CommandError> {
         Ok(shared::blocked(&*self.store, &self.inbox, query, number(query.limit, 100)).await?)
     }
 
-    async fn audit(&self, query: &wire::AuditQuery) -> Result<wire::AuditPage, Failed> {
+    async fn audit(&self, query: &wire::AuditQuery) -> Result<wire::OperationList, CommandError> {
         let mut filter = AuditFilter::new(self.inbox.clone());
         filter.parent = query.parent.map(|parent| parent.0);
         filter.key = query.key.map(|key| key.0);
@@ -160,13 +160,13 @@ impl OperatorClient for Direct {
         filter.token = query.token.as_deref().map(Into::into);
         (filter.before, filter.limit) = (query.before, number(query.limit, 100));
         let page = self.store.audit(&filter).await?;
-        Ok(wire::AuditPage {
+        Ok(wire::OperationList {
             operations: page.operations.iter().map(show::operation).collect(),
             next: page.next,
         })
     }
 
-    async fn doctor(&self, asked: &Asked) -> Result<Vec<wire::Finding>, Failed> {
+    async fn doctor(&self, asked: &DoctorQuery) -> Result<Vec<wire::DoctorFinding>, CommandError> {
         let mut params = ExamineParams::new(self.inbox.clone(), self.clock.now());
         (params.known, params.redelivery) = (asked.handlers.clone(), asked.redelivery);
         if let Some(plan) = &self.plan {
@@ -180,43 +180,56 @@ impl OperatorClient for Direct {
 
     async fn act(
         &self,
-        verb: wire::Verb,
+        verb: wire::EntryVerb,
         key: &Key,
         action: &wire::EntryAction,
-    ) -> Result<wire::Acted, Failed> {
-        let what = What::Entry { key: *key, handler: handler(&action.handler)?, operation: verb.into() };
+    ) -> Result<wire::ActionResponse, CommandError> {
+        let what =
+            ActionKind::Entry { key: *key, handler: handler(&action.handler)?, operation: verb.into() };
         self.do_it(self.action(what, action.asked())?).await
     }
 
-    async fn erase(&self, key: &Key, erasure: &wire::ErasureAction) -> Result<wire::Acted, Failed> {
-        let what = What::Erase { key: *key, discard_unfinished: erasure.discard_unfinished };
+    async fn erase(
+        &self,
+        key: &Key,
+        erasure: &wire::ErasureAction,
+    ) -> Result<wire::ActionResponse, CommandError> {
+        let what = ActionKind::Erase { key: *key, discard_unfinished: erasure.discard_unfinished };
         self.do_it(self.action(what, erasure.asked())?).await
     }
 
-    async fn hold(&self, pause: bool, hold: &wire::Hold) -> Result<wire::Acted, Failed> {
+    async fn hold(
+        &self,
+        pause: bool,
+        hold: &wire::PauseAction,
+    ) -> Result<wire::ActionResponse, CommandError> {
         let (handler, store) = (handler(&hold.handler)?, &*self.store);
         let line = hold.line.as_ref().map(|named| {
             let key = named.ordering_key.as_deref().unwrap_or_default();
-            let mut line = Line::new(named.source.as_deref().unwrap_or_default(), key.as_bytes());
+            let mut line = OrderQueue::new(named.source.as_deref().unwrap_or_default(), key.as_bytes());
             line.tenant = named.tenant.as_deref().map(Into::into);
             line
         });
         let what = |handler: HandlerKey| shared::hold_of(handler, line.as_ref(), pause);
         let action = self.action(what(handler.clone()), hold.asked())?;
-        let held = shared::Held { store, action: &action, plan: self.plan.as_deref() };
+        let held = shared::PauseOperation { store, action: &action, plan: self.plan.as_deref() };
         let legacy = held.legacy(&handler, hold.unknown, "--unknown").await?;
         let acted = held.act(&legacy, what).await?;
         let legacy = legacy.iter().map(ToString::to_string).collect();
-        Ok(wire::Acted { legacy, ..shared::acted(action.id, &acted, &self.privacy) })
+        Ok(wire::ActionResponse { legacy, ..shared::acted(action.id, &acted, &self.privacy) })
     }
 
-    async fn preview(&self, plan: &wire::BulkPlan) -> Result<wire::Preview, Failed> {
+    async fn preview(&self, plan: &wire::BulkPlan) -> Result<wire::BulkPreview, CommandError> {
         let preview = self.plan_of(plan)?.preview(&*self.store).await?;
         let first = self.privacy.entries(&preview.first);
-        Ok(wire::Preview { count: preview.count as u64, more: preview.more, first })
+        Ok(wire::BulkPreview { count: preview.count as u64, more: preview.more, first })
     }
 
-    async fn bulk(&self, action: &wire::BulkAction, told: ProgressFn<'_>) -> Result<wire::Report, Failed> {
+    async fn bulk(
+        &self,
+        action: &wire::BulkAction,
+        told: ProgressFn<'_>,
+    ) -> Result<wire::OperationReport, CommandError> {
         let bulk = self.plan_of(&action.plan())?.id(action.operation.0);
         let mut bulk = bulk.by(actor_of(action.asked())?, &action.reason.0);
         (bulk.per_second, bulk.go_on) = (number(action.per_second, bulk.per_second), action.go_on);
@@ -231,23 +244,28 @@ impl OperatorClient for Direct {
         Ok(show::report(&ended))
     }
 
-    async fn purge_preview(&self, plan: &wire::PurgePlan) -> Result<wire::PurgePreview, Failed> {
+    async fn purge_preview(&self, plan: &wire::PurgePlan) -> Result<wire::PurgePreview, CommandError> {
         let age = Duration::from_secs(plan.older_than_seconds);
         Ok(wire::PurgePreview { count: self.count_old(age, limit_of(plan.limit)?).await? })
     }
 
-    async fn purge(&self, purge: &wire::Purge) -> Result<wire::Acted, Failed> {
+    async fn purge(&self, purge: &wire::PurgeAction) -> Result<wire::ActionResponse, CommandError> {
         let (age, limit) = (Duration::from_secs(purge.older_than_seconds), limit_of(purge.limit)?);
         let known = shared::record(&*self.store, &self.inbox, purge.operation.0).await?;
         // What was done before is answered as it was, however many there are now.
         if known.is_none() {
             as_expected(self.count_old(age, limit).await?, purge.expected, "messages")?;
         }
-        let what = What::Purge { age, limit: shared::cap(known.as_ref(), "limit", limit, purge.expected) };
+        let what =
+            ActionKind::Purge { age, limit: shared::cap(known.as_ref(), "limit", limit, purge.expected) };
         self.do_it(self.action(what, purge.asked())?).await
     }
 
-    async fn backfill(&self, late: &Late, told: ProgressFn<'_>) -> Result<wire::Report, Failed> {
+    async fn backfill(
+        &self,
+        late: &BackfillPlan,
+        told: ProgressFn<'_>,
+    ) -> Result<wire::OperationReport, CommandError> {
         let key = handler(&late.action.handler)?;
         let planned =
             self.plan.as_ref().and_then(|plan| plan.handlers.iter().find(|one| one.key == key.as_str()));
