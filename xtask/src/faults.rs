@@ -34,8 +34,8 @@ pub(crate) fn write(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Fails if the page names a test that is not there, or no longer names its fault. What tests name beyond that is no mistake: the
-/// page is written anew when somebody looks at it.
+/// Fails if the page names a test that is not there, or no longer names its fault. Further names in tests are no
+/// mistake: the next run of the command adds them.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let page = fs::read_to_string(root.join(FILE)).with_context(|| format!("cannot read {FILE}"))?;
     let mut tests = BTreeMap::new();

@@ -54,7 +54,7 @@ fn document() -> Result<String> {
     Ok(text)
 }
 
-/// What an event says to an operator who reads it in a metric.
+/// Returns the meaning of an event for an operator who reads the metric.
 fn meaning(event: EntryEvent) -> Option<&'static str> {
     Some(match event {
         EntryEvent::Accept => {

@@ -17,7 +17,7 @@ use oncebox_http::{BodyLimits, Endpoint, Ingress, ServerLimits, Tls, Verify};
 use ring::hmac;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
-use support::{Running, request};
+use support::{RunningServer, request};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -29,7 +29,7 @@ const STREAMS: usize = 127;
 const HELD: usize = 65_000;
 /// Requests of each sender.
 const REQUESTS: usize = 120;
-/// How long any step may take.
+/// Maximum time of any step.
 const PATIENCE: Duration = Duration::from_secs(90);
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const TOKEN: &str = "a-long-random-token";
@@ -108,7 +108,7 @@ async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     ended.unwrap_or_else(|_| panic!("waited too long for this: {what}"))
 }
 
-/// What untrusted clients have done so far, and whether they are to stop.
+/// Counts of what untrusted clients have done, and their stop flag.
 #[derive(Debug, Default)]
 struct UntrustedCounts {
     stop: AtomicBool,
@@ -123,7 +123,7 @@ struct UntrustedFlood {
 }
 
 impl UntrustedFlood {
-    fn start(server: &Running, tls: Option<&TlsConnector>) -> Self {
+    fn start(server: &RunningServer, tls: Option<&TlsConnector>) -> Self {
         let (counts, mut connections) = (Arc::<UntrustedCounts>::default(), JoinSet::new());
         for number in 0..CONNECTIONS {
             let (counts, tls, address) = (Arc::clone(&counts), tls.cloned(), server.address);
@@ -217,7 +217,7 @@ async fn connection(
 
 /// Sends by a token, by signatures on one connection, and by signatures on new connections, one after the other, and asks after
 /// each for something that costs nothing. Returns how long each message and each question took, in order.
-async fn honest(server: &Running, round: &str) -> (Vec<Duration>, Vec<Duration>) {
+async fn honest(server: &RunningServer, round: &str) -> (Vec<Duration>, Vec<Duration>) {
     let (mut took, mut controls) = (Vec::new(), Vec::new());
     let (mut by_token, mut by_signature) = (server.connect().await, server.connect().await);
     let mut control = server.connect().await;
@@ -258,8 +258,8 @@ async fn senders_get_through(tls: bool, pem: &[u8]) {
     let room = bodies.unverified;
     bodies.max = room;
     let router = router(bodies).route("/control", axum::routing::get(async || "ok"));
-    let plain = Running::start(router.clone(), ServerLimits::default()).await;
-    let encrypted = Running::start_tls(router, Tls::from_pem(pem, pem).expect("a certificate")).await;
+    let plain = RunningServer::start(router.clone(), ServerLimits::default()).await;
+    let encrypted = RunningServer::start_tls(router, Tls::from_pem(pem, pem).expect("a certificate")).await;
     // Senders come over the plain port in any case: all ports share what bodies may cost.
     let flooded = if tls { &encrypted } else { &plain };
     let flood = UntrustedFlood::start(flooded, tls.then(|| connector(pem)).as_ref());
@@ -284,7 +284,7 @@ async fn senders_get_through(tls: bool, pem: &[u8]) {
 }
 
 /// Sends a body that needs all the room there is: it gets it only if nothing is held any more.
-async fn all_room_is_free_again(server: &Running, room: usize) {
+async fn all_room_is_free_again(server: &RunningServer, room: usize) {
     let body = vec![b'x'; room / 2 + 1];
     let headers = signed(SECRET, "all", &body);
     let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, &**value)).collect();
@@ -315,7 +315,7 @@ async fn verified_senders_get_through_a_flood_on_either_port() {
 async fn a_large_signed_body_finds_room_among_many_small_ones() {
     let mut bodies = BodyLimits::default();
     bodies.unverified = 1 << 20;
-    let server = Running::start(router(bodies), ServerLimits::default()).await;
+    let server = RunningServer::start(router(bodies), ServerLimits::default()).await;
     let mut holding = Vec::new();
     for number in 0..32 {
         let headers = signed("whsec_c3RyYW5nZXI=", &number.to_string(), b"");
