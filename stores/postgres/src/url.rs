@@ -59,8 +59,7 @@ pub(crate) fn has_password(text: &str) -> bool {
     let query = behind.split_once('?').map_or("", |(_, query)| query);
     let query = Url::parse(&format!("postgres://localhost/?{query}"));
     user.split_once(':').is_some_and(|(_, password)| !password.is_empty())
-        || query
-            .is_ok_and(|url| url.query_pairs().any(|(name, value)| name == "password" && !value.is_empty()))
+        || query.is_ok_and(|url| url.query_pairs().any(|(name, value)| name == "password" && !value.is_empty()))
 }
 
 /// Reads a URL that may name several hosts, of which one is the primary: `host1:5432,host2:5433`. The driver knows one host alone, so
