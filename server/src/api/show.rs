@@ -1,7 +1,7 @@
 //! What the stores know, as it goes over the wire: errors and payloads as the rules of redaction show them.
 
 use oncebox::Message;
-use oncebox::privacy::{Redaction, Shown};
+use oncebox::privacy::{Redacted, Redaction};
 use oncebox::state::{ErrorText, InLine, PoisonReason};
 use oncebox::store;
 
@@ -72,8 +72,8 @@ impl Privacy {
 
     pub(crate) fn body(&self, message: &Message) -> PayloadView {
         let show = |bytes: &[u8]| match self.0.show(bytes) {
-            Shown::Text(text) => (Some(text), None),
-            Shown::Hidden(why, _) => (None, Some(why.to_owned())),
+            Redacted::Text(text) => (Some(text), None),
+            Redacted::Hidden(why, _) => (None, Some(why.to_owned())),
             _ => (None, Some("it cannot be shown".to_owned())),
         };
         let (text, hidden) = show(message.payload());
