@@ -107,9 +107,12 @@ const FILL: &str = "
     INSERT INTO @poisoned (seq, token, at, attempts, crashes, generation, lane, handler, reason)
     SELECT seq, seq, at, 0, 0, 0, l, 1, 'rejected' FROM n";
 
+/// Reads a statement without its header, with `@` before the names.
 fn file(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("sql").join(path).with_extension("sql");
-    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    let sql = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let body = sql.split_inclusive('\n').skip_while(|line| line.starts_with("--"));
+    body.collect::<String>().replace("oncebox_", "@")
 }
 
 /// A statement with its names put in.
