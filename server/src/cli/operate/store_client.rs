@@ -185,7 +185,7 @@ impl OperatorClient for StoreClient {
         action: &wire::EntryAction,
     ) -> Result<wire::ActionResponse, CommandError> {
         let what = What::Entry { key: *key, handler: handler(&action.handler)?, operation: verb.into() };
-        self.do_it(self.action(what, action.asked())?).await
+        self.do_it(self.action(what, action.audit())?).await
     }
 
     async fn erase(
@@ -194,7 +194,7 @@ impl OperatorClient for StoreClient {
         erasure: &wire::ErasureAction,
     ) -> Result<wire::ActionResponse, CommandError> {
         let what = What::Erase { key: *key, discard_unfinished: erasure.discard_unfinished };
-        self.do_it(self.action(what, erasure.asked())?).await
+        self.do_it(self.action(what, erasure.audit())?).await
     }
 
     async fn hold(
@@ -210,7 +210,7 @@ impl OperatorClient for StoreClient {
             line
         });
         let what = |handler: HandlerKey| shared::hold_of(handler, line.as_ref(), pause);
-        let action = self.action(what(handler.clone()), hold.asked())?;
+        let action = self.action(what(handler.clone()), hold.audit())?;
         let held = shared::PauseOperation { store, action: &action, plan: self.plan.as_deref() };
         let legacy = held.legacy(&handler, hold.unknown, "--unknown").await?;
         let acted = held.act(&legacy, what).await?;
@@ -230,7 +230,7 @@ impl OperatorClient for StoreClient {
         told: ProgressFn<'_>,
     ) -> Result<wire::OperationReport, CommandError> {
         let bulk = self.plan_of(&action.plan())?.id(action.operation.0);
-        let mut bulk = bulk.by(actor_of(action.asked())?, &action.reason.0);
+        let mut bulk = bulk.by(actor_of(action.audit())?, &action.reason.0);
         (bulk.per_second, bulk.go_on) = (number(action.per_second, bulk.per_second), action.go_on);
         bulk.failures = number(action.failures, bulk.failures);
         // One that has begun is carried on, however many there are left.
@@ -256,7 +256,7 @@ impl OperatorClient for StoreClient {
             as_expected(self.count_old(age, limit).await?, purge.expected, "messages")?;
         }
         let what = What::Purge { age, limit: shared::cap(known.as_ref(), "limit", limit, purge.expected) };
-        self.do_it(self.action(what, purge.asked())?).await
+        self.do_it(self.action(what, purge.audit())?).await
     }
 
     async fn backfill(
@@ -277,7 +277,7 @@ impl OperatorClient for StoreClient {
         }
         let route = Route { key, legacy: Arc::from(legacy) };
         let backfill = Backfill::new(self.inbox.clone(), route, types).id(late.action.operation.0);
-        let mut backfill = backfill.by(actor_of(late.action.asked())?, &late.action.reason.0);
+        let mut backfill = backfill.by(actor_of(late.action.audit())?, &late.action.reason.0);
         backfill.limit = late.limit.unwrap_or(backfill.limit);
         let ended = backfill.run_telling(&*self.store, |now| told(&show::report(now))).await?;
         Ok(show::report(&ended))
