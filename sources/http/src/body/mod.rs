@@ -1,5 +1,6 @@
 //! Reading bodies that strangers send: not too much, not too slowly, and not all at once.
 
+mod digests;
 mod unverified;
 
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
 
 use crate::problem::{Cause, Problem};
+pub(crate) use digests::DigestTurns;
 pub(crate) use unverified::{UnverifiedPool, UnverifiedShare};
 
 /// What bodies may cost. These hold for all endpoints together.

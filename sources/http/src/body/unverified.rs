@@ -24,7 +24,7 @@ pub(crate) struct UnverifiedPool {
 }
 
 /// A connection: its network, and its address with the port.
-type Peer = Option<SocketAddr>;
+pub(crate) type Peer = Option<SocketAddr>;
 
 #[derive(Debug, Default)]
 struct HeldBodies {
@@ -114,7 +114,7 @@ impl Drop for UnverifiedShare {
     }
 }
 
-fn network_of(peer: Peer) -> Option<IpAddr> {
+pub(super) fn network_of(peer: Peer) -> Option<IpAddr> {
     peer.map(|peer| network(peer.ip()))
 }
 
