@@ -22,6 +22,10 @@ const CONNECTIONS: usize = 40;
 const STREAMS: usize = 127;
 /// Bytes of a body whose end never comes.
 const HELD: usize = 65_000;
+/// Bytes of the largest body that is whole.
+const COMPLETE: usize = 4 << 20;
+/// Bytes of a body that is not small.
+const LARGE: usize = 200 << 10;
 const MESSAGES: usize = 200;
 /// The key behind `whsec_`, and one that the sidecar does not know.
 const KEY: &[u8] = b"a key that both sides know well.";
@@ -50,16 +54,21 @@ struct FloodCounts {
     refused: AtomicUsize,
 }
 
-/// A request that sends all of a body but its end; again, each time it is refused.
-async fn stream(client: h2::client::SendRequest<Bytes>, counts: Arc<FloodCounts>) -> Option<()> {
+/// A request that sends a body that is whole, or all of it but its end; again, each time it is refused.
+async fn stream(
+    client: h2::client::SendRequest<Bytes>,
+    counts: Arc<FloodCounts>,
+    body: Bytes,
+    whole: bool,
+) -> Option<()> {
     while !counts.stop.load(Ordering::Relaxed) {
         let mut head = HttpRequest::post("http://localhost/in/hook");
         for (name, value) in signed(FORGED, "evt", b"") {
             head = head.header(name, value);
         }
         let mut ready = client.clone().ready().await.ok()?;
-        let (answer, mut body) = ready.send_request(head.body(()).unwrap(), false).ok()?;
-        body.send_data(Bytes::from(vec![b'x'; HELD]), false).ok()?;
+        let (answer, mut sending) = ready.send_request(head.body(()).unwrap(), false).ok()?;
+        sending.send_data(body.clone(), whole).ok()?;
         counts.sent.fetch_add(1, Ordering::Relaxed);
         let answer = answer.await.ok()?;
         assert!(!answer.status().is_success(), "{answer:?}");
@@ -83,8 +92,15 @@ async fn untrusted_client(address: String, number: usize, counts: Arc<FloodCount
         let Ok((client, connection)) = h2::client::handshake(socket).await else { continue };
         let (mut driver, mut streams) = (JoinSet::new(), JoinSet::new());
         driver.spawn(connection);
-        for _ in 0..STREAMS {
-            streams.spawn(stream(client.clone(), Arc::clone(&counts)));
+        for number in 0..STREAMS {
+            // Some bodies are whole, so that their signatures are checked.
+            let (len, whole) = match number {
+                0 => (COMPLETE, true),
+                1..=8 => (1_000, true),
+                _ => (HELD, false),
+            };
+            let body = Bytes::from(vec![b'x'; len]);
+            streams.spawn(stream(client.clone(), Arc::clone(&counts), body, whole));
         }
         while let Some(ended) = streams.join_next().await {
             ended.expect("no untrusted client is let in");
@@ -144,11 +160,13 @@ fn a_flood_takes_nothing_from_verified_senders_and_no_memory_for_good() {
     let mut sent = 0;
     let mut send = || {
         sent += 1;
-        let (id, body) = (format!("evt_{sent}"), br#"{"type":"t"}"#);
-        let headers = signed(KEY, &id, body);
+        let id = format!("evt_{sent}");
+        let len = if sent % 10 == 1 { LARGE } else { 10 };
+        let body = format!(r#"{{"type":"t","data":"{}"}}"#, "x".repeat(len)).into_bytes();
+        let headers = signed(KEY, &id, &body);
         let headers = headers.each_ref().map(|(name, value)| (*name, &**value));
         let start = Instant::now();
-        let answer = request("POST", &sidecar.url("hook"), &headers, body).unwrap();
+        let answer = request("POST", &sidecar.url("hook"), &headers, &body).unwrap();
         assert_eq!(answer.status, 202, "{id}: {answer:?}");
         start.elapsed()
     };

@@ -16,10 +16,9 @@ use metrics::SharedString;
 use oncebox::observe::{LogThrottle, names};
 use oncebox::time::{SharedClock, SystemClock, Timestamp};
 use oncebox::{Error, ErrorKind, Inbox, Incoming, Message, Received, Result, Store};
-use tokio::sync::Semaphore;
 
 use crate::answer::{self, MessageOutcome};
-use crate::body::{self, BodyLimits, Budget, BudgetShare, Holding, UnverifiedPool, UnverifiedShare};
+use crate::body::{self, BodyLimits, Budget, BudgetShare, DigestTurns, UnverifiedPool, UnverifiedShare};
 use crate::endpoint::Endpoint;
 use crate::format::{Content, VerifiedRequest, kept};
 use crate::problem::{ProblemType, RequestProblem, respond};
@@ -148,7 +147,7 @@ impl Ingress {
         }
         let (budget, unverified) = (Budget::new(bodies.in_flight), UnverifiedPool::new(bodies.unverified));
         let route = format!("{prefix}/{{*path}}");
-        let digests = Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from));
+        let digests = DigestTurns::new(std::thread::available_parallelism().map_or(1, usize::from));
         let log_throttle = LogThrottle::new(clock.clone());
         let pipeline =
             RequestPipeline { prefix, routes, bodies, budget, unverified, digests, log_throttle, clock };
@@ -175,8 +174,8 @@ struct RequestPipeline {
     budget: Arc<Budget>,
     /// For those that are not.
     unverified: Arc<UnverifiedPool>,
-    /// Large bodies that are digested at once.
-    digests: Semaphore,
+    /// Turns at the digests of large bodies.
+    digests: Arc<DigestTurns>,
     log_throttle: LogThrottle,
     clock: SharedClock,
 }
@@ -259,7 +258,7 @@ impl RequestPipeline {
         let mut room = room.ok_or_else(body::no_room_for_unverified)?;
         let (holding, max) = (Holding::Unverified(&mut room), self.max_body(route));
         let body = body::read(body, &parts.headers, max, &self.bodies, holding).await?;
-        let (parts, body, holds) = self.verified(route, parts, body, now).await?;
+        let (parts, body, room, holds) = self.verified(route, parts, body, room, now).await?;
         if holds { Ok((parts, body, room)) } else { Err(self.refused(Some(route), &parts, now)) }
     }
 
@@ -292,24 +291,31 @@ impl RequestPipeline {
     }
 
     /// Checks the proof that needs the body. Large bodies are digested away from the threads that serve connections, a few at
-    /// once.
+    /// once. One that has to give way to others does so while it waits for its turn.
     async fn verified(
         &self,
         route: &Arc<EndpointRoute>,
         parts: Parts,
         body: Bytes,
+        mut room: UnverifiedShare,
         now: Timestamp,
-    ) -> Result<(Parts, Bytes, bool), RequestProblem> {
+    ) -> Result<(Parts, Bytes, UnverifiedShare, bool), RequestProblem> {
         let digests = route.endpoint.verify.as_ref().is_some_and(Verify::digests_body);
         if !digests || body.len() <= body::SMALL {
             let holds = route.holds(&parts, &body, now);
-            return Ok((parts, body, holds));
+            return Ok((parts, body, room, holds));
         }
-        let _turn = self.digests.acquire().await;
+        let turn = tokio::select! {
+            biased;
+            () = room.evicted() => return Err(body::no_room_for_strangers()),
+            turn = self.digests.take(peer(&parts)) => turn,
+        };
         let route = Arc::clone(route);
+        // It goes on without the client: what it has is given back when it ends.
         let digested = tokio::task::spawn_blocking(move || {
             let holds = route.holds(&parts, &body, now);
-            (parts, body, holds)
+            drop(turn);
+            (parts, body, room, holds)
         });
         digested.await.map_err(|error| {
             tracing::error!(%error, "cannot verify a signature");

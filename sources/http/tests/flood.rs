@@ -27,6 +27,10 @@ const CONNECTIONS: usize = 40;
 const STREAMS: usize = 127;
 /// Bytes of one body that never ends.
 const HELD: usize = 65_000;
+/// Bytes of the largest body that is whole.
+const COMPLETE: usize = 4 << 20;
+/// Bytes of a body that is not small.
+const LARGE: usize = 200 << 10;
 /// Requests of each sender.
 const REQUESTS: usize = 120;
 /// Maximum time of any step.
@@ -165,7 +169,7 @@ impl UntrustedFlood {
     }
 }
 
-/// One connection: as many requests as it may have, each of which holds what it has sent, and is made anew when it is refused.
+/// One connection: as many requests as it may have, most of which hold what they have sent, and each made anew when it is refused.
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     number: usize,
@@ -178,15 +182,23 @@ async fn connection(
         // The server may hang up.
         let _ = connection.await;
     });
-    let (body, forged) = (Bytes::from(vec![b'x'; HELD]), signed("whsec_c3RyYW5nZXI=", "msg", b""));
+    let forged = signed("whsec_c3RyYW5nZXI=", "msg", b"");
+    let held = Bytes::from(vec![b'x'; HELD]);
+    let (small, large) = (held.slice(..1_000), Bytes::from(vec![b'x'; COMPLETE]));
     for stream in 0..STREAMS {
         let (client, counts) = (client.clone(), Arc::clone(counts));
-        let (body, forged) = (body.clone(), forged.clone());
+        let forged = forged.clone();
         // Some know no address, some no token; most look like those that can only be told by their bodies.
         let path = match (number + stream) % 8 {
             0 => "/in/nothing",
             1 => "/in/shop",
             _ => "/in/hook",
+        };
+        // Some bodies are whole, so that their signatures are checked.
+        let (body, whole) = match stream {
+            0 => (large.clone(), true),
+            1..=8 => (small.clone(), true),
+            _ => (held.clone(), false),
         };
         streams.spawn(async move {
             while !counts.stop.load(Ordering::Relaxed) {
@@ -200,7 +212,7 @@ async fn connection(
                 else {
                     return;
                 };
-                if sending.send_data(body.clone(), false).is_err() {
+                if sending.send_data(body.clone(), whole).is_err() {
                     return;
                 }
                 counts.sent.fetch_add(1, Ordering::Relaxed);
@@ -224,7 +236,8 @@ async fn honest(server: &RunningServer, round: &str) -> (Vec<Duration>, Vec<Dura
     let bearer = format!("Bearer {TOKEN}");
     for number in 0..REQUESTS {
         let id = format!("{round}_{number}");
-        let body = format!(r#"{{"type":"t","data":"{}"}}"#, "x".repeat(number * 100));
+        let len = if number % 10 == 1 { LARGE } else { number * 100 };
+        let body = format!(r#"{{"type":"t","data":"{}"}}"#, "x".repeat(len));
         let headers = signed(SECRET, &id, body.as_bytes());
         let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, &**value)).collect();
         let start = Instant::now();

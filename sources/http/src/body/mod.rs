@@ -1,5 +1,6 @@
 //! Reads bodies of untrusted clients within limits of size, time and memory. Tests: below and tests/limits.rs.
 
+mod digests;
 mod unverified;
 
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
 
 use crate::problem::{ProblemType, RequestProblem};
+pub(crate) use digests::DigestTurns;
 pub(crate) use unverified::{UnverifiedPool, UnverifiedShare};
 
 /// Limits on the memory and time of bodies, for all endpoints together.

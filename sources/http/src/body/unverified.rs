@@ -24,7 +24,7 @@ pub(crate) struct UnverifiedPool {
 }
 
 /// A connection: its network, and its address with the port.
-type PeerAddress = Option<SocketAddr>;
+pub(crate) type PeerAddress = Option<SocketAddr>;
 
 #[derive(Debug, Default)]
 struct HeldBodies {
@@ -114,7 +114,7 @@ impl Drop for UnverifiedShare {
     }
 }
 
-fn network_of(peer: PeerAddress) -> Option<IpAddr> {
+pub(super) fn network_of(peer: PeerAddress) -> Option<IpAddr> {
     peer.map(|peer| network(peer.ip()))
 }
 
