@@ -1,5 +1,8 @@
--- Which of the given messages and marks are not stored: their places, from 0. By each: $1 lane, $2 key, $3 the handler of a mark, or
--- nothing for a message. Primary keys of proof and mark.
+-- Returns the places, from 0, of the messages and marks that are not stored.
+-- $1 lane smallint[] (by message or mark)
+-- $2 digest bytea[]
+-- $3 handler text[]: key of a mark, NULL for a message
+-- Index: primary keys of oncebox_proof and oncebox_mark.
 SELECT (m.place - 1)::int4
 FROM unnest($1::int2[], $2::bytea[], $3::text[]) WITH ORDINALITY AS m (lane, digest, handler, place)
 WHERE NOT CASE WHEN m.handler IS NULL
