@@ -18,7 +18,9 @@ use oncebox::time::{SharedClock, SystemClock, Timestamp};
 use oncebox::{Error, ErrorKind, Inbox, Incoming, Message, Received, Result, Store};
 
 use crate::answer::{self, MessageOutcome};
-use crate::body::{self, BodyLimits, Budget, BudgetShare, DigestTurns, UnverifiedPool, UnverifiedShare};
+use crate::body::{
+    self, BodyLimits, Budget, BudgetShare, DigestTurns, Holding, UnverifiedPool, UnverifiedShare,
+};
 use crate::endpoint::Endpoint;
 use crate::format::{Content, VerifiedRequest, kept};
 use crate::problem::{ProblemType, RequestProblem, respond};
@@ -307,7 +309,7 @@ impl RequestPipeline {
         }
         let turn = tokio::select! {
             biased;
-            () = room.evicted() => return Err(body::no_room_for_strangers()),
+            () = room.evicted() => return Err(body::no_room_for_unverified()),
             turn = self.digests.take(peer(&parts)) => turn,
         };
         let route = Arc::clone(route);

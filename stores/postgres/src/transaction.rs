@@ -12,6 +12,7 @@ use crate::db::{Db, Released};
 use crate::mark::{MarkQuery, MarkRef, QuarantineValues, mark, quarantine, recall, record};
 use crate::session::{PgSession, Sessions};
 use crate::settle;
+use crate::sql::strip;
 
 /// An open transaction of a handler. It is a [`PgConnection`] to every query; a transaction begun on it is a savepoint.
 /// Dropping it rolls it back; only the library commits it.
@@ -134,14 +135,14 @@ impl PostgresTx {
         } else {
             include_str!("../sql/share/savepoint.sql")
         };
-        self.session.batch(sql.into()).await?;
+        self.session.batch(strip(sql).into()).await?;
         self.savepoint = true;
         Ok(())
     }
 
     /// Undoes the part of the last run.
     pub(crate) async fn rollback_to_savepoint(&mut self) -> Result<()> {
-        self.session.batch(include_str!("../sql/share/undo.sql").into()).await
+        self.session.batch(strip(include_str!("../sql/share/undo.sql")).into()).await
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::unverified::{Peer, network_of};
+use super::unverified::{PeerAddress, network_of};
 
 /// Digests that run, and bodies that wait for one. The next turn has the address that has waited longest since its last one, and of
 /// it the connection for which the same holds, so that a sender does not stand behind all bodies of a stranger.
@@ -21,12 +21,12 @@ struct Turns {
     waiting: Vec<Waiting>,
     /// The numbers of the last turns, of those for which a body waits.
     networks: HashMap<Option<IpAddr>, u64>,
-    connections: HashMap<Peer, u64>,
+    connections: HashMap<PeerAddress, u64>,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    peer: Peer,
+    peer: PeerAddress,
     number: u64,
     start: oneshot::Sender<DigestTurn>,
 }
@@ -41,7 +41,7 @@ impl DigestTurns {
     }
 
     /// Waits for a turn.
-    pub(crate) async fn take(self: &Arc<Self>, peer: Peer) -> Option<DigestTurn> {
+    pub(crate) async fn take(self: &Arc<Self>, peer: PeerAddress) -> Option<DigestTurn> {
         let started = {
             let mut turns = self.0.lock();
             if let Some(free) = turns.free.checked_sub(1) {

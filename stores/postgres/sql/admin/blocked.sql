@@ -1,5 +1,9 @@
--- Order keys that a poisoned entry holds back, the oldest first: one row for each handler and order key, with what is behind.
--- $1 inbox, $2 how many, $3 tenant or nothing.
+-- Lists order keys that a poisoned entry blocks, oldest first: a row per handler and order key, with the count behind
+-- it.
+-- $1 inbox smallint
+-- $2 limit bigint
+-- $3 tenant text or NULL
+-- Index: oncebox_poisoned_line, oncebox_poisoned_order, oncebox_scheduled_order, oncebox_proof_seq.
 WITH head AS MATERIALIZED (
     SELECT e.seq, e.lane, e.handler, e.order_key, e.at, e.in_line, h.key
     FROM oncebox_poisoned e JOIN oncebox_handler h ON h.id = e.handler

@@ -1,5 +1,7 @@
--- Entries by handler and status. Outcomes that a replay has superseded are taken off: what is counted is the latest generation.
--- $1 inbox.
+-- Counts the entries of an inbox by handler and status. Outcomes that a replay superseded are subtracted: only the
+-- latest generation counts.
+-- $1 inbox smallint
+-- Index: none: it scans every table of entries.
 WITH replayed AS (
     SELECT seq, handler, generation FROM oncebox_scheduled WHERE generation > 0
     UNION ALL SELECT seq, handler, generation FROM oncebox_entry WHERE generation > 0
@@ -12,7 +14,7 @@ WITH replayed AS (
     GROUP BY 1, 2
     UNION ALL SELECT handler, 'pending', count(*) FROM oncebox_scheduled GROUP BY handler
     UNION ALL SELECT handler, 'poisoned', count(*) FROM oncebox_poisoned WHERE seq >= 68719476736 GROUP BY handler
-    -- History may be there a while longer than what is remembered.
+    -- Outcomes may outlive their proofs.
     UNION ALL SELECT o.handler, o.status, count(*) FROM oncebox_outcome o
     WHERE EXISTS (SELECT 1 FROM oncebox_proof p WHERE p.seq = o.seq) GROUP BY o.handler, o.status
     UNION ALL SELECT o.handler, o.status, -count(*)

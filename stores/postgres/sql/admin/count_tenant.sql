@@ -1,4 +1,7 @@
--- Entries of one tenant by handler and status; of what was replayed the latest generation only. $1 inbox, $2 tenant.
+-- Counts the entries of one tenant by handler and status. Only the latest generation of a replayed entry counts.
+-- $1 inbox smallint
+-- $2 tenant text
+-- Index: oncebox_proof_tenant, then the primary key of oncebox_outcome; unfinished entries are scanned.
 WITH theirs AS MATERIALIZED (
     SELECT seq FROM oncebox_proof WHERE tenant = $2 AND inbox = $1
 ), unfinished AS MATERIALIZED (

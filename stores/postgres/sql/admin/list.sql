@@ -1,7 +1,13 @@
--- The entries after a place, by number and handler. No more than $3 of each kind and lane are looked at, whatever is asked of
--- them, along the primary keys; those that run are found by their claims. Rows of other inboxes and of replayed generations are
--- told, so that the caller knows how far this looked. What is asked of an entry beyond its status is for the caller to see.
--- $1 number and $2 handler key to go on after, $3 how many, $4 statuses, $5 all lanes, $6 the handlers of the inbox.
+-- Lists entries after a position, by number and handler. Reads at most $3 entries of each kind and lane, whatever the
+-- filter. Returns rows of other inboxes and of replayed generations too, so that the caller knows how far this read. The
+-- caller filters by everything but the status.
+-- $1 seq bigint: to continue after
+-- $2 handler text: key to continue after
+-- $3 limit bigint
+-- $4 statuses text[]
+-- $5 lanes smallint[]: all of them
+-- $6 handlers smallint[]: of the inbox
+-- Index: the primary keys of the tables of entries; running entries through oncebox_claim.
 WITH looked AS MATERIALIZED (
     SELECT e.*, h.inbox, h.key, h.origin
     FROM (
@@ -15,7 +21,7 @@ WITH looked AS MATERIALIZED (
         ) r
         WHERE 'pending' = ANY ($4::text[])
         UNION ALL
-        -- The pieces of a claim may overlap.
+        -- Ranges of a claim may overlap.
         SELECT DISTINCT e.seq, e.handler, 'running', coalesce(e.attempts, 0), coalesce(e.crashes, 0), coalesce(e.generation, 0),
                e.lease_until, NULL, e.error, NULL
         FROM oncebox_claim c CROSS JOIN LATERAL unnest(c.lanes, c.handlers, c.firsts, c.lasts) AS l (lane, handler, first, last)
@@ -26,7 +32,7 @@ WITH looked AS MATERIALIZED (
         FROM unnest($5::int2[]) l (lane) CROSS JOIN LATERAL (
             SELECT * FROM oncebox_scheduled e WHERE e.lane = l.lane AND e.seq >= $1
               AND (e.seq > $1 OR (SELECT h.key FROM oncebox_handler h WHERE h.id = e.handler) COLLATE "C" > $2)
-            -- A message is looked at whole: its handlers have another order here than in lists.
+            -- Reads all entries of a message: the order of its handlers differs between tables and lists.
             ORDER BY e.seq FETCH FIRST ($3) ROWS WITH TIES
         ) r
         WHERE 'pending' = ANY ($4::text[])
@@ -35,7 +41,7 @@ WITH looked AS MATERIALIZED (
         FROM unnest($5::int2[]) l (lane) CROSS JOIN LATERAL (
             SELECT * FROM oncebox_poisoned e WHERE e.lane = l.lane AND e.seq >= $1
               AND (e.seq > $1 OR (SELECT h.key FROM oncebox_handler h WHERE h.id = e.handler) COLLATE "C" > $2)
-            -- A message is looked at whole: its handlers have another order here than in lists.
+            -- Reads all entries of a message: the order of its handlers differs between tables and lists.
             ORDER BY e.seq FETCH FIRST ($3) ROWS WITH TIES
         ) r
         WHERE 'poisoned' = ANY ($4::text[])

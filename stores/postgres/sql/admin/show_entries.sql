@@ -1,4 +1,7 @@
--- Everything that is or was to be done for one message. $1 number, $2 all handlers.
+-- Lists all entries and outcomes of one message.
+-- $1 seq bigint
+-- $2 handlers smallint[]: all of them
+-- Index: the primary keys of the tables of entries.
 SELECT e.seq, h.key, e.status, e.attempts, e.crashes, e.generation, e.at, e.reason, e.error, e.in_line, h.origin
 FROM (
     SELECT seq, handler, CASE WHEN token IS NULL THEN 'pending' ELSE 'running' END AS status, coalesce(attempts, 0) AS attempts,

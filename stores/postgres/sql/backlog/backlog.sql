@@ -1,16 +1,19 @@
--- What waits for each handler of an inbox: the key, how many entries are pending and how many poisoned, both counted up to a
--- limit, and for how long the first has been due; then how many order keys a poisoned entry holds back, how many entries are behind
--- those, and how long ago the oldest of these came. Goes a step or a limited number of rows into an index, for each lane and for each
--- order key that is held back.
--- $1 now or nothing, $2 inbox, $3 all lanes, $4 up to how many are counted.
+-- Reports the backlog of each handler of an inbox: its key, the pending and poisoned entries (both counted up to a
+-- limit), and how long the first has been due. Then: blocked order keys, entries behind them, and the age of the oldest
+-- of these. Reads one step or a limited number of rows per lane and per blocked order key.
+-- $1 now bigint or NULL (server clock)
+-- $2 inbox smallint
+-- $3 lanes smallint[]: all of them
+-- $4 limit bigint: of each count
+-- Index: primary key of oncebox_entry, all indexes of oncebox_scheduled and oncebox_poisoned, oncebox_proof_seq.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), poisoned AS MATERIALIZED (
-    -- Beyond the limit, a person has enough to look at. Lines that an operator holds back have a row with a smaller number.
+    -- Beyond the limit an operator has enough to read. A paused order key has a row with a smaller number.
     SELECT p.handler, count(*) AS count
     FROM (SELECT handler FROM oncebox_poisoned WHERE lane = ANY ($3::int2[]) AND seq >= 68719476736 LIMIT $4) p GROUP BY p.handler
 ), head AS MATERIALIZED (
-    -- The first of each line that holds it back.
+    -- The first entry that blocks each order key.
     SELECT DISTINCT ON (p.lane, p.handler, p.order_key) p.lane, p.handler, p.order_key, p.seq
     FROM oncebox_poisoned p WHERE p.lane = ANY ($3::int2[]) AND p.in_line IN ('blocks', 'parks') AND p.seq >= 68719476736
     ORDER BY p.lane, p.handler, p.order_key, p.seq LIMIT $4
@@ -41,7 +44,7 @@ FROM moment m, oncebox_handler h LEFT JOIN poisoned p ON p.handler = h.id LEFT J
         SELECT 1 FROM oncebox_scheduled e WHERE e.lane = ANY ($3::int2[]) AND e.handler = h.id AND e.crashes > 0 LIMIT $4
     ) s
 ) s CROSS JOIN LATERAL (
-    -- The first of each lane, wherever it waits.
+    -- The first entry of each lane, in any table.
     SELECT min(least(e.due, l.due, s.due)) AS due
     FROM unnest($3::int2[]) AS lane (lane)
     LEFT JOIN LATERAL (
@@ -49,7 +52,7 @@ FROM moment m, oncebox_handler h LEFT JOIN poisoned p ON p.handler = h.id LEFT J
     ) e ON true
     LEFT JOIN LATERAL (
         SELECT e.due FROM oncebox_scheduled e WHERE e.lane = lane.lane AND e.handler = h.id AND e.crashes = 0 AND e.due <= m.now
-          -- As the index of those that do not wait behind another one says it.
+          -- Same condition as the index.
           AND e.due <> 9223372036854775807
         ORDER BY e.due, e.seq LIMIT 1
     ) l ON true

@@ -1,4 +1,7 @@
--- Each place gives no more than its share: what has waited before goes first, and nothing has to be sorted.
+-- Part of `claim`, as `:found`: takes all entries that were found. Entries that waited before go first, and no sort is
+-- needed.
+-- Index: primary key of oncebox_entry.
+-- Lock order: oncebox_entry by number within lane and handler; skips locked rows.
 postponed AS MATERIALIZED (
     SELECT tid FROM waiting
 ), fresh AS MATERIALIZED (

@@ -1,11 +1,22 @@
--- Leases due entries that have not crashed a worker, oldest due first. $1 now or nothing, $2 claim id, $3 lease; by place to
--- look at: $4 lane, $5 handler, $6 which want it is for; by key of a handler that has several: $7 its want, $8 the handler; again
--- by place: $9 the least number of interest, $10 how many at most, $11 how many at most of those that have waited before. If the claim
--- id holds something already, nothing is claimed; unless $12 says that this goes on with a claim. $13 how many lanes there are.
--- `:found` says which are taken: `fresh`, by place, and `postponed`. `:first_of_line` says whether one with an order key may go.
---
--- Answers with the messages, then with the entries in arrays, for each place, then with how many rows were leased where they lay;
--- nothing for that if the claim id holds something already.
+-- Leases due entries that crashed no worker, oldest due first. Returns the messages, then arrays with the entries of
+-- each lane and handler, then the number of rows leased in place. Leases nothing, and returns NULL for that number, if
+-- the claim id already holds entries and $12 is false. `:found` is `all` or `oldest`: it defines `fresh` (by lane and
+-- handler) and `postponed`. `:first_of_line` is `first_of_line`.
+-- $1 now bigint or NULL (server clock)
+-- $2 claim_id uuid
+-- $3 lease bigint in ms
+-- $4 lane smallint[] (by target)
+-- $5 handler smallint[]
+-- $6 want integer[]: index of the request it serves
+-- $7 want integer[] (by key of a renamed handler)
+-- $8 handler smallint[]
+-- $9 least bigint[]: seq to scan from (by target)
+-- $10 limit bigint[]
+-- $11 limit bigint[]: of entries that waited before
+-- $12 continues boolean: true to add to the claim
+-- $13 lanes bigint: their number
+-- Index: primary key of oncebox_entry, oncebox_scheduled_due, primary key of oncebox_message.
+-- Lock order: oncebox_scheduled by (due, seq), then oncebox_entry by seq; skips locked rows. Then oncebox_claim.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now,
            NOT $12 AND EXISTS (SELECT 1 FROM oncebox_claim WHERE claim_id = $2) AS held
@@ -45,7 +56,7 @@ WITH moment AS MATERIALIZED (
 ), ranges AS (
     SELECT lane, handler, first, last FROM fresh WHERE (last - first) >> 18 <= 1
     UNION ALL
-    -- Cut into pieces: those with an order key may lie far apart.
+    -- Split: entries with an order key may have distant numbers.
     SELECT f.lane, f.handler, p.*
     FROM fresh f CROSS JOIN LATERAL (SELECT min(seq), max(seq) FROM unnest(f.seqs) AS s (seq) GROUP BY seq >> 18) p
     WHERE (f.last - f.first) >> 18 > 1
@@ -62,8 +73,8 @@ WITH moment AS MATERIALIZED (
     SET lanes = claim.lanes || excluded.lanes, handlers = claim.handlers || excluded.handlers,
         firsts = claim.firsts || excluded.firsts, lasts = claim.lasts || excluded.lasts
 ), whole AS MATERIALIZED (
-    -- Whether the messages between its first and its last are all its own: then they are read in one go. The numbers are shared by
-    -- all lanes, so they tell where that cannot be.
+    -- True if all messages between the first and the last are its own: then one range reads them. All lanes share the
+    -- numbers, so their distance shows where that is impossible.
     SELECT f.lane, f.first, f.last, f.seqs, CASE
                WHEN (f.last - f.first) >> 6 <= cardinality(f.seqs) * $13::int8 * 5 / 4
                THEN cardinality(f.seqs) = (

@@ -1,10 +1,17 @@
--- Leases all that is due in some places, if it is little and none of it has waited before. Where that is not so, or the claim id holds
--- something already, nothing is leased, and the claim proper is asked: with its many parts that takes the server longer than the work
--- itself, if there is one message. $1 now or nothing, $2 claim id, $3 lease; by place to look at: $4 lane, $5 handler, $6 which want it
--- is for, $7 the least number of interest; by want: $8 how many are few. Not for handlers that have several keys.
---
--- Answers with an entry and its message in a row, or with a row that says how many rows were leased: none, or nothing for that if the
--- claim proper is to be asked.
+-- Leases everything that is due in some lanes, if it is little and none of it waited before. Otherwise leases nothing,
+-- and the caller runs `claim`: its many parts take the server longer than the work itself, if there is one message. Not
+-- for handlers with several keys. Returns a row per entry with its message, or a row with the number of leased rows: 0,
+-- or NULL if the caller must run `claim`.
+-- $1 now bigint or NULL (server clock)
+-- $2 claim_id uuid
+-- $3 lease bigint in ms
+-- $4 lane smallint[] (by target)
+-- $5 handler smallint[]
+-- $6 want integer[]: index of the request it serves
+-- $7 least bigint[]: seq to scan from
+-- $8 few bigint[]: limit (by want)
+-- Index: primary key of oncebox_entry, oncebox_scheduled_due, primary key of oncebox_message.
+-- Lock order: oncebox_entry; skips locked rows. Then oncebox_claim.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), look AS MATERIALIZED (
@@ -12,7 +19,7 @@ WITH moment AS MATERIALIZED (
     FROM moment m, unnest($4::int2[], $5::int2[], $6::int4[], $7::int8[]) AS l (lane, handler, want, least)
     JOIN oncebox_handler h ON h.id = l.handler AND NOT h.paused
 ), seen AS MATERIALIZED (
-    -- Not locked yet: what is left to the claim proper must not be hidden from others meanwhile.
+    -- Not locked yet: entries that stay for `claim` must not be hidden from other claims.
     SELECT l.want, r.tid
     FROM look l CROSS JOIN LATERAL (
         SELECT e.ctid AS tid FROM oncebox_entry e
@@ -49,7 +56,7 @@ WITH moment AS MATERIALIZED (
     ON CONFLICT (claim_id) DO UPDATE
     SET lanes = claim.lanes || excluded.lanes, handlers = claim.handlers || excluded.handlers,
         firsts = claim.firsts || excluded.firsts, lasts = claim.lasts || excluded.lasts
-    -- More than this has leased: the same claim was on its way on another connection, and holds something else.
+    -- More than this statement leased: the same claim ran on another connection, and holds other entries.
     RETURNING cardinality(claim.lanes) > (SELECT count(*) FROM leased) AS held
 )
 SELECT m.seq, m.digest, m.received_at, m.time, m.source, m.id, m.type, m.ordering_key, m.headers, m.payload, m.tenant,

@@ -1,10 +1,13 @@
--- What a claim id holds, in rows as those of a claim, and whether each began as the only run of its worker. $1 claim id.
+-- Returns the entries that a claim id holds, in the rows of `claim`, and true for a run that began as the only one of
+-- its worker.
+-- $1 claim_id uuid
+-- Index: primary keys of oncebox_claim, oncebox_entry and oncebox_message.
 WITH held AS MATERIALIZED (
-    -- What a claim went on with may lie between what it had already.
+    -- Entries that a claim added may lie between those that it already held.
     SELECT DISTINCT ON (e.lane, e.handler, e.seq) e.*
     FROM oncebox_claim c
     CROSS JOIN LATERAL unnest(c.lanes, c.handlers, c.firsts, c.lasts) AS l (lane, handler, first, last)
-    -- OFFSET keeps it from being joined the other way round, row by row of the whole table.
+    -- OFFSET keeps the planner from joining from the whole table.
     CROSS JOIN LATERAL (
         SELECT * FROM oncebox_entry e
         WHERE e.lane = l.lane AND e.handler = l.handler AND e.seq BETWEEN l.first AND l.last AND e.claim_id = c.claim_id OFFSET 0

@@ -1,4 +1,7 @@
--- The oldest of all places, at most so many for each want: $14 by want its limit.
+-- Part of `claim`, as `:found`: takes the oldest entries of all lanes, up to the limit of each want.
+-- $14 limit bigint[] (by want)
+-- Index: primary key of oncebox_entry.
+-- Lock order: oncebox_entry by number within lane and handler; skips locked rows.
 untaken AS MATERIALIZED (
     SELECT l.want, l.lane, l.handler, r.*
     FROM look l CROSS JOIN LATERAL (

@@ -1,7 +1,18 @@
--- Leases due entries that a worker died with: the one that waited longest, and others of its suspicion. $1 now or nothing, $2 claim id,
--- $3 lease; by place to look at: $4 lane, $5 handler, $6 which want it is for; by key of a handler that has several: $7 its want,
--- $8 the handler; by want: $9 its limit; by suspicion, the last one for all above: $10 how many are claimed together; $11 whether the
--- caller has nothing else in hand. Index scheduled_suspect. `:first_of_line` says whether one with an order key may go.
+-- Leases due entries that crashed a worker: the one that waited longest, and others with the same suspicion.
+-- `:first_of_line` is `first_of_line`.
+-- $1 now bigint or NULL (server clock)
+-- $2 claim_id uuid
+-- $3 lease bigint in ms
+-- $4 lane smallint[] (by target)
+-- $5 handler smallint[]
+-- $6 want integer[]: index of the request it serves
+-- $7 want integer[] (by key of a renamed handler)
+-- $8 handler smallint[]
+-- $9 limit bigint[] (by want)
+-- $10 limit bigint[] (by suspicion; the last one also for all above)
+-- $11 alone boolean: true if the worker holds nothing else
+-- Index: oncebox_scheduled_suspect.
+-- Lock order: oncebox_scheduled by (due, seq); skips locked rows. Then oncebox_claim.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), look AS MATERIALIZED (
@@ -10,7 +21,7 @@ WITH moment AS MATERIALIZED (
     JOIN oncebox_handler h ON h.id = p.handler AND NOT h.paused
     WHERE NOT EXISTS (SELECT 1 FROM oncebox_claim WHERE claim_id = $2)
 ), oldest AS MATERIALIZED (
-    -- Locked like the others: one that another claim is taking says nothing about which are next.
+    -- Locked like the others: an entry that another claim is taking must not decide which are next.
     SELECT r.crashes
     FROM look l CROSS JOIN LATERAL (
         SELECT e.due, e.seq, e.crashes FROM oncebox_scheduled e

@@ -1,6 +1,12 @@
--- Removes the content of a message and what was quarantined under its key. The proof of the key stays, with a fingerprint that says so.
--- How many were quarantined, and whether the key has a mark.
--- $1 lane of the key, $2 key, $3 inbox, $4 number or nothing, $5 fingerprint of what is erased.
+-- Deletes the content of a message and the messages quarantined under its key. The proof stays, with the fingerprint of
+-- erased content. Returns the number of quarantined messages, and true if the key has a mark.
+-- $1 lane smallint: of the key
+-- $2 digest bytea
+-- $3 inbox smallint
+-- $4 seq bigint or NULL
+-- $5 fingerprint bytea: of erased content
+-- Index: primary keys; unique (digest, fingerprint) of oncebox_quarantine.
+-- Lock order: the row of oncebox_proof, which `admin/hold` locked first.
 WITH proof AS (
     UPDATE oncebox_proof SET fingerprint = $5 WHERE lane = $1 AND digest = $2 AND seq = $4
 ), message AS (

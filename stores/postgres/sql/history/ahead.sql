@@ -1,5 +1,8 @@
--- What stands before an entry of a line: one that runs, or else the first that does not let it pass. $1 the entry's number, $2
--- handler, $3 order key.
+-- Finds the entry that an entry of an order queue waits for: a running one, or else the first that blocks it.
+-- $1 seq bigint
+-- $2 handler smallint
+-- $3 order_key bytea
+-- Index: oncebox_entry_order, oncebox_poisoned_order, oncebox_scheduled_order, oncebox_proof_seq.
 SELECT a.seq, a.status, p.digest
 FROM (
     SELECT e.seq, CASE WHEN e.token IS NULL THEN 'pending' ELSE 'running' END AS status,
@@ -9,7 +12,7 @@ FROM (
     UNION ALL (
         SELECT e.seq, 'poisoned', 1 FROM oncebox_poisoned e
         WHERE e.lane = $1 & 63 AND e.handler = $2 AND e.order_key = $3 AND e.in_line IN ('blocks', 'parks') AND e.seq < $1
-          -- A line that was paused has a row that stands for no message.
+          -- The row of a paused order key has no message.
           AND e.seq >= 68719476736
         ORDER BY e.seq LIMIT 1
     ) UNION ALL (

@@ -1,4 +1,8 @@
--- Makes handlers one that turned out to be, with all that each of them had turned out to be before. $1 the handlers.
+-- Joins handlers that turned out to be one, with all handlers that each of them was joined with before. They share the
+-- latest watermark.
+-- $1 handlers smallint[]
+-- Index: primary key of oncebox_handler.
+-- Lock order: oncebox_handler by id.
 WITH joined AS MATERIALIZED (
     SELECT h.id, h.watermark FROM oncebox_handler h
     WHERE coalesce(h.same_as, h.id) IN (SELECT coalesce(o.same_as, o.id) FROM oncebox_handler o WHERE o.id = ANY ($1::int2[]))

@@ -1,5 +1,9 @@
--- Makes those pending again that are parked, and that nothing parks any more. They wait; the first is let go next. Needs the
--- lock of the lines. By line: $1 lane, $2 handler, $3 order key.
+-- Makes parked entries pending that no entry parks any more. They wait; `release` then releases the first.
+-- $1 lane smallint[] (by queue)
+-- $2 handler smallint[]
+-- $3 order_key bytea[]
+-- Index: oncebox_poisoned_order.
+-- Lock order: needs the locks of the queues (`lock`).
 WITH freed AS (
     DELETE FROM oncebox_poisoned p USING unnest($1::int2[], $2::int2[], $3::bytea[]) AS l (lane, handler, order_key)
     WHERE p.lane = l.lane AND p.handler = l.handler AND p.order_key = l.order_key AND p.in_line = 'parked' AND NOT EXISTS (

@@ -1,11 +1,18 @@
--- Handlers of which no key is known, of which nothing is held and something has waited for too long: the key, how many wait, and
--- since when the first was due. $1 now or nothing, $2 inbox, $3 known keys, $4 grace, $5 how many at most, $6 all lanes,
--- $7 up to how many entries are counted.
+-- Lists handlers without a known key whose entries waited too long and are not leased: key, number of waiting entries,
+-- and due time of the first.
+-- $1 now bigint or NULL (server clock)
+-- $2 inbox smallint
+-- $3 keys text[]: that are known
+-- $4 grace bigint in ms
+-- $5 limit bigint: of handlers
+-- $6 lanes smallint[]: all of them
+-- $7 limit bigint: of each count
+-- Index: primary key of oncebox_entry, oncebox_scheduled_due, oncebox_scheduled_suspect; oncebox_claim is scanned.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), held AS MATERIALIZED (
-    -- Whoever claimed entries of a handler within a lease knows it, even if they are settled by now. A lease that was renewed is
-    -- longer than the claim says.
+    -- A process that claimed entries of a handler within a lease knows the handler, even if they are settled by now. A renewed
+    -- lease is longer than the claim's.
     SELECT DISTINCT l.handler
     FROM moment m, oncebox_claim c CROSS JOIN LATERAL unnest(c.lanes, c.handlers, c.firsts, c.lasts) AS l (lane, handler, first, last)
     WHERE c.until >= m.now OR EXISTS (
@@ -16,7 +23,7 @@ WITH moment AS MATERIALIZED (
 ), missed AS MATERIALIZED (
     SELECT h.id, h.key, first.due
     FROM moment m, oncebox_handler h CROSS JOIN LATERAL (
-        -- The first of each lane, wherever it waits.
+        -- The first entry of each lane, in any table.
         SELECT min(least(e.due, l.due, s.due)) AS due
         FROM unnest($6::int2[]) AS lane (lane)
         LEFT JOIN LATERAL (
@@ -45,7 +52,7 @@ FROM missed o CROSS JOIN LATERAL (
         WHERE e.lane = ANY ($6::int2[]) AND e.handler = o.id AND e.crashes = 0 AND e.due <> 9223372036854775807 LIMIT $7
     ) l
 ) l CROSS JOIN LATERAL (
-    -- Those behind another one with the same order key.
+    -- Entries that wait for an earlier one with the same order key.
     SELECT count(*) FROM (
         SELECT 1 FROM oncebox_scheduled e
         WHERE e.lane = ANY ($6::int2[]) AND e.handler = o.id AND e.order_key IS NOT NULL AND e.crashes = 0

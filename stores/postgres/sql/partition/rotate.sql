@@ -1,4 +1,7 @@
--- Sends new messages to the next partition. $1 the partition so far, $2 now.
+-- Sends new messages to the next partition.
+-- $1 partition bigint: so far
+-- $2 now bigint
+-- Lock order: the rows of oncebox_partition and oncebox_meta.
 WITH ended AS (
     UPDATE oncebox_partition SET ended_at = $2 WHERE id = $1
 )

@@ -1,6 +1,16 @@
--- Extends leases. A row that somebody has locked is being settled or taken over, or its own handler's transaction holds it:
--- it is left as it is. Answers with the places of the claims that hold. $1 now or nothing, $2 lease; by claim: $3 place,
--- $4 lane, $5 handler, $6 number, $7 token, $8 claim id, $9 whether a run that began alone still is.
+-- Extends leases. Skips a locked row: another transaction settles it or takes it over, or its own handler's transaction
+-- holds it. Returns the places of the claims that hold.
+-- $1 now bigint or NULL (server clock)
+-- $2 lease bigint in ms
+-- $3 place integer[] (by claim)
+-- $4 lane smallint[]
+-- $5 handler smallint[]
+-- $6 seq bigint[]
+-- $7 token bigint[]
+-- $8 claim_id uuid[]
+-- $9 alone boolean[]: true if the run is still the only one
+-- Index: primary key of oncebox_entry.
+-- Lock order: oncebox_entry; skips locked rows.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), holds AS MATERIALIZED (

@@ -1,5 +1,11 @@
--- Takes over entries whose lease ran out, the longest overdue first. $1 now or nothing, $2 claim id, $3 lease, $4 handlers,
--- $5 how many at most.
+-- Takes over entries whose lease expired, longest overdue first.
+-- $1 now bigint or NULL (server clock)
+-- $2 claim_id uuid
+-- $3 lease bigint in ms
+-- $4 handlers smallint[]
+-- $5 limit bigint
+-- Index: primary key of oncebox_entry; oncebox_claim is scanned.
+-- Lock order: oncebox_entry; skips locked rows. Then oncebox_claim.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), overdue AS MATERIALIZED (

@@ -1,4 +1,4 @@
--- All that a role needs to use the tables without owning them. `:role` is who gets it.
+-- Grants a role everything that it needs to use the tables without owning them. `:role` is the role.
 GRANT USAGE ON SCHEMA ":schema" TO :role;
 GRANT SELECT ON oncebox_schema TO :role;
 GRANT SELECT, UPDATE ON oncebox_meta, oncebox_partition TO :role;
@@ -15,4 +15,4 @@ GRANT USAGE, SELECT, UPDATE ON SEQUENCE oncebox_token TO :role;
 GRANT EXECUTE ON FUNCTION oncebox_make_partition, oncebox_drop_payload, oncebox_drop_partition,
     oncebox_accept, oncebox_accept_new, oncebox_settle, oncebox_release, oncebox_park,
     oncebox_wait_turn, oncebox_hold, oncebox_mark TO :role;
--- Good to have from PostgreSQL 17 on, for busy inboxes: GRANT MAINTAIN ON oncebox_entry TO :role;
+-- For busy inboxes on PostgreSQL 17 and later, also: GRANT MAINTAIN ON oncebox_entry TO :role;

@@ -1,6 +1,13 @@
--- Forgets those of some messages that are finished and past their windows: few, and far apart. Answers with how many are gone,
--- which of those asked for are there no longer, and how many entries the messages that are gone had. $1 now or nothing, $2 inbox, $3 the messages, $4 the window of messages without
--- entries and of handlers without one; of handlers: $5 the number, $6 the window.
+-- Deletes finished messages that are past their windows, of a given list: few, and far apart. Returns the number of
+-- deleted messages, those of the list that no longer exist, and the number of deleted entries.
+-- $1 now bigint or NULL (server clock)
+-- $2 inbox smallint
+-- $3 seqs bigint[]
+-- $4 span bigint: of messages without entries and of handlers without one, in ms
+-- $5 handler smallint[] (with a window)
+-- $6 span bigint[] in ms
+-- Index: oncebox_proof_seq, the primary keys of the tables of entries.
+-- Lock order: oncebox_proof, skips locked rows. Then oncebox_duplicate by (lane, seq).
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), page AS MATERIALIZED (
@@ -18,7 +25,7 @@ WITH moment AS MATERIALIZED (
       AND (SELECT e.seq FROM oncebox_outcome e WHERE e.lane = p.home AND e.seq = p.seq
            AND e.at > m.now - coalesce(($6::int8[])[array_position($5::int2[], e.handler)], $4) LIMIT 1) IS NULL
 ), held AS MATERIALIZED (
-    -- The transaction holds keys already, so it waits for nobody: what is locked now is looked at the next time.
+    -- The transaction already holds keys, so it must not wait: the next sweep reads rows that are locked now.
     SELECT p.ctid AS tid FROM finished f JOIN oncebox_proof p ON p.ctid = f.tid AND p.xmin = f.version FOR UPDATE OF p SKIP LOCKED
 ), gone AS (
     DELETE FROM oncebox_proof p USING held h WHERE p.ctid = h.tid
@@ -30,13 +37,13 @@ WITH moment AS MATERIALIZED (
 ), attempts AS (
     DELETE FROM oncebox_attempt k USING gone g WHERE k.lane = ANY (ARRAY[(g.seq & 63)::int2]) AND k.seq = g.seq
 ), duplicates AS (
-    -- Whoever counts duplicates locks them in this order.
+    -- `history/count_duplicates` locks rows in this order.
     DELETE FROM oncebox_duplicate k USING (SELECT g.seq FROM gone g ORDER BY g.seq & 63, g.seq OFFSET 0) g
     WHERE k.lane = ANY (ARRAY[(g.seq & 63)::int2]) AND k.seq = g.seq
 ), newest AS MATERIALIZED (
     SELECT handlers, max(received_at) AS at FROM gone GROUP BY handlers
 ), forgotten AS (
-    -- Handlers that turned out to be one have forgotten the same.
+    -- Joined handlers share their watermark.
     UPDATE oncebox_handler h SET watermark = n.at
     FROM (
         SELECT coalesce(o.same_as, o.id) AS id, max(n.at) AS at

@@ -1,9 +1,16 @@
--- Forgets marks past the window of their handler, the oldest of each first. $1 now or nothing, $2 inbox, $3 the window of handlers
--- without one, $4 how many at most; of handlers: $5 the key, $6 the window.
+-- Deletes marks past the window of their handler, oldest of each handler first.
+-- $1 now bigint or NULL (server clock)
+-- $2 inbox text
+-- $3 span bigint: of handlers without one, in ms
+-- $4 limit bigint
+-- $5 handler text[]: key (with a window)
+-- $6 span bigint[] in ms
+-- Index: oncebox_mark_age.
+-- Lock order: oncebox_mark by age; skips locked rows.
 WITH RECURSIVE moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), marked AS (
-    -- The handlers that have marks: one step into the index for each.
+    -- The handlers that have marks: one index step each.
     (SELECT m.handler FROM oncebox_mark m WHERE m.inbox = $2 ORDER BY m.handler LIMIT 1)
     UNION ALL
     SELECT (SELECT m.handler FROM oncebox_mark m WHERE m.inbox = $2 AND m.handler > h.handler ORDER BY m.handler LIMIT 1)
