@@ -4,8 +4,7 @@ CREATE SCHEMA IF NOT EXISTS "public";
 CREATE TABLE IF NOT EXISTS "public"."oncebox_schema" (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());
 
 -- Version 2: inbox
--- The tables of an inbox. `"public"."oncebox_name"` stands for a table, sequence or function in the configured schema and with the
--- configured prefix, `"oncebox_name"` for the bare name of an index.
+-- The tables of an inbox.
 --
 -- A message's number (seq) is made of three parts: partition_id << 36 | count << 6 | lane. Later messages have greater numbers;
 -- the id says which partition stores a message, and the lane which of a few subtrees of every index.

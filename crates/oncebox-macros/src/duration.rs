@@ -7,12 +7,12 @@ use syn::{Error, LitStr};
 const DAY: u64 = 24 * 60 * 60 * 1_000;
 
 /// A time of the attribute, checked.
-pub(crate) struct Time {
+pub(crate) struct TimeLiteral {
     pub(crate) millis: u64,
     text: LitStr,
 }
 
-impl Time {
+impl TimeLiteral {
     pub(crate) fn parse(text: &LitStr) -> Result<Self, Error> {
         match millis(&text.value()) {
             Some(millis) => Ok(Self { millis, text: text.clone() }),

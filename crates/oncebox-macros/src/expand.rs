@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
 use syn::{Attribute, ItemFn, Type};
 
-use crate::options::Options;
+use crate::options::HandlerOptions;
 use crate::signature::{store_of, type_parameters};
 
 pub(crate) fn expand(options: TokenStream, item: &TokenStream) -> TokenStream {
@@ -13,7 +13,7 @@ pub(crate) fn expand(options: TokenStream, item: &TokenStream) -> TokenStream {
         let error = syn::Error::new_spanned(item, what).to_compile_error();
         return quote!(#item #error);
     };
-    match (store_of(&function), Options::parse(options)) {
+    match (store_of(&function), HandlerOptions::parse(options)) {
         (Ok(store), Ok(options)) => expand_with(&function, &store, &options),
         (store, options) => {
             let errors = store.err().into_iter().chain(options.err());
@@ -25,7 +25,11 @@ pub(crate) fn expand(options: TokenStream, item: &TokenStream) -> TokenStream {
     }
 }
 
-fn expand_with(function: &ItemFn, store: &Type, Options { key, calls }: &Options) -> TokenStream {
+fn expand_with(
+    function: &ItemFn,
+    store: &Type,
+    HandlerOptions { key, calls }: &HandlerOptions,
+) -> TokenStream {
     let (name, vis) = (&function.sig.ident, &function.vis);
     let conditions: Vec<&Attribute> =
         function.attrs.iter().filter(|attribute| attribute.path().is_ident("cfg")).collect();

@@ -7,7 +7,7 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned as _;
 use syn::{Error, Expr, LitInt, LitStr, Meta, Token};
 
-use crate::duration::Time;
+use crate::duration::TimeLiteral;
 use crate::options::{name_of, positive, text, value_of};
 use crate::suggest::advice;
 
@@ -32,15 +32,15 @@ pub(crate) fn parse_on_poisoned(value: &Expr) -> Result<TokenStream, Error> {
 /// An expression of type `Breaker`.
 pub(crate) fn parse_breaker(meta: &Meta) -> Result<TokenStream, Error> {
     const EXAMPLE: &str = "breaker(failures = 5, pause = \"30s\")";
-    let parts = Parts::read(meta, &["failures", "pause", "max_pause"], EXAMPLE)?;
+    let parts = OptionParts::read(meta, &["failures", "pause", "max_pause"], EXAMPLE)?;
     let failures = parts.needed("failures")?;
     let failures =
         positive(value_of(failures, "failures = 5")?, "failures", "the breaker would never close")?;
     let pause = parts.needed("pause")?;
     let pause = time_of(pause, "pause", "\"30s\"")?;
-    let pause = Time::parse_positive(&pause, "the breaker would never be open")?;
+    let pause = TimeLiteral::parse_positive(&pause, "the breaker would never be open")?;
     let longest = parts.found("max_pause").map(|part| time_of(part, "max_pause", "\"10m\"")).transpose()?;
-    let longest = longest.as_ref().map(Time::parse).transpose()?;
+    let longest = longest.as_ref().map(TimeLiteral::parse).transpose()?;
     if let Some(longest) = longest.as_ref().filter(|longest| longest.millis < pause.millis) {
         let (from, to) = (pause.written(), longest.written());
         return Err(longest.error(format!("the longest pause, {to:?}, is shorter than the first, {from:?}")));
@@ -57,10 +57,10 @@ pub(crate) fn parse_rate(meta: &Meta) -> Result<TokenStream, Error> {
     if let Meta::NameValue(pair) = meta {
         return short_rate(&text(&pair.value, "rate", "\"20/s\"")?);
     }
-    let parts = Parts::read(meta, &["count", "per", "burst"], EXAMPLE)?;
+    let parts = OptionParts::read(meta, &["count", "per", "burst"], EXAMPLE)?;
     let count = positive(value_of(parts.needed("count")?, "count = 20")?, "count", "nothing could run")?;
     let per = time_of(parts.needed("per")?, "per", "\"1s\"")?;
-    let per = Time::parse_positive(&per, "that is no limit")?;
+    let per = TimeLiteral::parse_positive(&per, "that is no limit")?;
     if per.millis > DAY {
         return Err(per.error("a day is the longest time of a rate: nothing of it is kept over a restart"));
     }
@@ -98,13 +98,13 @@ fn time_of(part: &Meta, name: &str, example: &str) -> Result<LitStr, Error> {
 }
 
 /// The parts of an option that is spelled out.
-struct Parts<'a> {
+struct OptionParts<'a> {
     option: &'a Meta,
     example: &'static str,
     read: Vec<(String, Meta)>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> OptionParts<'a> {
     fn read(option: &'a Meta, known: &[&str], example: &'static str) -> Result<Self, Error> {
         let Meta::List(list) = option else {
             let what = format!("`{}` is spelled out: write `{example}`", name_of(option));

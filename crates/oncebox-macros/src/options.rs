@@ -7,7 +7,7 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned as _;
 use syn::{Error, Expr, ExprLit, Lit, LitInt, LitStr, Meta, Token};
 
-use crate::duration::Time;
+use crate::duration::TimeLiteral;
 use crate::suggest::advice;
 use crate::{dedupe, gate, key, retry};
 
@@ -38,17 +38,17 @@ const NAMES: &[&str] = &[
 const MAX_SHARE: usize = 64;
 
 /// The options, checked.
-pub(crate) struct Options {
+pub(crate) struct HandlerOptions {
     pub(crate) key: LitStr,
     /// Calls on the registration, in the order in which they were written.
     pub(crate) calls: Vec<TokenStream>,
 }
 
-impl Options {
+impl HandlerOptions {
     /// Reads all options, and names every mistake at once.
     pub(crate) fn parse(tokens: TokenStream) -> Result<Self, Error> {
         let metas = Punctuated::<Meta, Token![,]>::parse_terminated.parse2(tokens)?;
-        let mut reading = Reading::default();
+        let mut reading = OptionReader::default();
         let mut errors: Option<Error> = None;
         for meta in &metas {
             if let Err(error) = reading.read(meta) {
@@ -80,7 +80,7 @@ fn combine(errors: &mut Option<Error>, error: Error) {
 
 /// The options read so far.
 #[derive(Default)]
-struct Reading {
+struct OptionReader {
     seen: Vec<String>,
     key: Option<LitStr>,
     legacy: Vec<LitStr>,
@@ -94,7 +94,7 @@ struct Reading {
     durable: Vec<(&'static str, Span)>,
 }
 
-impl Reading {
+impl OptionReader {
     fn read(&mut self, meta: &Meta) -> Result<(), Error> {
         let name = name_of(meta);
         let span = meta.path().span();
@@ -189,7 +189,7 @@ impl Reading {
                 let time = if value.value() == "forever" {
                     quote_spanned!(value.span()=> ::core::time::Duration::MAX)
                 } else {
-                    Time::parse_positive(&value, "every repeat would run again")?.tokens()
+                    TimeLiteral::parse_positive(&value, "every repeat would run again")?.tokens()
                 };
                 self.calls.push(quote_spanned!(span=> .retention(#time)));
             }
@@ -203,22 +203,22 @@ impl Reading {
             }
             "crash_delay" => {
                 let value = text(value_of(meta, "crash_delay = \"10s\"")?, "crash_delay", "\"10s\"")?;
-                let time = Time::parse(&value)?.tokens();
+                let time = TimeLiteral::parse(&value)?.tokens();
                 self.policy.push(quote_spanned!(span=> policy.crash_delay = #time;));
             }
             "decode_grace" => {
                 let value = text(value_of(meta, "decode_grace = \"1h\"")?, "decode_grace", "\"1h\"")?;
-                let time = Time::parse(&value)?.tokens();
+                let time = TimeLiteral::parse(&value)?.tokens();
                 self.policy.push(quote_spanned!(span=> policy.decode_grace = #time;));
             }
             "decode_retry" => {
                 let value = text(value_of(meta, "decode_retry = \"1m\"")?, "decode_retry", "\"1m\"")?;
-                let time = Time::parse_positive(&value, "undecodable entries would spin")?.tokens();
+                let time = TimeLiteral::parse_positive(&value, "undecodable entries would spin")?.tokens();
                 self.policy.push(quote_spanned!(span=> policy.decode_retry = #time;));
             }
             "timeout" => {
                 let value = text(value_of(meta, "timeout = \"30s\"")?, "timeout", "\"30s\"")?;
-                let time = Time::parse_positive(&value, "the handler could never finish")?.tokens();
+                let time = TimeLiteral::parse_positive(&value, "the handler could never finish")?.tokens();
                 self.calls.push(quote_spanned!(span=> .timeout(#time)));
             }
             "concurrency" => {

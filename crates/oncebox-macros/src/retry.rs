@@ -7,7 +7,7 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned as _;
 use syn::{Error, Meta, Path, Token};
 
-use crate::duration::Time;
+use crate::duration::TimeLiteral;
 use crate::options::{name_of, number, text, value_of};
 use crate::suggest::advice;
 
@@ -82,11 +82,11 @@ fn spelled_out(parts: &Punctuated<Meta, Token![,]>) -> Result<TokenStream, Error
             }
             "first" => {
                 let value = text(value_of(part, "first = \"1s\"")?, "first", "\"1s\"")?;
-                first.replace(Time::parse(&value)?).is_some()
+                first.replace(TimeLiteral::parse(&value)?).is_some()
             }
             "max" => {
                 let value = text(value_of(part, "max = \"1m\"")?, "max", "\"1m\"")?;
-                max.replace(Time::parse(&value)?).is_some()
+                max.replace(TimeLiteral::parse(&value)?).is_some()
             }
             other => {
                 let what = format!("`retry` has no part `{other}`: {}", advice(other, PARTS));

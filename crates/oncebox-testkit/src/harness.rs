@@ -38,7 +38,7 @@ impl<S> StoreUnderTest for S where
 {
 }
 
-type Opener<S> = Box<dyn Fn() -> Pin<Box<dyn Future<Output = S> + Send>> + Send + Sync>;
+type StoreOpener<S> = Box<dyn Fn() -> Pin<Box<dyn Future<Output = S> + Send>> + Send + Sync>;
 
 /// A fresh, empty store, and the clock it goes by.
 pub struct Harness<S> {
@@ -49,7 +49,7 @@ pub struct Harness<S> {
     /// How many random sequences of operations are compared with the model.
     pub(crate) sequences: u64,
     /// Opens the same data once more, as another process would.
-    open: Option<Opener<S>>,
+    open: Option<StoreOpener<S>>,
     /// How many operations a sequence has at most.
     pub(crate) steps: usize,
     /// Dropped last: what the store stands on.

@@ -255,10 +255,10 @@ mod tests {
 
     use super::*;
 
-    type Log = Arc<Mutex<Vec<String>>>;
+    type RunLog = Arc<Mutex<Vec<String>>>;
 
     async fn write(message: Message, cx: &mut Context<Memory>) -> Result<(), Infallible> {
-        let log = cx.data::<Log>().unwrap();
+        let log = cx.data::<RunLog>().unwrap();
         log.lock().push(String::from_utf8_lossy(message.payload()).into_owned());
         Ok(())
     }
@@ -267,7 +267,7 @@ mod tests {
         Err(Snooze(Duration::from_hours(1)))
     }
 
-    fn logging(log: &Log) -> TestInbox {
+    fn logging(log: &RunLog) -> TestInbox {
         TestInbox::new(|inbox| inbox.data(Arc::clone(log)).on("note", handler("write", write)))
     }
 
@@ -277,7 +277,7 @@ mod tests {
 
     #[tokio::test]
     async fn handlers_run_when_the_test_says_so() {
-        let log = Log::default();
+        let log = RunLog::default();
         let inbox = logging(&log);
         inbox.deliver(note()).await;
         assert_eq!((inbox.status(&note(), "write").await, log.lock().len()), (Some(Status::Pending), 0));
@@ -298,7 +298,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_started_inbox_can_be_waited_for() {
-        let log = Log::default();
+        let log = RunLog::default();
         let inbox = logging(&log);
         let running = inbox.inbox().start();
         inbox.deliver(note()).await;
@@ -308,7 +308,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_crash_lets_the_handler_run_again() {
-        let log = Log::default();
+        let log = RunLog::default();
         let inbox = logging(&log);
         for round in 1..=2 {
             let message = Message::new(round.to_string(), "note", "hello");
@@ -325,7 +325,7 @@ mod tests {
     #[should_panic(expected = "ran again after a crash")]
     async fn a_handler_that_is_not_idempotent_is_found() {
         assert_idempotent(note(), async || {
-            let log = Log::default();
+            let log = RunLog::default();
             let inbox = logging(&log);
             (inbox, async move || log.lock().clone())
         })
@@ -335,7 +335,9 @@ mod tests {
     #[tokio::test]
     #[should_panic(expected = "no handler ran")]
     async fn a_message_for_nobody_proves_nothing() {
-        assert_idempotent(Message::new("1", "unknown", ""), async || (logging(&Log::default()), async || ()))
-            .await;
+        assert_idempotent(Message::new("1", "unknown", ""), async || {
+            (logging(&RunLog::default()), async || ())
+        })
+        .await;
     }
 }

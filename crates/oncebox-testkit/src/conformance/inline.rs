@@ -14,7 +14,7 @@ use crate::{Harness, StoreUnderTest, TestClock};
 
 /// What the handler shares with the test.
 #[derive(Default)]
-struct Play {
+struct InlinePlan {
     runs: AtomicUsize,
     /// So many runs meet a deadlock, and so many fail.
     deadlocks: AtomicUsize,
@@ -31,7 +31,7 @@ fn one_more(left: &AtomicUsize) -> bool {
 }
 
 async fn play<S: StoreUnderTest>(message: Message, cx: &mut Context<FaultyStore<S>>) -> Result<(), BoxError> {
-    let play = Arc::clone(cx.data::<Arc<Play>>()?);
+    let play = Arc::clone(cx.data::<Arc<InlinePlan>>()?);
     let run = play.runs.fetch_add(1, Ordering::Relaxed) + 1;
     cx.tx().await?;
     cx.set_result(format!("{} in run {run}", String::from_utf8_lossy(message.id())))?;
@@ -48,7 +48,7 @@ async fn play<S: StoreUnderTest>(message: Message, cx: &mut Context<FaultyStore<
     Ok(())
 }
 
-fn inbox<S: StoreUnderTest>(h: &Harness<S>, play_with: &Arc<Play>) -> Inbox<FaultyStore<S>> {
+fn inbox<S: StoreUnderTest>(h: &Harness<S>, play_with: &Arc<InlinePlan>) -> Inbox<FaultyStore<S>> {
     Inbox::builder("orders", FaultyStore::new(h.store.clone()))
         .data(Arc::clone(play_with))
         .clock(h.clock.shared())
@@ -92,7 +92,7 @@ pub async fn a_duplicate_gets_the_result_of_the_first<S: StoreUnderTest>(h: &Har
 
 // DESIGN rules 1 and 2, FAULTS A9: the other learns that it is a duplicate, or that it has to wait; never that it failed.
 pub async fn of_duplicates_at_once_one_body_runs<S: StoreUnderTest>(h: &Harness<S>) {
-    let play = Arc::new(Play { go: Some(Semaphore::new(0)), ..Play::default() });
+    let play = Arc::new(InlinePlan { go: Some(Semaphore::new(0)), ..InlinePlan::default() });
     let inbox = inbox(h, &play);
     let mut rivals = JoinSet::new();
     let deliver = || {
@@ -124,7 +124,7 @@ pub async fn of_duplicates_at_once_one_body_runs<S: StoreUnderTest>(h: &Harness<
 
 // FAULTS E7: the transaction is made again, and the handler with it.
 pub async fn a_deadlock_runs_the_unit_again<S: StoreUnderTest>(h: &Harness<S>) {
-    let play = Arc::new(Play { deadlocks: AtomicUsize::new(2), ..Play::default() });
+    let play = Arc::new(InlinePlan { deadlocks: AtomicUsize::new(2), ..InlinePlan::default() });
     let inbox = inbox(h, &play);
     let answer = passing(&h.clock, process(&inbox, "handler")).await;
     assert_eq!(answer, (Processed::Done, Some("handler in run 3".into())));
@@ -139,7 +139,7 @@ pub async fn a_deadlock_runs_the_unit_again<S: StoreUnderTest>(h: &Harness<S>) {
 
 // FAULTS E7: not for ever, and it is not the handler's failure.
 pub async fn a_handler_that_always_deadlocks_is_given_up<S: StoreUnderTest>(h: &Harness<S>) {
-    let play = Arc::new(Play { deadlocks: AtomicUsize::new(4), ..Play::default() });
+    let play = Arc::new(InlinePlan { deadlocks: AtomicUsize::new(4), ..InlinePlan::default() });
     let inbox = inbox(h, &play);
     let (processed, result) = passing(&h.clock, process(&inbox, "1")).await;
     assert!(matches!(processed, Processed::Failed(Outcome::Snooze { .. })), "{processed:?}");
@@ -153,7 +153,7 @@ pub async fn a_handler_that_always_deadlocks_is_given_up<S: StoreUnderTest>(h: &
 
 // FAULTS A4: it may have happened. The next delivery finds out.
 pub async fn an_unknown_commit_is_never_made_again<S: StoreUnderTest>(h: &Harness<S>) {
-    let play = Arc::new(Play::default());
+    let play = Arc::new(InlinePlan::default());
     let inbox = inbox(h, &play);
     inbox.store().faults().next(StoreVerb::Commit, StoreFault::ErrAfter);
     let error = inbox.process(message("1")).await.expect_err("the answer was lost");
@@ -162,7 +162,7 @@ pub async fn an_unknown_commit_is_never_made_again<S: StoreUnderTest>(h: &Harnes
 }
 
 pub async fn what_fails_leaves_neither_mark_nor_result<S: StoreUnderTest>(h: &Harness<S>) {
-    let play = Arc::new(Play { failures: AtomicUsize::new(1), ..Play::default() });
+    let play = Arc::new(InlinePlan { failures: AtomicUsize::new(1), ..InlinePlan::default() });
     let inbox = inbox(h, &play);
     let (processed, result) = process(&inbox, "1").await;
     assert!(matches!(processed, Processed::Failed(Outcome::Retry { .. })), "{processed:?}");

@@ -32,12 +32,12 @@ pub(super) const BAD: &str = "bad";
 pub struct SourceFixture<T: Transport> {
     pub(super) transport: T,
     store: TestStore,
-    log: Arc<Log>,
+    log: Arc<HandlerLog>,
 }
 
 /// What handlers did.
 #[derive(Debug)]
-struct Log {
+struct HandlerLog {
     runs: Mutex<BTreeMap<Bytes, usize>>,
     entered: watch::Sender<usize>,
     gate: watch::Sender<bool>,
@@ -45,8 +45,11 @@ struct Log {
 
 impl<T: Transport> SourceFixture<T> {
     pub(super) fn new(transport: T) -> Self {
-        let log =
-            Log { runs: Mutex::default(), entered: watch::Sender::new(0), gate: watch::Sender::new(false) };
+        let log = HandlerLog {
+            runs: Mutex::default(),
+            entered: watch::Sender::new(0),
+            gate: watch::Sender::new(false),
+        };
         Self { transport, store: FaultyStore::new(Memory::new()), log: Arc::new(log) }
     }
 
@@ -146,7 +149,7 @@ impl<T: Transport> SourceFixture<T> {
     }
 }
 
-impl Log {
+impl HandlerLog {
     async fn run(&self, message: &Message) -> Result<(), BoxError> {
         let payload = message.payload().clone();
         let runs = {

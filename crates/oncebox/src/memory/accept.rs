@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::tables::{Entry, QuarantinedMessage, Scope, Stored, Tables};
+use super::tables::{InboxTables, MemoryEntry, MemoryMessage, MemoryTables, QuarantinedMessage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Fingerprint;
 use crate::store::{Accepted, KnownMessage, NewMessage, QuarantineId, QuarantineReason, Route, Seq};
@@ -31,7 +31,7 @@ fn arrival(new: &NewMessage, known: Option<Fingerprint>, forgotten: Option<Times
     }
 }
 
-impl Tables {
+impl MemoryTables {
     pub(super) fn accept(&mut self, batch: &[NewMessage], now: Timestamp) -> Result<Vec<Accepted>> {
         self.check_room(batch)?;
         Ok(batch.iter().map(|new| self.accept_one(new, now)).collect())
@@ -92,7 +92,7 @@ impl Tables {
 
     /// How many places a batch takes.
     fn growth(&self, batch: &[NewMessage]) -> usize {
-        let empty = Scope::default();
+        let empty = InboxTables::default();
         let mut keys = HashMap::new();
         let mut quarantined = HashSet::new();
         for new in batch {
@@ -115,7 +115,7 @@ impl Tables {
     }
 }
 
-impl Scope {
+impl InboxTables {
     /// The fingerprint under which the key of `new` is stored.
     fn fingerprint(&self, new: &NewMessage) -> Option<Fingerprint> {
         self.keys.get(&new.key).and_then(|seq| self.messages.get(seq)).map(|stored| stored.fingerprint)
@@ -135,7 +135,7 @@ impl Scope {
 
     fn store(&mut self, seq: Seq, new: &NewMessage, now: Timestamp) {
         self.keys.insert(new.key, seq);
-        let stored = Stored {
+        let stored = MemoryMessage {
             inbox: new.inbox.clone(),
             key: new.key,
             fingerprint: new.fingerprint,
@@ -166,7 +166,7 @@ impl Scope {
         let covered = |handler| entries.is_some_and(|entries| entries.contains_key(handler));
         let missing = !covered(&handler) && !self.names.group(route).iter().any(covered);
         if missing {
-            self.add(seq, &handler, Entry::due(due));
+            self.add(seq, &handler, MemoryEntry::due(due));
             self.arrange(seq, &handler, now);
         }
         missing

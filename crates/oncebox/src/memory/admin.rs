@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::Memory;
-use super::tables::{Entry, Scope, Stored};
+use super::tables::{InboxTables, MemoryEntry, MemoryMessage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
@@ -85,7 +85,7 @@ impl Admin for Memory {
     }
 }
 
-impl Scope {
+impl InboxTables {
     fn count(&self) -> InboxCounts {
         let entries = self.counted(BTreeSet::len);
         let unrouted = self.messages.values().filter(|stored| stored.entries.is_empty()).count();
@@ -258,7 +258,7 @@ impl Scope {
 
     /// What is to be said of the windows.
     fn windows(&self, params: &ExamineParams, now: Timestamp) -> Vec<Finding> {
-        let late = |stored: &Stored| Some(stored.duplicates?.last.since(stored.received_at));
+        let late = |stored: &MemoryMessage| Some(stored.duplicates?.last.since(stored.received_at));
         let latest = self.messages.values().rev().take(ExamineParams::LOOKED).filter_map(late).max();
         params.windows(&self.windows, latest, now)
     }
@@ -320,7 +320,7 @@ impl Scope {
     }
 }
 
-impl Entry {
+impl MemoryEntry {
     /// Writes down what [`operate`] decided.
     fn operated(&mut self, operation: Operation, next: Status, now: Timestamp) {
         if operation == Operation::Replay {

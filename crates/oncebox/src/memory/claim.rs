@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::tables::{Scope, Tables};
+use super::tables::{InboxTables, MemoryTables};
 use crate::name::{HandlerKey, InboxName};
 use crate::state::{Status, Suspicion};
 use crate::store::{Claim, ClaimId, ClaimMode, ClaimParams, ClaimQuota, Claimed, RescueParams, Route, Seq};
 use crate::time::Timestamp;
 
-impl Tables {
+impl MemoryTables {
     pub(super) fn claim(&mut self, params: &ClaimParams, now: Timestamp) -> Vec<Claimed> {
         let scope = self.scope(&params.inbox);
         let routes: Vec<&Route> = params.wants.iter().map(|want| &want.route).collect();
@@ -69,7 +69,7 @@ type Due = (Timestamp, Seq, HandlerKey);
 /// The origins of a route that is wanted, and how many entries of it.
 type Wanted = (Vec<HandlerKey>, usize);
 
-impl Scope {
+impl InboxTables {
     /// Due entries by want, each up to its limit.
     fn healthy(&self, wants: &[Wanted], now: Timestamp) -> Vec<(Seq, HandlerKey)> {
         let mut chosen = Vec::new();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::operations::Operations;
-use super::tables::{MarkRow, Scope};
+use super::tables::{InboxTables, MemoryMark};
 use crate::error::Result;
 use crate::key::{Fingerprint, Key};
 use crate::message::Message;
@@ -12,7 +12,7 @@ use crate::state::{Operation, erase};
 use crate::store::{ErasureCounts, nothing_to_erase};
 use crate::time::Timestamp;
 
-impl Scope {
+impl InboxTables {
     pub(super) fn erase(
         &mut self,
         key: &Key,
@@ -59,7 +59,7 @@ impl Scope {
             }
         }
         for mark in &marks {
-            if let Some(MarkRow::Done(fingerprint, result)) = self.marks.get_mut(mark) {
+            if let Some(MemoryMark::Done(fingerprint, result)) = self.marks.get_mut(mark) {
                 (*fingerprint, *result) = (None, None);
             }
         }

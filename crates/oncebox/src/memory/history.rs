@@ -1,13 +1,13 @@
 //! What happened to a message.
 
-use super::tables::{Scope, Tables};
+use super::tables::{InboxTables, MemoryTables};
 use crate::key::Key;
 use crate::name::HandlerKey;
 use crate::state::{Settlement, Status};
 use crate::store::{Attempt, DuplicateCount, EntryAhead, LeaseHolder, MessageHistory};
 use crate::time::Timestamp;
 
-impl Tables {
+impl MemoryTables {
     pub(super) fn count_duplicates(&mut self, batch: &[DuplicateCount]) {
         for duplicates in batch {
             let known = self.scopes.values_mut().find_map(|scope| scope.messages.get_mut(&duplicates.seq));
@@ -19,7 +19,7 @@ impl Tables {
     }
 }
 
-impl Scope {
+impl InboxTables {
     /// Keeps what is kept of a settlement.
     pub(super) fn remember(&mut self, settlement: &Settlement, origin: &HandlerKey, now: Timestamp) {
         let Some(event) = settlement.failure() else { return };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
-use super::tables::Entry;
+use super::tables::MemoryEntry;
 use crate::key::OrderKey;
 use crate::name::HandlerKey;
 use crate::state::{EntryEvent, InLine, Status, follow};
@@ -12,7 +12,7 @@ use crate::time::Timestamp;
 
 /// What the indexes know of an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct EntryPosition {
     status: Status,
     at: Timestamp,
     mode: ClaimMode,
@@ -20,7 +20,7 @@ pub(super) struct Place {
     in_line: Option<InLine>,
 }
 
-impl Place {
+impl EntryPosition {
     /// Whether it stands in the way of those behind it.
     fn is_in_the_way(&self) -> bool {
         match self.status {
@@ -32,9 +32,9 @@ impl Place {
     }
 }
 
-impl Entry {
-    pub(super) fn place(&self) -> Place {
-        Place {
+impl MemoryEntry {
+    pub(super) fn place(&self) -> EntryPosition {
+        EntryPosition {
             status: self.status,
             at: self.at,
             mode: if self.suspicion.is_suspect() { ClaimMode::Suspect } else { ClaimMode::Healthy },
@@ -45,17 +45,17 @@ impl Entry {
 }
 
 /// The entry of a lane that may be claimed.
-type Turn = Option<(Seq, Place)>;
+type NextInOrder = Option<(Seq, EntryPosition)>;
 
 /// Entries in the order they are claimed.
-type Queue = BTreeSet<(Timestamp, Seq)>;
+type DueQueue = BTreeSet<(Timestamp, Seq)>;
 
 /// The indexes of one inbox. They follow the entries through [`moved`](Self::moved) and nothing else.
 #[derive(Default)]
 pub(super) struct Indexes {
     by_status: BTreeMap<(HandlerKey, Status), BTreeSet<Seq>>,
-    healthy: HashMap<HandlerKey, Queue>,
-    suspect: HashMap<HandlerKey, Queue>,
+    healthy: HashMap<HandlerKey, DueQueue>,
+    suspect: HashMap<HandlerKey, DueQueue>,
     held: HashMap<ClaimId, BTreeSet<(Seq, HandlerKey)>>,
     lanes: HashMap<(HandlerKey, OrderKey), Lane>,
     /// The lanes that a poisoned entry holds back.
@@ -70,8 +70,8 @@ impl Indexes {
         seq: Seq,
         handler: &HandlerKey,
         order: Option<OrderKey>,
-        before: Option<Place>,
-        after: Option<Place>,
+        before: Option<EntryPosition>,
+        after: Option<EntryPosition>,
     ) {
         if let Some(place) = before {
             remove(&mut self.by_status, &(handler.clone(), place.status), &seq);
@@ -90,7 +90,7 @@ impl Indexes {
         if let Some(id) = after.and_then(|place| place.claim_id) {
             self.held.entry(id).or_default().insert((seq, handler.clone()));
         }
-        let pending = |place: &Place| place.status == Status::Pending;
+        let pending = |place: &EntryPosition| place.status == Status::Pending;
         let (before, after) = match order {
             None => (
                 before.filter(pending).map(|place| (seq, place)),
@@ -117,7 +117,7 @@ impl Indexes {
     }
 
     /// Follows who of a lane, or who without one, may be claimed.
-    fn turn_changed(&mut self, handler: &HandlerKey, before: Turn, after: Turn) {
+    fn turn_changed(&mut self, handler: &HandlerKey, before: NextInOrder, after: NextInOrder) {
         if let Some((seq, place)) = before
             && let Some(queue) = self.queue(place.mode).get_mut(handler)
         {
@@ -135,8 +135,8 @@ impl Indexes {
         seq: Seq,
         handler: &HandlerKey,
         order: OrderKey,
-        after: Option<Place>,
-    ) -> (Turn, Turn) {
+        after: Option<EntryPosition>,
+    ) -> (NextInOrder, NextInOrder) {
         let id = (handler.clone(), order);
         let lane = self.lanes.entry(id.clone()).or_default();
         let before = lane.turn();
@@ -156,7 +156,7 @@ impl Indexes {
         if before == now { (None, None) } else { (before, now) }
     }
 
-    fn queue(&mut self, mode: ClaimMode) -> &mut HashMap<HandlerKey, Queue> {
+    fn queue(&mut self, mode: ClaimMode) -> &mut HashMap<HandlerKey, DueQueue> {
         match mode {
             ClaimMode::Healthy => &mut self.healthy,
             ClaimMode::Suspect => &mut self.suspect,
@@ -272,7 +272,7 @@ impl Indexes {
 #[derive(Default)]
 struct Lane {
     /// Those that stand in the way of others: waiting, running, or poisoned and not skipped.
-    unfinished: BTreeMap<Seq, Place>,
+    unfinished: BTreeMap<Seq, EntryPosition>,
     /// Those that are parked.
     parked: BTreeSet<Seq>,
     /// Those of the unfinished that park others.
@@ -287,7 +287,7 @@ struct Lane {
 impl Lane {
     /// The entry that may be claimed: the oldest, if it waits, and if none runs. A younger one can run while an older
     /// one waits, after a replay.
-    fn turn(&self) -> Turn {
+    fn turn(&self) -> NextInOrder {
         let (seq, place) = self.unfinished.first_key_value()?;
         (!self.paused && self.running == 0 && place.status == Status::Pending).then_some((*seq, *place))
     }
@@ -303,13 +303,13 @@ impl Lane {
         !self.paused && self.unfinished.is_empty() && self.parked.is_empty()
     }
 
-    fn put(&mut self, seq: Seq, place: Option<Place>) {
+    fn put(&mut self, seq: Seq, place: Option<EntryPosition>) {
         let in_line = place.and_then(|place| place.in_line);
         insert_if(&mut self.parked, seq, in_line == Some(InLine::Parked));
         insert_if(&mut self.parks, seq, in_line == Some(InLine::Parks));
         let stuck = place.is_some_and(|place| place.is_in_the_way() && place.status == Status::Poisoned);
         insert_if(&mut self.poisoned, seq, stuck);
-        let old = match place.filter(Place::is_in_the_way) {
+        let old = match place.filter(EntryPosition::is_in_the_way) {
             Some(place) => {
                 self.running += usize::from(place.status == Status::Running);
                 self.unfinished.insert(seq, place)

@@ -30,7 +30,7 @@ use crate::store::{
     Wakeup, Wakeups,
 };
 use crate::time::{SharedClock, SystemClock, Timestamp};
-use tables::Tables;
+use tables::MemoryTables;
 
 /// A store in the memory of the process. Cloning it gives another handle to the same data, so several inboxes and
 /// workers can share it.
@@ -51,7 +51,7 @@ pub struct Memory {
 
 struct Shared {
     clock: SharedClock,
-    tables: Mutex<Tables>,
+    tables: Mutex<MemoryTables>,
     /// Counts the times that work became claimable.
     work: watch::Sender<u64>,
 }
@@ -67,7 +67,7 @@ impl Memory {
 
     /// An empty store on a clock of the caller's.
     pub fn with_clock(clock: SharedClock) -> Self {
-        let tables = Mutex::new(Tables::new(Self::CAPACITY));
+        let tables = Mutex::new(MemoryTables::new(Self::CAPACITY));
         Self { shared: Arc::new(Shared { clock, tables, work: watch::Sender::new(0) }) }
     }
 
@@ -93,7 +93,7 @@ impl fmt::Debug for Memory {
 
 impl Shared {
     /// One atomic change. Listeners are woken after the lock is free, if the change made work claimable.
-    fn change<T>(&self, change: impl FnOnce(&mut Tables, Timestamp) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut MemoryTables, Timestamp) -> T) -> T {
         let mut tables = self.tables.lock();
         let now = self.clock.now();
         let result = change(&mut tables, now);

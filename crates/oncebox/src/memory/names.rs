@@ -7,21 +7,21 @@ use crate::store::{HandlerLink, Route};
 
 /// The handlers of one inbox. The tables know a handler by its origin, which is one of its keys and never changes.
 #[derive(Default)]
-pub(super) struct Names {
+pub(super) struct HandlerNames {
     /// By key: the origin.
     origins: HashMap<HandlerKey, HandlerKey>,
     /// By origin.
-    handlers: BTreeMap<HandlerKey, Handler>,
+    handlers: BTreeMap<HandlerKey, NamedHandler>,
 }
 
-struct Handler {
+struct NamedHandler {
     /// What operators call it: the newest of its keys.
     name: HandlerKey,
     /// The least origin of those that are one handler though they had entries apart.
     group: HandlerKey,
 }
 
-impl Names {
+impl HandlerNames {
     /// The origin of the handler with a key. A key that is not known is its own.
     pub(super) fn origin(&self, key: &HandlerKey) -> HandlerKey {
         self.origins.get(key).unwrap_or(key).clone()
@@ -41,7 +41,7 @@ impl Names {
         let HandlerLink { mut ids, added, renamed } = link;
         if ids.is_empty() {
             let (origin, name) = (route.origin().clone(), route.key.clone());
-            self.handlers.insert(origin.clone(), Handler { name, group: origin.clone() });
+            self.handlers.insert(origin.clone(), NamedHandler { name, group: origin.clone() });
             ids.push(origin);
         } else if let Some(handler) = self.handlers.get_mut(&ids[0]).filter(|_| renamed) {
             handler.name = route.key.clone();

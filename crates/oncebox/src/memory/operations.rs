@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::tables::{Scope, Tables};
+use super::tables::{InboxTables, MemoryTables};
 use crate::error::Result;
 use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
@@ -84,7 +84,7 @@ impl Operations {
     }
 }
 
-impl Scope {
+impl InboxTables {
     fn pause_key(
         &mut self,
         inbox: &InboxName,
@@ -102,7 +102,7 @@ impl Scope {
     }
 }
 
-impl Tables {
+impl MemoryTables {
     pub(super) fn act(&mut self, action: &Action, now: Timestamp) -> Result<Acted> {
         if let Some(known) = self.operations.get(action.id) {
             return Acted::again(action, &known.body, &known.reason, &known.answer);

@@ -1,11 +1,11 @@
 //! Settle and renew: writes of the worker that holds the claim, and of nobody else.
 
-use super::tables::{Entry, Tables};
+use super::tables::{MemoryEntry, MemoryTables};
 use crate::state::{InLine, NextState, Settlement, Status};
 use crate::store::{Claim, Renewed, Settled};
 use crate::time::Timestamp;
 
-impl Tables {
+impl MemoryTables {
     pub(super) fn settle(&mut self, settlement: &Settlement, now: Timestamp) -> Settled {
         let claim = &settlement.claim;
         let Some(scope) = self.scope_of(claim) else { return Settled::LeaseLost };
@@ -44,17 +44,17 @@ impl Tables {
 }
 
 /// Whether this very settlement was written before, by a call whose answer was lost.
-fn was_applied(entry: &Entry, settlement: &Settlement) -> bool {
+fn was_applied(entry: &MemoryEntry, settlement: &Settlement) -> bool {
     let status = settlement.next.status();
     // One that was to be tried again may have been parked at once.
-    let reached = |entry: &Entry| {
+    let reached = |entry: &MemoryEntry| {
         entry.status == status || (status == Status::Pending && entry.in_line == Some(InLine::Parked))
     };
-    let wrote = |entry: &Entry| entry.is_claim(&settlement.claim) && reached(entry);
+    let wrote = |entry: &MemoryEntry| entry.is_claim(&settlement.claim) && reached(entry);
     wrote(entry) || entry.past.iter().any(wrote)
 }
 
-impl Entry {
+impl MemoryEntry {
     fn settle(&mut self, settlement: &Settlement, now: Timestamp) {
         self.status = settlement.next.status();
         self.at = match settlement.next {

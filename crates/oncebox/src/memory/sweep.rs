@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
 
-use super::tables::{Scope, Stored, Tables};
+use super::tables::{InboxTables, MemoryMessage, MemoryTables};
 use crate::error::Result;
 use crate::name::HandlerKey;
 use crate::state::Status;
@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 
 /// What became of a message that a sweep looked at.
 #[derive(PartialEq, Eq)]
-enum Fate {
+enum SweepDecision {
     Gone,
     /// Something of it is not over yet.
     Stays,
@@ -24,7 +24,7 @@ enum Fate {
     Later,
 }
 
-impl Tables {
+impl MemoryTables {
     pub(super) fn sweep(&mut self, params: &SweepParams, now: Timestamp) -> Swept {
         let audit = now.before(params.audit);
         let scope = self.scope(&params.inbox);
@@ -98,7 +98,7 @@ impl Tables {
     }
 }
 
-impl Scope {
+impl InboxTables {
     /// Remembers what a process says of its windows, and forgets what nobody says any more.
     pub(super) fn register(&mut self, params: &RegisterParams, now: Timestamp) -> Result<()> {
         if let Some(tenancy) = params.new_tenancy(self.tenancy.as_deref())? {
@@ -159,14 +159,14 @@ impl Scope {
                 passed = *seq;
             }
             match fate {
-                Fate::Gone => {
+                SweepDecision::Gone => {
                     swept.entries += stored.entries.len();
                     swept.messages += 1;
                     self.forget(*seq);
                     gone.push(*seq);
                 }
-                Fate::Stays if is_settled => stays.push(*seq),
-                Fate::Stays | Fate::Later => {}
+                SweepDecision::Stays if is_settled => stays.push(*seq),
+                SweepDecision::Stays | SweepDecision::Later => {}
             }
         }
         cursor.gone(&gone);
@@ -229,10 +229,10 @@ impl Scope {
     }
 }
 
-impl Stored {
+impl MemoryMessage {
     /// Whether every entry is finished and past the window of its handler. A message without entries was finished when
     /// it came.
-    fn fate(&self, windows: &RetentionWindows, window: Duration, now: Timestamp) -> Fate {
+    fn fate(&self, windows: &RetentionWindows, window: Duration, now: Timestamp) -> SweepDecision {
         let over = if self.entries.is_empty() {
             self.received_at <= now.before(windows.default_window())
         } else {
@@ -243,9 +243,9 @@ impl Stored {
         };
         let longest = self.entries.keys().map(|handler| windows.of(handler)).max();
         match longest.unwrap_or(windows.default_window()) {
-            _ if over => Fate::Gone,
-            longest if longest > window => Fate::Later,
-            _ => Fate::Stays,
+            _ if over => SweepDecision::Gone,
+            longest if longest > window => SweepDecision::Later,
+            _ => SweepDecision::Stays,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::index::Indexes;
-use super::names::Names;
+use super::names::HandlerNames;
 use super::operations::Operations;
 use crate::key::{Fingerprint, Key, OrderKey};
 use crate::message::Message;
@@ -20,9 +20,9 @@ use crate::store::{
 use crate::time::Timestamp;
 
 /// Everything there is.
-pub(super) struct Tables {
+pub(super) struct MemoryTables {
     pub(super) capacity: usize,
-    pub(super) scopes: BTreeMap<InboxName, Scope>,
+    pub(super) scopes: BTreeMap<InboxName, InboxTables>,
     pub(super) operations: Operations,
     last_seq: i64,
     last_token: i64,
@@ -30,7 +30,7 @@ pub(super) struct Tables {
 
 /// The mark of a key for a handler.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum MarkRow {
+pub(super) enum MemoryMark {
     /// Held by a transaction that has not ended.
     Open(Option<Fingerprint>),
     /// Committed, with the fingerprint that was given and the result that was left.
@@ -39,9 +39,9 @@ pub(super) enum MarkRow {
 
 /// Everything of one inbox. A handler is known by its origin, here and in the indexes; marks by the key that made them.
 #[derive(Default)]
-pub(super) struct Scope {
-    pub(super) names: Names,
-    pub(super) messages: BTreeMap<Seq, Stored>,
+pub(super) struct InboxTables {
+    pub(super) names: HandlerNames,
+    pub(super) messages: BTreeMap<Seq, MemoryMessage>,
     pub(super) keys: HashMap<Key, Seq>,
     /// One row for each payload under a key, so that redeliveries do not pile up.
     pub(super) quarantined: BTreeMap<(Key, [u8; 16]), QuarantinedMessage>,
@@ -62,27 +62,27 @@ pub(super) struct Scope {
     /// How far sweeps have come with each window, under the windows with this digest.
     pub(super) cursors: (i64, BTreeMap<Duration, SweepCursor>),
     pub(super) indexes: Indexes,
-    pub(super) marks: HashMap<(Key, HandlerKey), MarkRow>,
+    pub(super) marks: HashMap<(Key, HandlerKey), MemoryMark>,
     /// Committed marks by handler and age.
     pub(super) mark_ages: BTreeMap<HandlerKey, BTreeSet<(Timestamp, Key)>>,
 }
 
 /// A message and its entries.
-pub(super) struct Stored {
+pub(super) struct MemoryMessage {
     pub(super) inbox: InboxName,
     pub(super) key: Key,
     pub(super) fingerprint: Fingerprint,
     pub(super) order: Option<OrderKey>,
     pub(super) message: Arc<Message>,
     pub(super) received_at: Timestamp,
-    pub(super) entries: BTreeMap<HandlerKey, Entry>,
+    pub(super) entries: BTreeMap<HandlerKey, MemoryEntry>,
     /// Attempts that did not succeed, the oldest first.
     pub(super) attempts: Vec<Attempt>,
     /// Duplicate deliveries.
     pub(super) duplicates: Option<DuplicateCount>,
 }
 
-impl Stored {
+impl MemoryMessage {
     /// An entry, with what an operator is told of its message.
     pub(super) fn labelled(&self, entry: EntryView) -> EntryView {
         if self.fingerprint.is_erased() {
@@ -102,7 +102,7 @@ pub(super) struct QuarantinedMessage {
 
 /// One message for one handler.
 #[derive(Clone)]
-pub(super) struct Entry {
+pub(super) struct MemoryEntry {
     pub(super) status: Status,
     /// When it is due (pending), when its lease ends (running), or when it was finished.
     pub(super) at: Timestamp,
@@ -121,10 +121,10 @@ pub(super) struct Entry {
     /// For one that is parked: when it was due.
     pub(super) not_before: Timestamp,
     /// Earlier generations, each as it finished.
-    pub(super) past: Vec<Entry>,
+    pub(super) past: Vec<MemoryEntry>,
 }
 
-impl Entry {
+impl MemoryEntry {
     /// An entry that was never tried.
     pub(super) fn due(at: Timestamp) -> Self {
         Self {
@@ -189,7 +189,7 @@ impl Entry {
     }
 }
 
-impl Tables {
+impl MemoryTables {
     pub(super) fn new(capacity: usize) -> Self {
         Self {
             capacity,
@@ -201,12 +201,12 @@ impl Tables {
     }
 
     /// The tables of an inbox, made at its first use.
-    pub(super) fn scope(&mut self, inbox: &InboxName) -> &mut Scope {
+    pub(super) fn scope(&mut self, inbox: &InboxName) -> &mut InboxTables {
         self.scopes.entry(inbox.clone()).or_default()
     }
 
     /// The tables that hold a claimed entry.
-    pub(super) fn scope_of(&mut self, claim: &Claim) -> Option<&mut Scope> {
+    pub(super) fn scope_of(&mut self, claim: &Claim) -> Option<&mut InboxTables> {
         self.scopes.get_mut(&claim.inbox)
     }
 
@@ -226,13 +226,13 @@ impl Tables {
     }
 }
 
-impl Scope {
-    pub(super) fn entry(&self, seq: Seq, handler: &HandlerKey) -> Option<&Entry> {
+impl InboxTables {
+    pub(super) fn entry(&self, seq: Seq, handler: &HandlerKey) -> Option<&MemoryEntry> {
         self.messages.get(&seq)?.entries.get(handler)
     }
 
     /// Adds an entry to a stored message.
-    pub(super) fn add(&mut self, seq: Seq, handler: &HandlerKey, entry: Entry) {
+    pub(super) fn add(&mut self, seq: Seq, handler: &HandlerKey, entry: MemoryEntry) {
         if let Some(stored) = self.messages.get_mut(&seq) {
             self.indexes.moved(seq, handler, stored.order, None, Some(entry.place()));
             stored.entries.insert(handler.clone(), entry);
@@ -240,7 +240,7 @@ impl Scope {
     }
 
     /// Changes an entry and keeps every index true to it. No entry is changed in another way.
-    pub(super) fn change(&mut self, seq: Seq, handler: &HandlerKey, change: impl FnOnce(&mut Entry)) {
+    pub(super) fn change(&mut self, seq: Seq, handler: &HandlerKey, change: impl FnOnce(&mut MemoryEntry)) {
         let Some(stored) = self.messages.get_mut(&seq) else { return };
         let Some(entry) = stored.entries.get_mut(handler) else { return };
         let before = entry.place();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::tables::{MarkRow, Tables};
+use super::tables::{MemoryMark, MemoryTables};
 use super::{Memory, Shared};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Fingerprint, Key};
@@ -76,7 +76,7 @@ impl MemoryTx {
         Settled::Applied
     }
 
-    fn apply(&mut self, tables: &mut Tables, now: Timestamp) -> Result<()> {
+    fn apply(&mut self, tables: &mut MemoryTables, now: Timestamp) -> Result<()> {
         if let Some(lost) = self.completions.iter().find(|claim| !tables.holds(claim)) {
             let what = format!(
                 "the claim of message {} for {:?} was lost before the commit",
@@ -91,10 +91,10 @@ impl MemoryTx {
             let scope = tables.scope(&inbox);
             scope.mark_ages.entry(handler.clone()).or_default().insert((now, key));
             let fingerprint = match scope.marks.get(&(key, handler.clone())) {
-                Some(MarkRow::Open(fingerprint) | MarkRow::Done(fingerprint, _)) => *fingerprint,
+                Some(MemoryMark::Open(fingerprint) | MemoryMark::Done(fingerprint, _)) => *fingerprint,
                 None => None,
             };
-            scope.marks.insert((key, handler), MarkRow::Done(fingerprint, self.result(place).cloned()));
+            scope.marks.insert((key, handler), MemoryMark::Done(fingerprint, self.result(place).cloned()));
         }
         for new in self.quarantined.drain(..) {
             tables.scope(&new.inbox).quarantine(&new, QuarantineReason::Conflict, now);
@@ -153,13 +153,13 @@ impl MarkIn<MemoryTx> for Memory {
         let mut tables = self.shared.tables.lock();
         let scope = tables.scope(inbox);
         Ok(match scope.marks.get(&id) {
-            Some(MarkRow::Done(known, _)) => Mark::of_known(*known, fingerprint),
-            Some(MarkRow::Open(known)) if tx.own(inbox, key, handler).is_some() => {
+            Some(MemoryMark::Done(known, _)) => Mark::of_known(*known, fingerprint),
+            Some(MemoryMark::Open(known)) if tx.own(inbox, key, handler).is_some() => {
                 Mark::of_known(*known, fingerprint)
             }
-            Some(MarkRow::Open(_)) => Mark::Busy,
+            Some(MemoryMark::Open(_)) => Mark::Busy,
             None => {
-                scope.marks.insert(id.clone(), MarkRow::Open(fingerprint));
+                scope.marks.insert(id.clone(), MemoryMark::Open(fingerprint));
                 tx.marks.push((inbox.clone(), id));
                 Mark::First
             }
@@ -204,8 +204,8 @@ impl MarkIn<MemoryTx> for Memory {
         }
         let mut tables = self.shared.tables.lock();
         Ok(match tables.scope(inbox).marks.get(&(*key, handler.clone())) {
-            Some(MarkRow::Done(_, result)) => result.clone(),
-            Some(MarkRow::Open(_)) | None => None,
+            Some(MemoryMark::Done(_, result)) => result.clone(),
+            Some(MemoryMark::Open(_)) | None => None,
         })
     }
 }

@@ -1,37 +1,37 @@
-//! When a handler that only fails is left alone: a circuit breaker, as a state machine without a clock of its own.
+//! Circuit breaker of a failing handler, as a state machine without a clock of its own. Tests: below, and `tests/breaker.rs`.
 
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// After how many failures in a row a handler is left alone, and for how long.
+/// Circuit breaker: the failures that open it, and its pauses.
 ///
-/// While it is open, none of the handler's entries are claimed and no attempts are counted. When the pause is over one
-/// entry is tried: if that fails too, the next pause is twice as long; if it does well, all goes on as before.
+/// While it is open, the process claims no entries of the handler and counts no attempts. After the pause it tries one entry. If
+/// that fails, the next pause is twice as long. If it succeeds, the breaker closes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Breaker {
-    /// Failed attempts in a row that open it: errors, timeouts and panics, of whichever entries.
+    /// Consecutive failed attempts of any entries that open it: errors, timeouts and panics.
     pub failures: u32,
-    /// The first pause.
+    /// First pause.
     pub pause: Duration,
-    /// The longest pause. Default: 16 times the first.
+    /// Longest pause. Default: 16 times the first.
     pub max_pause: Duration,
 }
 
 impl Breaker {
-    /// Opens after `failures` failed attempts in a row, for `pause` at first.
+    /// Returns a breaker that opens after `failures` consecutive failed attempts, for `pause` at first.
     pub fn new(failures: u32, pause: Duration) -> Self {
         Self { failures, pause, max_pause: pause.saturating_mul(16) }
     }
 
-    /// The same with another longest pause.
+    /// Sets the longest pause.
     pub fn max_pause(mut self, max_pause: Duration) -> Self {
         self.max_pause = max_pause;
         self
     }
 
-    /// Checks that it can work.
+    /// Validates the breaker.
     pub(crate) fn validate(&self) -> Result<()> {
         let Self { failures, pause, max_pause } = self;
         let refuse = |what: String| Err(Error::new(ErrorKind::InvalidConfig, what));
@@ -52,36 +52,36 @@ impl Breaker {
     }
 }
 
-/// Where a breaker stands.
+/// State of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BreakerState {
-    /// The handler gets its entries.
+    /// The handler gets entries.
     Closed {
-        /// How many attempts have failed in a row.
+        /// Number of consecutive failed attempts.
         failures: u32,
     },
-    /// The handler gets nothing.
+    /// The handler gets no entries.
     Open {
-        /// For how much longer; zero if the next entry that is due will be tried.
+        /// Rest of the pause. Zero: the next due entry is tried.
         left: Duration,
     },
-    /// One entry is tried.
+    /// One entry is being tried.
     Probing,
 }
 
-/// How a run ended, as far as a breaker goes.
+/// Result of a run, as the breaker counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CircuitSignal {
     /// The handler did its work.
     Success,
-    /// It failed: an error, a timeout, a panic.
+    /// It failed: an error, a timeout or a panic.
     Failure,
-    /// Nothing was learned of what the handler needs: it judged the message, asked for time, or did not run.
+    /// Neither: the handler rejected or postponed the message, or did not run.
     Neutral,
 }
 
-/// What is let in.
+/// Number of entries that may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CircuitAdmission {
     All,
@@ -89,15 +89,15 @@ pub(crate) enum CircuitAdmission {
     Nothing,
 }
 
-/// The right to run one entry. Given back with [`Circuit::end`], whatever becomes of it.
+/// Permission to run one entry. The caller returns it with [`Circuit::end`] after every run.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[must_use = "a probe that is not given back keeps its circuit open"]
 pub(crate) struct CircuitPass {
-    /// How often the circuit had opened.
+    /// Openings of the circuit before this pass.
     opened: u64,
 }
 
-/// What is worth telling.
+/// State change that the runtime reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CircuitChange {
     Opened { pause: Duration },
@@ -109,24 +109,24 @@ enum CircuitState {
     Closed {
         failures: u32,
     },
-    /// Nothing is let in before `until`, and then one.
+    /// Nothing starts before `until`. Then one entry does.
     Open {
         until: Duration,
         pause: Duration,
     },
-    /// One is in. If it is not out again by `until`, another one is tried: it may hang.
+    /// One entry runs. If it has not ended by `until`, another one is tried: the first may hang.
     Probing {
         until: Duration,
         pause: Duration,
     },
 }
 
-/// A breaker at work.
+/// State machine of a breaker.
 #[derive(Debug)]
 pub(crate) struct Circuit {
     breaker: Breaker,
     state: CircuitState,
-    /// How often it has opened: what was let in before the last time says nothing about now.
+    /// Number of openings. Runs that started before the last opening do not count.
     opened: u64,
 }
 
@@ -145,7 +145,7 @@ impl Circuit {
         }
     }
 
-    /// Lets an entry in, if one may.
+    /// Lets an entry start, if one may.
     pub(crate) fn enter(&mut self, now: Duration) -> Option<CircuitPass> {
         let pass = CircuitPass { opened: self.opened };
         match self.state {
@@ -159,12 +159,12 @@ impl Circuit {
         }
     }
 
-    /// Whether what was let in may still begin: not if the circuit has opened since.
+    /// Returns true if the entry of a pass may still start: the circuit has not opened since.
     pub(crate) fn may_begin(&self, pass: &CircuitPass) -> bool {
         pass.opened == self.opened
     }
 
-    /// Takes note of how a run ended.
+    /// Records the result of a run.
     #[expect(clippy::needless_pass_by_value, reason = "a pass is good for one end")]
     pub(crate) fn end(
         &mut self,
@@ -194,7 +194,7 @@ impl Circuit {
                 self.state = CircuitState::Closed { failures: 0 };
                 return Some(CircuitChange::Closed);
             }
-            // The next one is tried at once.
+            // The next entry is tried at once.
             (CircuitState::Probing { pause, .. }, CircuitSignal::Neutral) => {
                 self.state = CircuitState::Open { until: now, pause }
             }
@@ -209,7 +209,7 @@ impl Circuit {
         CircuitChange::Opened { pause }
     }
 
-    /// When the pause is over.
+    /// Returns the end of the pause.
     pub(crate) fn opens_at(&self) -> Option<Duration> {
         match self.state {
             CircuitState::Open { until, .. } | CircuitState::Probing { until, .. } => Some(until),
@@ -339,8 +339,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens in whatever order: never two probes unless one hangs, nothing within a pause, pauses within their bounds, and
-        /// once all is given back and the longest pause is over, somebody is let in.
+        /// In any order of events: never two probes unless one hangs, nothing starts within a pause, and pauses stay within their
+        /// bounds. Once every pass was returned and the longest pause has passed, an entry may start.
         #[test]
         fn holds_whatever_happens(
             failures in 1u32..4,

@@ -1,4 +1,4 @@
-//! What follows from what a handler said.
+//! The next state of a claimed entry, decided from the outcome of its handler.
 
 use std::time::Duration;
 
@@ -8,47 +8,47 @@ use super::text::ErrorText;
 use super::{EntryEvent, InLine, Status};
 use crate::store::Claim;
 
-/// What became of a claimed entry.
+/// Outcome of a claimed entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
     /// The handler did its work.
     Done,
-    /// The handler failed: an error, a panic or a timeout. `after` is the wait it asked for, if it did.
+    /// The handler failed: an error, a panic or a timeout.
     Retry {
-        /// What it said.
+        /// Error text.
         error: ErrorText,
-        /// The wait it asked for.
+        /// Wait that the handler asked for, if it did.
         after: Option<Duration>,
     },
-    /// The handler wants to be asked again later; no attempt is counted.
+    /// The handler asks for a later attempt. This one does not count.
     Snooze {
-        /// How much later.
+        /// Wait until the next attempt.
         delay: Duration,
     },
-    /// The handler says that no retry will ever help.
+    /// The handler reports that no retry will succeed.
     Reject {
-        /// Why.
+        /// Reason.
         error: ErrorText,
     },
-    /// The handler says that the message is not worth handling.
+    /// The handler reports that the message needs no handling.
     Discard {
-        /// Why.
+        /// Reason.
         reason: ErrorText,
     },
-    /// The payload did not decode into what the handler takes.
+    /// The payload did not decode into the handler's type.
     Undecodable {
-        /// Why.
+        /// Decoder's error.
         error: ErrorText,
     },
-    /// The worker gave the claim back without having started, or stopped before it was done.
+    /// The worker released the claim before it started, or stopped before it finished.
     Released,
-    /// The worker died: its lease ran out, or the store knows that its process is gone.
+    /// The worker died: its lease expired, or the store knows that its process is gone.
     Crashed,
 }
 
 impl Outcome {
-    /// What was said, if it was text.
+    /// Returns the error or reason, if there is one.
     pub(crate) const fn text(&self) -> Option<&ErrorText> {
         match self {
             Self::Retry { error, .. } | Self::Reject { error } | Self::Undecodable { error } => Some(error),
@@ -58,20 +58,20 @@ impl Outcome {
     }
 }
 
-/// Why an entry was poisoned.
+/// Reason for poisoning an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PoisonReason {
     /// All attempts failed.
     Exhausted,
-    /// The handler said that no retry will help.
+    /// The handler reported that no retry will succeed.
     Rejected,
     /// The payload did not decode within the grace.
     Undecodable,
     /// Too many workers died while they ran it alone.
     Crashed,
-    /// It never failed: an earlier one with its ordering key is poisoned, and its handler
-    /// [parks](super::OnPoisoned::Park) such keys.
+    /// It never failed: an earlier entry with its ordering key is poisoned, and its handler [parks](super::OnPoisoned::Park) such
+    /// keys.
     Parked,
 }
 
@@ -80,7 +80,7 @@ impl PoisonReason {
     pub const ALL: [Self; 5] =
         [Self::Exhausted, Self::Rejected, Self::Undecodable, Self::Crashed, Self::Parked];
 
-    /// The word for it in the database and in metrics.
+    /// Returns the word for it in the database and in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Exhausted => "exhausted",
@@ -92,20 +92,20 @@ impl PoisonReason {
     }
 }
 
-/// The next state of an entry.
+/// Next state of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NextState {
     /// Done.
     Completed,
-    /// To be claimed again. The wait counts from the moment the store writes it, on the store's own clock.
+    /// Claimable again after a wait, which starts when the store writes it, on the store's clock.
     Pending {
-        /// The wait.
+        /// Wait.
         delay: Duration,
     },
     /// Failed for good.
     Poisoned {
-        /// Why.
+        /// Reason.
         reason: PoisonReason,
     },
     /// Given up on purpose.
@@ -113,7 +113,7 @@ pub enum NextState {
 }
 
 impl NextState {
-    /// The status this leads to.
+    /// Returns the status of this state.
     pub const fn status(self) -> Status {
         match self {
             Self::Completed => Status::Completed,
@@ -124,29 +124,29 @@ impl NextState {
     }
 }
 
-/// A claim and what follows it: what the store writes, if the claim still holds.
+/// A claim and its next state. The store writes it if the claim still holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settlement {
-    /// The claim under which it was decided; the fence.
+    /// Claim under which it was decided: the fence.
     pub claim: Claim,
-    /// What happened, for metrics and the diagram.
+    /// Event, for metrics and the diagram.
     pub event: EntryEvent,
-    /// Where the entry goes.
+    /// Next state.
     pub next: NextState,
-    /// Failed attempts so far, this one included.
+    /// Failed attempts, including this one.
     pub attempts: u32,
-    /// How far it is suspected of taking its worker down, this run included.
+    /// Suspicion that the entry crashes its worker, including this run.
     pub suspicion: Suspicion,
-    /// What the handler said last; `None` keeps what was known.
+    /// Last error text of the handler. `None` keeps the stored one.
     pub error: Option<ErrorText>,
-    /// What the entry is to those behind it, if it is poisoned and has an ordering key.
+    /// Effect on the entries behind it, if it is poisoned and has an ordering key.
     pub in_line: Option<InLine>,
 }
 
-/// The next state of a claimed entry. Pure, and the only place where it is chosen.
+/// Decides the next state of a claimed entry. Pure, and the only place that does.
 ///
-/// The time that matters for the decode grace is the time of the claim, which the store's clock gave.
+/// The decode grace ends by the time of the claim, which comes from the store's clock.
 pub fn decide(policy: &Policy, claim: &Claim, outcome: Outcome) -> Settlement {
     let mut settlement = Settlement {
         claim: claim.clone(),
@@ -189,7 +189,7 @@ pub fn decide(policy: &Policy, claim: &Claim, outcome: Outcome) -> Settlement {
         Outcome::Crashed => {
             settlement.suspicion = claim.suspicion.after_crash(claim.alone);
             let own = settlement.suspicion.own_crashes();
-            // The limit is the worker's setting, so the store knows it from here alone.
+            // The limit is a setting of the worker, so the store knows it only from this text.
             let limit = policy.crashes;
             let error = Some(ErrorText::new(if claim.alone {
                 format!(
@@ -215,11 +215,11 @@ pub fn decide(policy: &Policy, claim: &Claim, outcome: Outcome) -> Settlement {
     settlement
 }
 
-/// Spreads entries that failed together, without a random number: a decision must be repeatable.
+/// Spreads entries that failed together. It uses no random number, because a decision must be repeatable.
 fn spread(claim: &Claim) -> u32 {
     let key = claim.key.as_bytes();
     let seed = u32::from_le_bytes([key[0], key[1], key[2], key[3]]);
-    // Odd multiplier: another attempt of the same entry lands elsewhere.
+    // Odd multiplier: other attempts of the same entry get other values.
     seed.wrapping_add(claim.attempts.wrapping_mul(0x9E37_79B9))
 }
 
@@ -276,7 +276,7 @@ mod tests {
         }
     }
 
-    // FAULTS C3: a message that kills its process is poisoned, though no handler ever said no.
+    // FAULTS C3: a message that kills its process is poisoned, although no handler rejected it.
     #[test]
     fn the_third_crash_alone_poisons() {
         let mut claim = Claim { alone: true, ..claim() };
@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    // FAULTS C3: a process that is killed from outside blames nothing that it had in hand.
+    // FAULTS C3: a process that is killed from outside blames none of its entries.
     #[test]
     fn crashes_in_company_never_poison_and_never_wait() {
         let (mut claim, policy) = (claim(), Policy { crashes: 1, ..Policy::default() });
@@ -329,7 +329,7 @@ mod tests {
             let policy = Policy { on_poisoned, ..Policy::default() };
             assert_eq!(decide(&policy, &ordered, reject()).in_line, Some(on_poisoned.in_line()));
             assert_eq!(decide(&policy, &ordered, failed()).in_line, None, "it is tried again");
-            assert_eq!(decide(&policy, &claim(), reject()).in_line, None, "nobody is behind it");
+            assert_eq!(decide(&policy, &claim(), reject()).in_line, None, "no order, so no entry waits");
         }
     }
 

@@ -1,4 +1,4 @@
-//! What came of what an operator did.
+//! Results of operator actions.
 
 use serde_json::{Value, json};
 
@@ -10,25 +10,25 @@ use crate::name::HandlerKey;
 use crate::state::{InLine, PoisonReason, Status, Suspicion};
 use crate::time::Timestamp;
 
-/// What came of an action.
+/// Result of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ActionResult {
-    /// The entry, as it was right afterwards, without the text of its error: that may repeat what a message holds, and an answer is
-    /// kept for much longer than the message. [`Admin::show`](super::Admin::show) has it.
+    /// The entry right after the action, without its error text. That text may repeat content of the message, and a
+    /// result is kept for much longer than the message. [`Admin::show`](super::Admin::show) has the text.
     Entry(Box<EntryView>),
-    /// Whether it changed anything: a handler that was paused already stays paused.
+    /// True if the action changed anything. False for a handler that was already paused, for example.
     Changed(bool),
-    /// How many messages were removed.
+    /// Number of removed messages.
     Purged(usize),
     /// The content of a message was erased.
     Erased(ErasureCounts),
-    /// It has begun.
+    /// The operation has begun.
     Begun,
 }
 
 impl ActionResult {
-    /// As text, for a store to keep with the record.
+    /// Returns the result as text, for a store to keep with the record.
     pub fn encode(&self) -> String {
         match self {
             Self::Entry(entry) => json!({ "entry": write_entry(entry) }),
@@ -40,7 +40,7 @@ impl ActionResult {
         .to_string()
     }
 
-    /// From the text a store kept.
+    /// Reads the text that a store kept.
     pub fn decode(text: &str) -> Result<Self> {
         let read = || -> Option<Self> {
             let value: Value = serde_json::from_str(text).ok()?;
@@ -61,7 +61,7 @@ impl ActionResult {
         read().ok_or_else(|| Error::new(ErrorKind::Corrupt, "the record of an operation cannot be read"))
     }
 
-    /// The entry, if it is about one.
+    /// Returns the entry, if the action was about one.
     pub fn entry(&self) -> Option<&EntryView> {
         match self {
             Self::Entry(entry) => Some(entry),
@@ -114,18 +114,18 @@ fn read_label(value: &Value) -> Option<MessageLabel> {
     ))
 }
 
-/// What came of an action, and whether that was now.
+/// Result of an action, and whether this call did it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Acted {
-    /// The answer: the same each time.
+    /// Result. Every repeat returns the same.
     pub answer: ActionResult,
-    /// Whether it was done before, under the same identity; then this call changed nothing.
+    /// True if an earlier call with this identity did the action. This call changed nothing.
     pub repeated: bool,
 }
 
 impl Acted {
-    /// Something that was done now. It is answered as a repeat will be, from the record.
+    /// Returns the result of an action that this call did, in the form that a repeat reads from the record.
     pub fn now(mut answer: ActionResult) -> Self {
         if let ActionResult::Entry(entry) = &mut answer {
             entry.error = None;
@@ -133,11 +133,11 @@ impl Acted {
         Self { answer, repeated: false }
     }
 
-    /// The answer to an action whose identity is known, from the body, the reason and the answer that the store recorded. One
-    /// identity stands for one action on one target for one reason; the actor may be another.
+    /// Returns the recorded result of a repeated action. `body`, `reason` and `answer` come from the record. An identity
+    /// belongs to one action on one target for one reason. The actor of a repeat may differ.
     pub fn again(action: &Action, body: &str, reason: &str, answer: &str) -> Result<Self> {
         if let Some(difference) = difference(action, body, reason) {
-            // The recorded value stays in the record: it may be of another tenant.
+            // The recorded value stays in the record: it may belong to another tenant.
             let what = format!(
                 "the operation {} was recorded with another {difference}; nothing was done, use another identity",
                 action.id
@@ -148,7 +148,7 @@ impl Acted {
     }
 }
 
-/// What tells an action from the recorded one under its identity; nothing if they are the same.
+/// Returns the first difference between an action and the recorded one under its identity, if there is one.
 fn difference(action: &Action, body: &str, reason: &str) -> Option<&'static str> {
     let own = action.body();
     if own == body {
@@ -195,7 +195,7 @@ mod tests {
         for answer in &answers {
             assert_eq!(ActionResult::decode(&answer.encode()).unwrap(), *answer);
         }
-        // FAULTS S12: what was erased is in no record of what was done before.
+        // FAULTS S12: no record of an earlier action holds erased content.
         let without = ActionResult::without_content(&answers[1].encode()).unwrap();
         assert_eq!(
             ActionResult::decode(&without).unwrap().entry().map(|entry| entry.label.clone()),

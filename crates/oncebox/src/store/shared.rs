@@ -1,4 +1,4 @@
-//! A store that is shared is a store.
+//! Implementations of the store traits for `Arc`.
 
 use std::sync::Arc;
 

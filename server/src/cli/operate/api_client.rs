@@ -100,7 +100,7 @@ impl ApiClient {
         if let Some(body) = body {
             request = request.body(body);
         }
-        let changes = !route.looks();
+        let changes = !route.is_read();
         let answer = request.send().await.map_err(|error| self.no_answer(&error, changes))?;
         let status = answer.status();
         let bytes = answer.bytes().await.map_err(|error| self.no_answer(&error, changes))?;

@@ -186,7 +186,7 @@ impl OperatorClient for StoreClient {
     ) -> Result<wire::ActionResponse, CommandError> {
         let what =
             ActionKind::Entry { key: *key, handler: handler(&action.handler)?, operation: verb.into() };
-        self.do_it(self.action(what, action.asked())?).await
+        self.do_it(self.action(what, action.audit())?).await
     }
 
     async fn erase(
@@ -195,7 +195,7 @@ impl OperatorClient for StoreClient {
         erasure: &wire::ErasureAction,
     ) -> Result<wire::ActionResponse, CommandError> {
         let what = ActionKind::Erase { key: *key, discard_unfinished: erasure.discard_unfinished };
-        self.do_it(self.action(what, erasure.asked())?).await
+        self.do_it(self.action(what, erasure.audit())?).await
     }
 
     async fn hold(
@@ -211,7 +211,7 @@ impl OperatorClient for StoreClient {
             line
         });
         let what = |handler: HandlerKey| shared::hold_of(handler, line.as_ref(), pause);
-        let action = self.action(what(handler.clone()), hold.asked())?;
+        let action = self.action(what(handler.clone()), hold.audit())?;
         let held = shared::PauseOperation { store, action: &action, plan: self.plan.as_deref() };
         let legacy = held.legacy(&handler, hold.unknown, "--unknown").await?;
         let acted = held.act(&legacy, what).await?;
@@ -231,7 +231,7 @@ impl OperatorClient for StoreClient {
         told: ProgressFn<'_>,
     ) -> Result<wire::OperationReport, CommandError> {
         let bulk = self.plan_of(&action.plan())?.id(action.operation.0);
-        let mut bulk = bulk.by(actor_of(action.asked())?, &action.reason.0);
+        let mut bulk = bulk.by(actor_of(action.audit())?, &action.reason.0);
         (bulk.per_second, bulk.go_on) = (number(action.per_second, bulk.per_second), action.go_on);
         bulk.failures = number(action.failures, bulk.failures);
         // One that has begun is carried on, however many there are left.
@@ -258,7 +258,7 @@ impl OperatorClient for StoreClient {
         }
         let what =
             ActionKind::Purge { age, limit: shared::cap(known.as_ref(), "limit", limit, purge.expected) };
-        self.do_it(self.action(what, purge.asked())?).await
+        self.do_it(self.action(what, purge.audit())?).await
     }
 
     async fn backfill(
@@ -279,7 +279,7 @@ impl OperatorClient for StoreClient {
         }
         let route = Route { key, legacy: Arc::from(legacy) };
         let backfill = Backfill::new(self.inbox.clone(), route, types).id(late.action.operation.0);
-        let mut backfill = backfill.by(actor_of(late.action.asked())?, &late.action.reason.0);
+        let mut backfill = backfill.by(actor_of(late.action.audit())?, &late.action.reason.0);
         backfill.limit = late.limit.unwrap_or(backfill.limit);
         let ended = backfill.run_with_progress(&*self.store, |now| told(&show::report(now))).await?;
         Ok(show::report(&ended))

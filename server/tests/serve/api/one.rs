@@ -100,7 +100,7 @@ fn a_payload_is_for_those_who_may_read_it_and_what_is_private_for_nobody() {
     assert_eq!(shown["stored"]["text"], r#"{"card":"***","note":"***","order":7}"#);
     assert_eq!(shown["quarantined"][0]["text"], r#"{"card":"***","order":8}"#);
     assert!(!shown.to_string().contains("canary") && !shown.to_string().contains("4111"), "{shown}");
-    let looked = sidecar.wait_words(&["a payload was looked at", "by=", "reader"]);
+    let looked = sidecar.wait_words(&["payload read", "by=", "reader"]);
     assert!(looked.contains(&key), "{looked}");
     assert_eq!(reader.refused(&format!("/inboxes/orders/messages/{key}/retry"), &json!({})).0, 403);
 }

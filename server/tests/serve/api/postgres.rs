@@ -39,7 +39,7 @@ fn operators_are_answered_from_postgresql() {
         "which": { "handler": "ship" }, "expected": 1 });
     open.act("/inboxes/orders/bulk", &bulk);
     sidecar.wait_words(&["delivered", "evt_2"]);
-    sidecar.wait_words(&["an operation on many has ended", "finished"]);
+    sidecar.wait_words(&["bulk operation ended", "finished"]);
     let purge = json!({ "operation": fresh(), "actor": "ada", "reason": "settled", "older_than_seconds": 0,
         "expected": 1 });
     assert_eq!(open.act("/inboxes/orders/purge", &purge)["purged"], 1);

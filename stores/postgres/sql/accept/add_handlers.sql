@@ -3,8 +3,8 @@
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), added AS (
-    UPDATE @proof SET handlers = $5 WHERE lane = $2 AND digest = $3
+    UPDATE oncebox_proof SET handlers = $5 WHERE lane = $2 AND digest = $3
 )
-INSERT INTO @scheduled (seq, due, not_before, lane, handler, order_key)
+INSERT INTO oncebox_scheduled (seq, due, not_before, lane, handler, order_key)
 SELECT $4, CASE WHEN $7::bytea IS NULL THEN now + $8 ELSE 9223372036854775807 END, now + $8, $4 & 63, handler, $7
 FROM moment, unnest($6::int2[]) AS e (handler)

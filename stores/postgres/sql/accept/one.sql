@@ -7,20 +7,20 @@ WITH offered AS MATERIALIZED (
            coalesce($9::bigint <= :watermark, false) AS stale,
            known.seq AS known, known.received_at AS known_at, known.fingerprint, known.handlers,
            CASE WHEN known.seq IS NULL
-                THEN (partition_id << 36) | ((nextval('@counter') - counted) << 6) | $6::bigint END AS seq
-    FROM @meta LEFT JOIN LATERAL (
+                THEN (partition_id << 36) | ((nextval('oncebox_counter') - counted) << 6) | $6::bigint END AS seq
+    FROM oncebox_meta LEFT JOIN LATERAL (
         -- The limit keeps the planner from reading the whole table instead.
-        SELECT p.seq, p.received_at, p.fingerprint, p.handlers FROM @proof p WHERE p.lane = $6 AND p.digest = $7 LIMIT 1
+        SELECT p.seq, p.received_at, p.fingerprint, p.handlers FROM oncebox_proof p WHERE p.lane = $6 AND p.digest = $7 LIMIT 1
     ) known ON true
     WHERE one
 ), proved AS (
-    INSERT INTO @proof (seq, received_at, lane, inbox, digest, fingerprint, handlers, tenant)
+    INSERT INTO oncebox_proof (seq, received_at, lane, inbox, digest, fingerprint, handlers, tenant)
     SELECT seq, now, $6, $2, $7, $8, $3, $15 FROM offered WHERE known IS NULL AND NOT stale
 ), stored AS (
-    INSERT INTO @message (seq, received_at, time, lane, inbox, digest, source, id, type, headers, payload, tenant)
+    INSERT INTO oncebox_message (seq, received_at, time, lane, inbox, digest, source, id, type, headers, payload, tenant)
     SELECT seq, now, $9, $6, $2, $7, $10, $11, $12, $13, $14, $15 FROM offered WHERE known IS NULL AND NOT stale
 ), due AS (
-    INSERT INTO @entry (seq, due, lane, handler)
+    INSERT INTO oncebox_entry (seq, due, lane, handler)
     SELECT seq, now, $6, unnest($4::int2[]) FROM offered WHERE known IS NULL AND NOT stale
 )
 SELECT $5::int4, CASE WHEN known IS NULL AND stale THEN NULL ELSE coalesce(known, seq) END, known IS NULL AND NOT stale, stale,

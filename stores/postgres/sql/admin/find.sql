@@ -1,1 +1,1 @@
-SELECT seq, received_at, tenant, fingerprint FROM @proof WHERE lane = $1 AND digest = $2 AND inbox = $3
+SELECT seq, received_at, tenant, fingerprint FROM oncebox_proof WHERE lane = $1 AND digest = $2 AND inbox = $3

@@ -1,2 +1,2 @@
 -- Holds the proof of a key against others who give it work, or forget it.
-UPDATE @proof SET handlers = handlers WHERE lane = $1 AND digest = $2 RETURNING seq
+UPDATE oncebox_proof SET handlers = handlers WHERE lane = $1 AND digest = $2 RETURNING seq

@@ -1,1 +1,1 @@
-SELECT key FROM @handler WHERE inbox = $1 AND paused ORDER BY key COLLATE "C"
+SELECT key FROM oncebox_handler WHERE inbox = $1 AND paused ORDER BY key COLLATE "C"

@@ -1,1 +1,1 @@
-SELECT time, source, id, type, ordering_key, headers, payload, tenant FROM @message WHERE lane = $1 & 63 AND seq = $1
+SELECT time, source, id, type, ordering_key, headers, payload, tenant FROM oncebox_message WHERE lane = $1 & 63 AND seq = $1

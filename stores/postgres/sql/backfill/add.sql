@@ -7,10 +7,10 @@ WITH moment AS MATERIALIZED (
          AS m (lane, digest, seq, handlers, order_key)
 ), noted AS (
     -- An array of one: it can only be looked up, even if the server takes the table for empty.
-    UPDATE @proof p SET handlers = m.handlers FROM message m
+    UPDATE oncebox_proof p SET handlers = m.handlers FROM message m
     WHERE p.lane = ANY (ARRAY[m.lane]) AND p.digest = m.digest
 )
-INSERT INTO @scheduled (seq, due, not_before, lane, handler, order_key)
+INSERT INTO oncebox_scheduled (seq, due, not_before, lane, handler, order_key)
 -- One with an order key is parked: whether it may go is found out by who arranges its line.
 SELECT m.seq, CASE WHEN m.order_key IS NULL THEN now ELSE 9223372036854775807 END, now, m.seq & 63, $2::int2, m.order_key
 FROM moment, message m

@@ -7,7 +7,7 @@ postponed AS MATERIALIZED (
         SELECT array_agg(e.tid) AS tids, min(e.seq) AS first, max(e.seq) AS last, array_agg(e.seq) AS seqs,
                array_agg(e.due) AS dues, array_agg(e.order_key) AS order_keys
         FROM (
-            SELECT e.ctid AS tid, e.seq, e.due, e.order_key FROM @entry e
+            SELECT e.ctid AS tid, e.seq, e.due, e.order_key FROM oncebox_entry e
             WHERE e.lane = l.lane AND e.handler = l.handler AND e.seq >= l.least AND e.token IS NULL
               AND :first_of_line
             ORDER BY e.seq

@@ -10,20 +10,20 @@ WITH moment AS MATERIALIZED (
 ), look AS MATERIALIZED (
     SELECT l.*, m.now
     FROM moment m, unnest($4::int2[], $5::int2[], $6::int4[], $7::int8[]) AS l (lane, handler, want, least)
-    JOIN @handler h ON h.id = l.handler AND NOT h.paused
+    JOIN oncebox_handler h ON h.id = l.handler AND NOT h.paused
 ), seen AS MATERIALIZED (
     -- Not locked yet: what is left to the claim proper must not be hidden from others meanwhile.
     SELECT l.want, r.tid
     FROM look l CROSS JOIN LATERAL (
-        SELECT e.ctid AS tid FROM @entry e
+        SELECT e.ctid AS tid FROM oncebox_entry e
         WHERE e.lane = l.lane AND e.handler = l.handler AND e.seq >= l.least AND e.token IS NULL
         ORDER BY e.seq LIMIT ($8::int8[])[l.want] + 1
     ) r
 ), few AS MATERIALIZED (
-    SELECT NOT EXISTS (SELECT 1 FROM @claim WHERE claim_id = $2)
+    SELECT NOT EXISTS (SELECT 1 FROM oncebox_claim WHERE claim_id = $2)
        AND NOT EXISTS (
            SELECT 1 FROM look l CROSS JOIN LATERAL (
-               SELECT 1 FROM @scheduled e
+               SELECT 1 FROM oncebox_scheduled e
                WHERE e.lane = l.lane AND e.handler = l.handler AND e.crashes = 0 AND e.due <= l.now
                  AND e.due <> 9223372036854775807
                ORDER BY e.due, e.seq LIMIT 1
@@ -31,17 +31,17 @@ WITH moment AS MATERIALIZED (
        )
        AND NOT EXISTS (SELECT 1 FROM seen GROUP BY want HAVING count(*) > ($8::int8[])[want]) AS yes
 ), untaken AS MATERIALIZED (
-    SELECT e.ctid AS tid FROM @entry e
+    SELECT e.ctid AS tid FROM oncebox_entry e
     WHERE e.ctid = ANY (ARRAY(SELECT s.tid FROM few f, seen s WHERE f.yes)) AND e.token IS NULL
     FOR UPDATE SKIP LOCKED
 ), leased AS (
-    UPDATE @entry e
-    SET token = (SELECT nextval('@token')), claimed_at = m.now, lease_until = m.now + $3, claim_id = $2
+    UPDATE oncebox_entry e
+    SET token = (SELECT nextval('oncebox_token')), claimed_at = m.now, lease_until = m.now + $3, claim_id = $2
     FROM moment m
     WHERE e.ctid = ANY (ARRAY(SELECT tid FROM untaken))
     RETURNING e.seq, e.lane, e.handler, e.due, e.order_key, e.token
 ), noted AS (
-    INSERT INTO @claim AS claim (claim_id, until, lanes, handlers, firsts, lasts)
+    INSERT INTO oncebox_claim AS claim (claim_id, until, lanes, handlers, firsts, lasts)
     SELECT $2, m.now + $3, r.lanes, r.handlers, r.seqs, r.seqs
     FROM moment m, (
         SELECT array_agg(lane) AS lanes, array_agg(handler) AS handlers, array_agg(seq) AS seqs FROM leased HAVING count(*) > 0
@@ -58,4 +58,4 @@ SELECT m.seq, m.digest, m.received_at, m.time, m.source, m.id, m.type, m.orderin
        CASE WHEN f.yes AND NOT EXISTS (SELECT 1 FROM noted WHERE held) THEN (l.seq IS NOT NULL)::int4::int8 END
 FROM moment o, few f
 LEFT JOIN leased l ON true
-LEFT JOIN LATERAL (SELECT * FROM @message m WHERE m.lane = l.lane AND m.seq = l.seq LIMIT 1) m ON true
+LEFT JOIN LATERAL (SELECT * FROM oncebox_message m WHERE m.lane = l.lane AND m.seq = l.seq LIMIT 1) m ON true

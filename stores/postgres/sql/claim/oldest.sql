@@ -2,7 +2,7 @@
 untaken AS MATERIALIZED (
     SELECT l.want, l.lane, l.handler, r.*
     FROM look l CROSS JOIN LATERAL (
-        SELECT e.ctid AS tid, e.seq, e.due, e.order_key FROM @entry e
+        SELECT e.ctid AS tid, e.seq, e.due, e.order_key FROM oncebox_entry e
         WHERE e.lane = l.lane AND e.handler = l.handler AND e.seq >= l.least AND e.token IS NULL
           AND :first_of_line
         ORDER BY e.seq LIMIT l.at_most FOR UPDATE SKIP LOCKED

@@ -2,6 +2,6 @@
 -- lanes, $3 how many.
 SELECT max(a.last - p.received_at)
 FROM unnest($2::int2[]) l (lane)
-CROSS JOIN LATERAL (SELECT seq, last FROM @duplicate a WHERE a.lane = l.lane ORDER BY a.seq DESC LIMIT $3) a
-CROSS JOIN LATERAL (SELECT received_at, inbox FROM @proof p WHERE p.seq = a.seq LIMIT 1) p
+CROSS JOIN LATERAL (SELECT seq, last FROM oncebox_duplicate a WHERE a.lane = l.lane ORDER BY a.seq DESC LIMIT $3) a
+CROSS JOIN LATERAL (SELECT received_at, inbox FROM oncebox_proof p WHERE p.seq = a.seq LIMIT 1) p
 WHERE p.inbox = $1

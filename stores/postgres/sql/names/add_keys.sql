@@ -1,2 +1,2 @@
 -- $1 inbox, $2 keys, $3 handler.
-INSERT INTO @handler_key (inbox, key, handler) SELECT $1, k.key, $3 FROM unnest($2::text[]) AS k (key)
+INSERT INTO oncebox_handler_key (inbox, key, handler) SELECT $1, k.key, $3 FROM unnest($2::text[]) AS k (key)

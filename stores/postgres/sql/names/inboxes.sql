@@ -1,1 +1,1 @@
-SELECT id, name FROM @inbox
+SELECT id, name FROM oncebox_inbox

@@ -1,1 +1,1 @@
-UPDATE @operation SET answer = $2 WHERE id = $1
+UPDATE oncebox_operation SET answer = $2 WHERE id = $1

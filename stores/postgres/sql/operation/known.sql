@@ -1,1 +1,1 @@
-SELECT body, reason, answer FROM @operation WHERE id = $1
+SELECT body, reason, answer FROM oncebox_operation WHERE id = $1

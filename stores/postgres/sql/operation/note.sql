@@ -1,2 +1,2 @@
 -- Only by whoever knows what was noted last.
-UPDATE @operation SET progress = $3, noted = noted + 1 WHERE id = $1 AND noted = $2
+UPDATE oncebox_operation SET progress = $3, noted = noted + 1 WHERE id = $1 AND noted = $2

@@ -7,53 +7,53 @@ WITH moment AS MATERIALIZED (
     -- Whoever claimed entries of a handler within a lease knows it, even if they are settled by now. A lease that was renewed is
     -- longer than the claim says.
     SELECT DISTINCT l.handler
-    FROM moment m, @claim c CROSS JOIN LATERAL unnest(c.lanes, c.handlers, c.firsts, c.lasts) AS l (lane, handler, first, last)
+    FROM moment m, oncebox_claim c CROSS JOIN LATERAL unnest(c.lanes, c.handlers, c.firsts, c.lasts) AS l (lane, handler, first, last)
     WHERE c.until >= m.now OR EXISTS (
-        SELECT 1 FROM @entry e
+        SELECT 1 FROM oncebox_entry e
         WHERE e.lane = l.lane AND e.handler = l.handler AND e.seq BETWEEN l.first AND l.last AND e.claim_id = c.claim_id
           AND e.lease_until >= m.now
     )
 ), missed AS MATERIALIZED (
     SELECT h.id, h.key, first.due
-    FROM moment m, @handler h CROSS JOIN LATERAL (
+    FROM moment m, oncebox_handler h CROSS JOIN LATERAL (
         -- The first of each lane, wherever it waits.
         SELECT min(least(e.due, l.due, s.due)) AS due
         FROM unnest($6::int2[]) AS lane (lane)
         LEFT JOIN LATERAL (
-            SELECT e.due FROM @entry e WHERE e.lane = lane.lane AND e.handler = h.id ORDER BY e.seq LIMIT 1
+            SELECT e.due FROM oncebox_entry e WHERE e.lane = lane.lane AND e.handler = h.id ORDER BY e.seq LIMIT 1
         ) e ON true
         LEFT JOIN LATERAL (
-            SELECT e.due FROM @scheduled e WHERE e.lane = lane.lane AND e.handler = h.id AND e.crashes = 0
+            SELECT e.due FROM oncebox_scheduled e WHERE e.lane = lane.lane AND e.handler = h.id AND e.crashes = 0
               AND e.due <> 9223372036854775807
             ORDER BY e.due, e.seq LIMIT 1
         ) l ON true
         LEFT JOIN LATERAL (
-            SELECT e.due FROM @scheduled e WHERE e.lane = lane.lane AND e.handler = h.id AND e.crashes > 0
+            SELECT e.due FROM oncebox_scheduled e WHERE e.lane = lane.lane AND e.handler = h.id AND e.crashes > 0
             ORDER BY e.due, e.seq LIMIT 1
         ) s ON true
     ) first
-    WHERE h.inbox = $2 AND h.id NOT IN (SELECT k.handler FROM @handler_key k WHERE k.inbox = $2 AND k.key = ANY ($3::text[])) AND h.id NOT IN (SELECT handler FROM held)
+    WHERE h.inbox = $2 AND h.id NOT IN (SELECT k.handler FROM oncebox_handler_key k WHERE k.inbox = $2 AND k.key = ANY ($3::text[])) AND h.id NOT IN (SELECT handler FROM held)
       AND first.due <= m.now - $4
     ORDER BY first.due, h.key COLLATE "C" LIMIT $5
 )
 SELECT o.key, least(e.count + l.count + w.count + s.count, $7), o.due
 FROM missed o CROSS JOIN LATERAL (
-    SELECT count(*) FROM (SELECT 1 FROM @entry e WHERE e.lane = ANY ($6::int2[]) AND e.handler = o.id LIMIT $7) e
+    SELECT count(*) FROM (SELECT 1 FROM oncebox_entry e WHERE e.lane = ANY ($6::int2[]) AND e.handler = o.id LIMIT $7) e
 ) e CROSS JOIN LATERAL (
     SELECT count(*) FROM (
-        SELECT 1 FROM @scheduled e
+        SELECT 1 FROM oncebox_scheduled e
         WHERE e.lane = ANY ($6::int2[]) AND e.handler = o.id AND e.crashes = 0 AND e.due <> 9223372036854775807 LIMIT $7
     ) l
 ) l CROSS JOIN LATERAL (
     -- Those behind another one with the same order key.
     SELECT count(*) FROM (
-        SELECT 1 FROM @scheduled e
+        SELECT 1 FROM oncebox_scheduled e
         WHERE e.lane = ANY ($6::int2[]) AND e.handler = o.id AND e.order_key IS NOT NULL AND e.crashes = 0
           AND e.due = 9223372036854775807 LIMIT $7
     ) w
 ) w CROSS JOIN LATERAL (
     SELECT count(*) FROM (
-        SELECT 1 FROM @scheduled e WHERE e.lane = ANY ($6::int2[]) AND e.handler = o.id AND e.crashes > 0 LIMIT $7
+        SELECT 1 FROM oncebox_scheduled e WHERE e.lane = ANY ($6::int2[]) AND e.handler = o.id AND e.crashes > 0 LIMIT $7
     ) s
 ) s
 ORDER BY o.due, o.key COLLATE "C"

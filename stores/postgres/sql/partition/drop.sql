@@ -1,1 +1,1 @@
-SELECT @drop_partition($1, $2)
+SELECT oncebox_drop_partition($1, $2)

@@ -1,1 +1,1 @@
-SELECT @drop_payload($1, $2)
+SELECT oncebox_drop_payload($1, $2)

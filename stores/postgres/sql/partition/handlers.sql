@@ -1,1 +1,1 @@
-SELECT id FROM @handler
+SELECT id FROM oncebox_handler

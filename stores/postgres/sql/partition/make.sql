@@ -1,1 +1,1 @@
-SELECT @make_partition($1)
+SELECT oncebox_make_partition($1)

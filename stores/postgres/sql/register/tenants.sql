@@ -1,2 +1,2 @@
 -- Reads the tenants setting of an inbox, as a process registered it. $1 inbox.
-SELECT tenants FROM @inbox WHERE id = $1
+SELECT tenants FROM oncebox_inbox WHERE id = $1

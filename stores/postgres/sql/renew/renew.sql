@@ -8,14 +8,14 @@ WITH moment AS MATERIALIZED (
     FROM unnest($3::int4[], $4::int2[], $5::int2[], $6::int8[], $7::int8[], $8::uuid[], $9::bool[])
          AS c (place, lane, handler, seq, token, claim_id, alone)
     CROSS JOIN LATERAL (
-        SELECT r.ctid AS tid FROM @entry r
+        SELECT r.ctid AS tid FROM oncebox_entry r
         WHERE r.lane = c.lane AND r.handler = c.handler AND r.seq = c.seq AND r.token = c.token AND r.claim_id = c.claim_id
         LIMIT 1
     ) r
 ), free AS MATERIALIZED (
-    SELECT r.ctid AS tid FROM @entry r WHERE r.ctid = ANY (ARRAY(SELECT tid FROM holds)) FOR UPDATE SKIP LOCKED
+    SELECT r.ctid AS tid FROM oncebox_entry r WHERE r.ctid = ANY (ARRAY(SELECT tid FROM holds)) FOR UPDATE SKIP LOCKED
 ), renewed AS (
-    UPDATE @entry r
+    UPDATE oncebox_entry r
     SET lease_until = m.now + $2,
         alone = CASE WHEN r.alone THEN nullif(r.ctid <> ALL (ARRAY(SELECT tid FROM holds WHERE NOT alone)), false) END
     FROM moment m WHERE r.ctid = ANY (ARRAY(SELECT tid FROM free))

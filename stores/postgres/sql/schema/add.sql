@@ -1,1 +1,1 @@
-INSERT INTO @schema (version, name) VALUES ($1, $2)
+INSERT INTO oncebox_schema (version, name) VALUES ($1, $2)

@@ -1,1 +1,1 @@
-CREATE TABLE IF NOT EXISTS @schema (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())
+CREATE TABLE IF NOT EXISTS oncebox_schema (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())

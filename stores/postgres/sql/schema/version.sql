@@ -1,1 +1,1 @@
-SELECT coalesce(max(version), 0) FROM @schema
+SELECT coalesce(max(version), 0) FROM oncebox_schema

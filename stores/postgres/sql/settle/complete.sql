@@ -4,7 +4,7 @@ WITH moment AS MATERIALIZED (
     -- Once, and not for each row: it takes as long as a look into an index.
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), ended AS (
-    DELETE FROM @entry r
+    DELETE FROM oncebox_entry r
     USING unnest($2::int4[], $3::int2[], $4::int2[], $5::int8[], $6::int8[], $7::uuid[])
           AS s (place, lane, handler, seq, token, claim_id)
     -- An array of one: what is looked up so cannot be joined the other way round, row by row of the whole table, when the server
@@ -13,7 +13,7 @@ WITH moment AS MATERIALIZED (
       AND r.token = s.token AND r.claim_id = s.claim_id
     RETURNING s.place, r.seq, r.lane, r.handler, r.token, r.attempts, r.crashes, r.generation, r.error
 ), finished AS (
-    INSERT INTO @outcome (seq, token, at, attempts, crashes, generation, lane, handler, status, error)
+    INSERT INTO oncebox_outcome (seq, token, at, attempts, crashes, generation, lane, handler, status, error)
     SELECT seq, token, (SELECT now FROM moment), coalesce(attempts, 0), coalesce(crashes, 0), coalesce(generation, 0), lane, handler,
            'completed', error
     FROM ended

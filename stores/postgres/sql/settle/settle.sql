@@ -4,4 +4,4 @@
 -- line; from $8 on nothing if all are completed. $15 whether it must be in the transaction that a handler was given, $16 class
 -- and $17 numbers of the locks of lines, $18 by settlement: what is kept of it as an attempt that failed.
 SELECT places, lanes, handlers, seqs
-FROM @settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+FROM oncebox_settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)

@@ -4,15 +4,15 @@ WITH RECURSIVE moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), marked AS (
     -- The handlers that have marks: one step into the index for each.
-    (SELECT m.handler FROM @mark m WHERE m.inbox = $2 ORDER BY m.handler LIMIT 1)
+    (SELECT m.handler FROM oncebox_mark m WHERE m.inbox = $2 ORDER BY m.handler LIMIT 1)
     UNION ALL
-    SELECT (SELECT m.handler FROM @mark m WHERE m.inbox = $2 AND m.handler > h.handler ORDER BY m.handler LIMIT 1)
+    SELECT (SELECT m.handler FROM oncebox_mark m WHERE m.inbox = $2 AND m.handler > h.handler ORDER BY m.handler LIMIT 1)
     FROM marked h WHERE h.handler IS NOT NULL
 )
-DELETE FROM @mark WHERE ctid = ANY (ARRAY(
+DELETE FROM oncebox_mark WHERE ctid = ANY (ARRAY(
     SELECT old.tid
     FROM moment, marked h CROSS JOIN LATERAL (
-        SELECT m.ctid AS tid FROM @mark m
+        SELECT m.ctid AS tid FROM oncebox_mark m
         WHERE m.inbox = $2 AND m.handler = h.handler
           AND m.at <= moment.now - coalesce(($6::int8[])[array_position($5::text[], h.handler)], $3)
         ORDER BY m.at LIMIT $4 FOR UPDATE SKIP LOCKED

@@ -11,7 +11,7 @@ WITH moment AS MATERIALIZED (
     FROM (SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now) m
 ), page AS MATERIALIZED (
     SELECT p.seq, p.received_at, p.inbox, p.handlers, p.ctid AS tid, p.xmin AS version
-    FROM @proof p WHERE p.seq > $4 ORDER BY p.seq LIMIT $5
+    FROM oncebox_proof p WHERE p.seq > $4 ORDER BY p.seq LIMIT $5
 ), bounds AS MATERIALIZED (
     -- The first that is too young ends the walk. One from a time when the clock was wrong stays, but keeps no other from leaving.
     SELECT min(p.seq) AS first,
@@ -32,20 +32,20 @@ WITH moment AS MATERIALIZED (
     -- Of an array the server expects few, however large it takes the tables for: so it looks them up in memory, and does not compare
     -- each key with all of them. Here and below.
     SELECT unnest(ARRAY(
-        SELECT e.seq FROM @entry e
-        WHERE e.lane = ANY ($6::int2[]) AND e.handler = ANY (ARRAY(SELECT h.id FROM @handler h WHERE h.inbox = $2))
+        SELECT e.seq FROM oncebox_entry e
+        WHERE e.lane = ANY ($6::int2[]) AND e.handler = ANY (ARRAY(SELECT h.id FROM oncebox_handler h WHERE h.inbox = $2))
           AND e.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
         UNION ALL
-        SELECT e.seq FROM @scheduled e
+        SELECT e.seq FROM oncebox_scheduled e
         WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
         UNION ALL
-        SELECT e.seq FROM @poisoned e
+        SELECT e.seq FROM oncebox_poisoned e
         WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
     )) AS seq
 ), young AS MATERIALIZED (
     -- Outcomes within their window, where messages lie close together.
     SELECT unnest(ARRAY(
-        SELECT e.seq FROM @outcome e
+        SELECT e.seq FROM oncebox_outcome e
         WHERE e.lane = ANY ($6::int2[])
           AND e.seq BETWEEN (SELECT CASE WHEN close THEN first END FROM bounds) AND (SELECT last FROM bounds)
           AND e.at > (SELECT now FROM moment) - coalesce(($9::int8[])[array_position($8::int2[], e.handler)], $7)
@@ -54,7 +54,7 @@ WITH moment AS MATERIALIZED (
     -- Elsewhere one by one: between few messages that are far apart there may be the history of many that are forgotten.
     SELECT p.seq, p.tid, p.version, p.received_at <= m.now AND p.seq NOT IN (SELECT seq FROM unfinished)
                AND CASE WHEN b.close THEN p.seq NOT IN (SELECT seq FROM young) ELSE (
-                   SELECT e.seq FROM @outcome e WHERE e.lane = (p.seq & 63)::int2 AND e.seq = p.seq
+                   SELECT e.seq FROM oncebox_outcome e WHERE e.lane = (p.seq & 63)::int2 AND e.seq = p.seq
                    AND e.at > m.now - coalesce(($9::int8[])[array_position($8::int2[], e.handler)], $7) LIMIT 1
                ) IS NULL END AS over,
            p.received_at <= m.settled OR p.received_at > m.now AS settled
@@ -62,41 +62,41 @@ WITH moment AS MATERIALIZED (
     WHERE p.inbox = $2 AND p.seq <= b.last AND p.handlers <> ALL (l.handlers)
 ), gone AS (
     -- Known keys are locked by their number, by everybody: the page is in that order.
-    DELETE FROM @proof p USING (SELECT o.tid, o.version FROM ours o WHERE o.over OFFSET 0) f
+    DELETE FROM oncebox_proof p USING (SELECT o.tid, o.version FROM ours o WHERE o.over OFFSET 0) f
     WHERE p.ctid = f.tid AND p.xmin = f.version
     RETURNING p.seq, p.received_at, p.handlers
 ), away AS MATERIALIZED (
     SELECT unnest(ARRAY(SELECT seq FROM gone)) AS seq
 ), messages AS (
     -- Few are kept, if any: they are looked for by range. IS TRUE keeps the planner from joining them one by one.
-    DELETE FROM @message_kept k
+    DELETE FROM oncebox_message_kept k
     WHERE k.lane = ANY ($6::int2[]) AND k.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
       AND (k.seq IN (SELECT seq FROM away)) IS TRUE
 ), outcomes AS (
-    DELETE FROM @outcome_kept k
+    DELETE FROM oncebox_outcome_kept k
     WHERE k.lane = ANY ($6::int2[]) AND k.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
       AND (k.seq IN (SELECT seq FROM away)) IS TRUE
 ), attempts AS (
-    DELETE FROM @attempt k
+    DELETE FROM oncebox_attempt k
     WHERE k.lane = ANY ($6::int2[]) AND k.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
       AND (k.seq IN (SELECT seq FROM away)) IS TRUE
 ), duplicates AS (
-    DELETE FROM @duplicate k
+    DELETE FROM oncebox_duplicate k
     WHERE k.lane = ANY ($6::int2[]) AND k.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
       AND (k.seq IN (SELECT seq FROM away)) IS TRUE
 ), newest AS MATERIALIZED (
     SELECT handlers, max(received_at) AS at FROM gone GROUP BY handlers
 ), forgotten AS (
     -- Handlers that turned out to be one have forgotten the same.
-    UPDATE @handler h SET watermark = n.at
+    UPDATE oncebox_handler h SET watermark = n.at
     FROM (
         SELECT coalesce(o.same_as, o.id) AS id, max(n.at) AS at
         FROM newest n CROSS JOIN generate_series(0, octet_length(n.handlers) - 2, 2) i
-        JOIN @handler o ON o.id = get_byte(n.handlers, i) * 256 + get_byte(n.handlers, i + 1) GROUP BY 1
+        JOIN oncebox_handler o ON o.id = get_byte(n.handlers, i) * 256 + get_byte(n.handlers, i + 1) GROUP BY 1
     ) n
     WHERE coalesce(h.same_as, h.id) = n.id AND h.watermark < n.at
 ), unrouted AS (
-    UPDATE @inbox i SET watermark = greatest(i.watermark, n.at) FROM newest n WHERE i.id = $2 AND octet_length(n.handlers) = 0
+    UPDATE oncebox_inbox i SET watermark = greatest(i.watermark, n.at) FROM newest n WHERE i.id = $2 AND octet_length(n.handlers) = 0
 )
 SELECT (SELECT count(*) FROM gone), l.count, l.last, l.passed,
        CASE WHEN (SELECT count(*) FROM ours) > (SELECT count(*) FROM gone) THEN ARRAY(

@@ -1,3 +1,3 @@
 -- The latest changes of the timeline, newest first. $1 how many at most.
 SELECT epoch, noticed_at, former, timeline, lost_claims, lost_messages, lost_from, lost_until, lost_marks
-FROM @timeline ORDER BY epoch DESC LIMIT $1
+FROM oncebox_timeline ORDER BY epoch DESC LIMIT $1

@@ -4,4 +4,4 @@ SELECT pg_has_role(c.relowner, 'USAGE') OR pg_has_role(d.datdba, 'USAGE')
        -- With a backlog, it takes longer to go through it.
        pg_stat_get_dead_tuples(c.oid) > 20000 + pg_stat_get_live_tuples(c.oid) / 10,
        pg_stat_get_dead_tuples(c.oid)
-FROM pg_class c, pg_database d WHERE c.oid = '@entry'::regclass AND d.datname = current_database()
+FROM pg_class c, pg_database d WHERE c.oid = 'oncebox_entry'::regclass AND d.datname = current_database()

@@ -14,8 +14,8 @@ use oncebox::store::{
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Message, OnPoisoned, Policy, config::OnConflict};
 
-use super::books::{Books, EVERYTHING, Entry, is_ordered};
-use super::step::{DONE, HANDLERS, Lost, Offer, Step, spelled};
+use super::books::{EVERYTHING, InboxModel, ModelEntry, is_ordered};
+use super::step::{DONE, HANDLERS, Lost, ModelOffer, ModelStep, spelled};
 use crate::fixture::{
     LEASE, PAST_LEASE, RETENTION, inbox_named, key_in, moved_to, offer_routed, outcomes, policy,
 };
@@ -28,11 +28,11 @@ pub(super) type Checked<T = ()> = Result<T, String>;
 type EntryId = (u8, &'static str);
 
 /// One sequence of operations.
-pub(super) struct Run<'a, S> {
+pub(super) struct ModelRun<'a, S> {
     pub(super) h: &'a Harness<S>,
     store: FaultyStore<S>,
     pub(super) inbox: InboxName,
-    pub(super) books: Books,
+    pub(super) books: InboxModel,
     /// Every claim that was ever made, stale ones included.
     claims: Vec<(Claim, EntryId)>,
     /// Handlers, each with a number of renames that the store knows of for certain.
@@ -45,13 +45,13 @@ pub(super) struct Run<'a, S> {
     log: Vec<String>,
 }
 
-impl<'a, S: StoreUnderTest> Run<'a, S> {
+impl<'a, S: StoreUnderTest> ModelRun<'a, S> {
     pub(super) fn new(h: &'a Harness<S>, inbox: &str) -> Self {
         Self {
             h,
             store: FaultyStore::new(h.store.clone()),
             inbox: inbox_named(inbox),
-            books: Books::default(),
+            books: InboxModel::default(),
             claims: Vec::new(),
             known: BTreeSet::new(),
             last_token: None,
@@ -76,7 +76,7 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
     }
 
     /// Makes all steps, then brings everything to its end: nothing may be left that cannot be handled or forgotten.
-    pub(super) async fn all(&mut self, steps: impl Iterator<Item = Step>) -> Checked {
+    pub(super) async fn all(&mut self, steps: impl Iterator<Item = ModelStep>) -> Checked {
         for step in steps {
             self.log.push(format!("{step:?}"));
             self.made += 1;
@@ -88,20 +88,20 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         self.compare().await
     }
 
-    async fn step(&mut self, step: &Step) -> Checked {
+    async fn step(&mut self, step: &ModelStep) -> Checked {
         match step {
-            Step::Accept { offers, lost } => self.accept(offers, *lost).await,
-            Step::Claim { handler, renames, limit, suspect, lost } => {
+            ModelStep::Accept { offers, lost } => self.accept(offers, *lost).await,
+            ModelStep::Claim { handler, renames, limit, suspect, lost } => {
                 self.claim((handler, *renames), *limit, *suspect, *lost).await.map(drop)
             }
-            Step::Settle { ago, outcome, on_poisoned, lost } => {
+            ModelStep::Settle { ago, outcome, on_poisoned, lost } => {
                 let Some((claim, id)) = self.claim_made(*ago) else { return Ok(()) };
                 let settlement = claim.settle(&policy_with(*on_poisoned), outcomes()[*outcome].clone());
                 self.settle(&settlement, id, *lost).await
             }
-            Step::Complete { ago, lost } => self.complete(*ago, *lost).await,
-            Step::Renew { ago, lost } => self.renew(*ago, *lost).await,
-            Step::Rescue { handler, renames, limit, lapse, settle, on_poisoned, lost } => {
+            ModelStep::Complete { ago, lost } => self.complete(*ago, *lost).await,
+            ModelStep::Renew { ago, lost } => self.renew(*ago, *lost).await,
+            ModelStep::Rescue { handler, renames, limit, lapse, settle, on_poisoned, lost } => {
                 if *lapse {
                     self.advance(PAST_LEASE);
                 }
@@ -113,22 +113,22 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
                 }
                 Ok(())
             }
-            Step::Advance(by) => {
+            ModelStep::Advance(by) => {
                 self.advance(*by);
                 Ok(())
             }
-            Step::TurnBack(by) => {
+            ModelStep::TurnBack(by) => {
                 self.h.clock.turn_back(*by);
                 self.turned_back += *by;
                 Ok(())
             }
-            Step::Operate { id, handler, renames, operation, lost } => {
+            ModelStep::Operate { id, handler, renames, operation, lost } => {
                 self.operate(*id, (handler, *renames), *operation, *lost).await
             }
-            Step::Pause { handler, renames, pause, lost } => {
+            ModelStep::Pause { handler, renames, pause, lost } => {
                 self.pause((handler, *renames), *pause, *lost).await
             }
-            Step::Sweep { wait, page, lost } => {
+            ModelStep::Sweep { wait, page, lost } => {
                 self.advance(*wait);
                 self.sweep(*page, *lost).await
             }
@@ -158,7 +158,7 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         Ok((call(&self.store).await, lost == Lost::After))
     }
 
-    async fn accept(&mut self, offers: &[Offer], lost: Lost) -> Checked {
+    async fn accept(&mut self, offers: &[ModelOffer], lost: Lost) -> Checked {
         let batch: Vec<NewMessage> = offers.iter().map(|offer| self.new_message(offer)).collect();
         let (answers, repeated) =
             self.call(StoreVerb::Accept, lost, async |store| store.accept(&batch).await).await?;
@@ -175,7 +175,7 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         Ok(())
     }
 
-    fn new_message(&self, offer: &Offer) -> NewMessage {
+    fn new_message(&self, offer: &ModelOffer) -> NewMessage {
         let mut message = message(offer.id, offer.payload);
         if let Some(age) = offer.age {
             message = message.with_time(self.h.now().before(age));
@@ -207,10 +207,10 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
             }
             let status = settlement.next.status();
             // What is pending again may have been parked at once.
-            let is = |entry: &Entry| {
+            let is = |entry: &ModelEntry| {
                 entry.status == status || (status == Status::Pending && entry.in_line == Some(InLine::Parked))
             };
-            let written = |entry: &Entry| entry.token == Some(claim.token) && is(entry);
+            let written = |entry: &ModelEntry| entry.token == Some(claim.token) && is(entry);
             if entry.is_some_and(written) { Settled::Applied } else { Settled::LeaseLost }
         };
         let says =
@@ -352,7 +352,8 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
                 self.settle(&claim.settle(&policy(), Outcome::Released), id, Lost::No).await?;
             }
         }
-        let is_poisoned = |(id, entry): (&EntryId, &Entry)| (entry.status == Status::Poisoned).then_some(*id);
+        let is_poisoned =
+            |(id, entry): (&EntryId, &ModelEntry)| (entry.status == Status::Poisoned).then_some(*id);
         for (id, name) in self.books.entries.iter().filter_map(is_poisoned).collect::<Vec<_>>() {
             self.operate(id, (name, 2), Operation::Discard, Lost::No).await?;
         }

@@ -6,14 +6,14 @@ use oncebox::HandlerKey;
 use oncebox::state::Status;
 use oncebox::store::{Claim, ClaimMode, Claimed, Store as _};
 
-use super::super::books::{Entry, is_ordered};
+use super::super::books::{ModelEntry, is_ordered};
 use super::super::step::{Lost, spelled};
-use super::{Checked, EntryId, Run, check, failed, key};
+use super::{Checked, EntryId, ModelRun, check, failed, key};
 use crate::fixture::{LEASE, claims, handler};
 use crate::harness::{claim_params, rescue_params};
 use crate::{StoreUnderTest, StoreVerb};
 
-impl<S: StoreUnderTest> Run<'_, S> {
+impl<S: StoreUnderTest> ModelRun<'_, S> {
     pub(super) async fn claim(
         &mut self,
         (name, renames): (&'static str, usize),
@@ -141,7 +141,7 @@ impl<S: StoreUnderTest> Run<'_, S> {
     }
 
     /// The entry that a claim holds, if it does.
-    pub(super) fn held(&mut self, claim: &Claim, id: EntryId) -> Option<&mut Entry> {
+    pub(super) fn held(&mut self, claim: &Claim, id: EntryId) -> Option<&mut ModelEntry> {
         self.books.entries.get_mut(&id).filter(|entry| entry.is_held_by(claim))
     }
 }
