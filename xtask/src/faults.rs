@@ -49,7 +49,9 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         for test in named {
             count += 1;
             if !tests.get(id).is_some_and(|all| all.iter().any(|one| one == test)) {
-                bail!("{FILE} lists {test} for {id}, but the test does not name it; run `cargo xtask faults`");
+                bail!(
+                    "{FILE} lists {test} for {id}, but the test does not name it; run `cargo xtask faults`"
+                );
             }
         }
     }
