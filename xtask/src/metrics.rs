@@ -14,20 +14,20 @@ const INTRO: &str = "\
 
 # Metrics
 
-Every metric of an inbox. Values of labels are bounded: they are the words below, or names that the program itself gives
-(inboxes, handlers, sources); never anything that a message says. [Observing an inbox](guides/observe.md) tells how to get
-them, [dashboard and alerts](operations/README.md) what to do with them.
+Every metric of an inbox. Values of labels are bounded: they are the words below, or names of inboxes, handlers and sources;
+never text of a message. [Observing an inbox](guides/observe.md) explains how to export them, [dashboard and
+alerts](operations/README.md) how to use them.
 
-| what you look for | where it is |
+| question | metric |
 |---|---|
 | processed | `oncebox_settled_total{event=\"done\"}` |
 | duplicates, conflicts, stale | `oncebox_accepted_total{outcome=\"duplicate\"}`, `\"conflict\"`, `\"stale\"`; conflicts that are allowed in `oncebox_allowed_conflicts_total` |
 | missing key | `oncebox_refused_total{reason=\"missing_key\"}`, or `oncebox_undeduplicated_total{reason=\"missing_key\"}` where that is allowed |
 | retries | `oncebox_settled_total{event=\"fail\"}` |
-| poisoned | `oncebox_settled_total{event=~\"exhaust|reject|crash_out\"}`; how many there are: `oncebox_poisoned_entries` |
+| poisoned | `oncebox_settled_total{event=~\"exhaust|reject|crash_out\"}`; in total: `oncebox_poisoned_entries` |
 | crashes | `oncebox_settled_total{event=~\"crash|crash_out\"}` |
 | lease lost | `oncebox_lease_lost_total` |
-| lag | `oncebox_lag_seconds`; what waits now: `oncebox_oldest_due_seconds` |
+| lag | `oncebox_lag_seconds`; waiting now: `oncebox_oldest_due_seconds` |
 | held back | `oncebox_blocked_entries`, behind a poisoned entry with their ordering key; the oldest: `oncebox_blocked_oldest_seconds` |
 | refused senders | `oncebox_http_unverified_total`, by reason |
 ";

@@ -58,7 +58,7 @@ impl Flaw {
 
 /// Where a delivery stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum ModelDelivery {
+enum ProtocolDelivery {
     /// The broker has it.
     Waiting,
     /// The broker was told that it is safe.
@@ -67,7 +67,7 @@ enum ModelDelivery {
 
 /// Where an entry stands, for the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum ModelEntry {
+enum ProtocolEntry {
     Absent,
     Pending,
     /// Leased under a token; the lease has run out or not.
@@ -102,10 +102,10 @@ enum Hand {
 /// A state of everything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProtocolState {
-    deliveries: [ModelDelivery; MESSAGES],
+    deliveries: [ProtocolDelivery; MESSAGES],
     /// Number of times each message is stored.
     stored: [u8; MESSAGES],
-    entries: [ModelEntry; SLOTS],
+    entries: [ProtocolEntry; SLOTS],
     hands: [Hand; WORKERS],
     /// True if a worker stands still.
     stopped: [bool; WORKERS],
@@ -182,7 +182,7 @@ impl Protocol {
 
 impl ProtocolState {
     fn holds(&self, entry: u8, token: u8) -> bool {
-        matches!(self.entries[usize::from(entry)], ModelEntry::Running { token: held, .. } if held == token)
+        matches!(self.entries[usize::from(entry)], ProtocolEntry::Running { token: held, .. } if held == token)
     }
 
     fn note_fault(&mut self, hand: Hand) {
@@ -195,7 +195,7 @@ impl ProtocolState {
         if let Hand::Runs { entry, token } | Hand::Done { entry, token } | Hand::Apart { entry, token } = hand
             && self.holds(entry, token)
         {
-            self.entries[usize::from(entry)] = ModelEntry::Running { token, expired: true };
+            self.entries[usize::from(entry)] = ProtocolEntry::Running { token, expired: true };
         }
     }
 }
@@ -206,9 +206,9 @@ impl Model for Protocol {
 
     fn init_states(&self) -> Vec<ProtocolState> {
         vec![ProtocolState {
-            deliveries: [ModelDelivery::Waiting; MESSAGES],
+            deliveries: [ProtocolDelivery::Waiting; MESSAGES],
             stored: [0; MESSAGES],
-            entries: [ModelEntry::Absent; SLOTS],
+            entries: [ProtocolEntry::Absent; SLOTS],
             hands: [Hand::Idle; WORKERS],
             stopped: [false; WORKERS],
             effects: [0; SLOTS],
@@ -227,14 +227,14 @@ impl Model for Protocol {
         let doubts: &[Option<bool>] =
             if state.unknowns > 0 { &[None, Some(true), Some(false)] } else { &[None] };
         for message in 0..MESSAGES {
-            if state.deliveries[message] == ModelDelivery::Waiting {
+            if state.deliveries[message] == ProtocolDelivery::Waiting {
                 actions.extend(doubts.iter().map(|doubt| ProtocolAction::Accept(message, *doubt)));
             }
         }
         for worker in (0..WORKERS).filter(|worker| !state.stopped[*worker]) {
             match state.hands[worker] {
                 Hand::Idle => {
-                    let pending = (0..SLOTS).filter(|entry| state.entries[*entry] == ModelEntry::Pending);
+                    let pending = (0..SLOTS).filter(|entry| state.entries[*entry] == ProtocolEntry::Pending);
                     actions.extend(pending.flat_map(|entry| {
                         doubts.iter().map(move |doubt| ProtocolAction::Claim(worker, entry, *doubt))
                     }));
@@ -253,11 +253,11 @@ impl Model for Protocol {
             }
         }
         actions.extend((0..WORKERS).filter(|worker| state.stopped[*worker]).map(ProtocolAction::Resume));
-        if state.entries[0] == ModelEntry::Completed && !state.redelivered {
+        if state.entries[0] == ProtocolEntry::Completed && !state.redelivered {
             actions.push(ProtocolAction::Redeliver);
         }
         for entry in 0..SLOTS {
-            if let ModelEntry::Running { expired, .. } = state.entries[entry]
+            if let ProtocolEntry::Running { expired, .. } = state.entries[entry]
                 && (expired || self.has(Flaw::RescueOfTheLiving))
                 && !self.has(Flaw::NoRescue)
             {
@@ -294,12 +294,12 @@ impl Model for Protocol {
                 state.expire(state.hands[worker]);
             }
             ProtocolAction::Resume(worker) => state.stopped[worker] = false,
-            ProtocolAction::Rescue(entry) => state.entries[entry] = ModelEntry::Pending,
+            ProtocolAction::Rescue(entry) => state.entries[entry] = ProtocolEntry::Pending,
             ProtocolAction::Redeliver => {
                 state.redelivered = true;
                 // The store knows that both keys are one handler, so the entry that is there covers it.
                 if self.has(Flaw::RenameForgets) {
-                    state.entries[FORMER] = ModelEntry::Pending;
+                    state.entries[FORMER] = ProtocolEntry::Pending;
                 }
             }
         }
@@ -309,7 +309,7 @@ impl Model for Protocol {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always("what is acknowledged is stored", |_, state: &ProtocolState| {
-                (0..MESSAGES).all(|m| state.deliveries[m] == ModelDelivery::Waiting || state.stored[m] > 0)
+                (0..MESSAGES).all(|m| state.deliveries[m] == ProtocolDelivery::Waiting || state.stored[m] > 0)
             }),
             Property::always("one key has one message", |_, state: &ProtocolState| {
                 state.stored.iter().all(|count| *count <= 1)
@@ -324,9 +324,9 @@ impl Model for Protocol {
                 "an effect and its completion are one",
                 |model: &Self, state: &ProtocolState| {
                     model.flaw.is_some()
-                        || (0..ENTRIES)
-                            .filter(|e| Self::is_transactional(*e))
-                            .all(|e| (state.effects[e] == 1) == (state.entries[e] == ModelEntry::Completed))
+                        || (0..ENTRIES).filter(|e| Self::is_transactional(*e)).all(|e| {
+                            (state.effects[e] == 1) == (state.entries[e] == ProtocolEntry::Completed)
+                        })
                 },
             ),
             Property::always("a repeat has a fault that explains it", |_, state: &ProtocolState| {
@@ -335,7 +335,7 @@ impl Model for Protocol {
                     .all(|e| state.effects[e] <= 1 + state.faults[e])
             }),
             Property::always("completed stays completed", |_, state: &ProtocolState| {
-                (0..SLOTS).all(|e| !state.was_completed[e] || state.entries[e] == ModelEntry::Completed)
+                (0..SLOTS).all(|e| !state.was_completed[e] || state.entries[e] == ProtocolEntry::Completed)
             }),
             Property::always(
                 "everything can still come to its end",
@@ -346,7 +346,7 @@ impl Model for Protocol {
                         state.hands.iter().any(mine)
                     };
                     (0..SLOTS).all(|at| match state.entries[at] {
-                        ModelEntry::Running { token, expired } => {
+                        ProtocolEntry::Running { token, expired } => {
                             held(at, token) || (expired && !model.has(Flaw::NoRescue))
                         }
                         _ => true,
@@ -354,12 +354,14 @@ impl Model for Protocol {
                 },
             ),
             Property::sometimes("everything is done", |_, state: &ProtocolState| {
-                state.entries[..ENTRIES].iter().all(|entry| *entry == ModelEntry::Completed)
+                state.entries[..ENTRIES].iter().all(|entry| *entry == ProtocolEntry::Completed)
             }),
             Property::sometimes(
                 "a zombie is refused and its work is done by another",
                 |_, state: &ProtocolState| {
-                    state.zombies == 0 && state.effects[1] == 2 && state.entries[1] == ModelEntry::Completed
+                    state.zombies == 0
+                        && state.effects[1] == 2
+                        && state.entries[1] == ProtocolEntry::Completed
                 },
             ),
         ]
@@ -374,7 +376,7 @@ impl Protocol {
         if made && state.stored[message] == 0 {
             state.stored[message] = 1;
             for entry in [message * 2, message * 2 + 1] {
-                state.entries[entry] = ModelEntry::Pending;
+                state.entries[entry] = ProtocolEntry::Pending;
             }
         } else if made && self.has(Flaw::UnknownIsRolledBack) {
             // Done again under another identity.
@@ -382,7 +384,7 @@ impl Protocol {
         }
         let believed = doubt.is_none() || self.has(Flaw::UnknownIsOk) || self.has(Flaw::AckBeforeCommit);
         if believed {
-            state.deliveries[message] = ModelDelivery::Acked;
+            state.deliveries[message] = ProtocolDelivery::Acked;
         }
     }
 
@@ -393,7 +395,7 @@ impl Protocol {
         };
         state.fails -= 1;
         if state.holds(entry, token) || self.has(Flaw::UnfencedFail) {
-            state.entries[usize::from(entry)] = ModelEntry::Pending;
+            state.entries[usize::from(entry)] = ProtocolEntry::Pending;
         }
     }
 
@@ -417,11 +419,11 @@ impl Protocol {
             if transactional && !matches!(hand, Hand::Apart { .. }) {
                 state.effects[at] += 1;
             }
-            state.entries[at] = ModelEntry::Completed;
+            state.entries[at] = ProtocolEntry::Completed;
             state.was_completed[at] = true;
         } else if doubt == Some(false) && holds {
             // Given back under the same fence; if the commit was made, that is refused.
-            state.entries[at] = ModelEntry::Pending;
+            state.entries[at] = ProtocolEntry::Pending;
         }
     }
 }
@@ -434,6 +436,6 @@ fn claim(state: &mut ProtocolState, worker: usize, entry: usize, doubt: Option<b
     // In doubt and made: the worker asks again with the same claim id, and learns that it holds the entry.
     state.claims[entry] += 1;
     let token = state.claims[entry];
-    state.entries[entry] = ModelEntry::Running { token, expired: false };
+    state.entries[entry] = ProtocolEntry::Running { token, expired: false };
     state.hands[worker] = Hand::Runs { entry: u8::try_from(entry).unwrap_or(u8::MAX), token };
 }

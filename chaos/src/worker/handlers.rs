@@ -26,7 +26,7 @@ pub(super) struct Business {
 
 impl Business {
     /// Writes down what another system would tell a repeat by.
-    fn note_key(&self, run: &HandlerRun<'_>, key: impl FnOnce() -> String) {
+    fn note_key(&self, run: &ChaosRun<'_>, key: impl FnOnce() -> String) {
         if self.keyed {
             let (m, h, k) = (run.message, run.handler.to_owned(), key());
             self.notes.ledger.note(Fact::Keyed { m, h, k });
@@ -43,7 +43,7 @@ struct PayloadBody {
 type Handled = Result<(), BoxError>;
 
 /// One run of a handler. Without a recorded end, it was dropped, or panicked.
-struct HandlerRun<'a> {
+struct ChaosRun<'a> {
     business: &'a Business,
     message: u32,
     variant: u8,
@@ -52,7 +52,7 @@ struct HandlerRun<'a> {
     said: Option<HandlerEnd>,
 }
 
-impl<'a> HandlerRun<'a> {
+impl<'a> ChaosRun<'a> {
     fn begin(
         business: &'a Business,
         message: &Message,
@@ -136,7 +136,7 @@ impl<'a> HandlerRun<'a> {
     }
 }
 
-impl Drop for HandlerRun<'_> {
+impl Drop for ChaosRun<'_> {
     fn drop(&mut self) {
         let said = self.said.unwrap_or(HandlerEnd::Dropped);
         let (m, h, tok) = (self.message, self.handler.to_owned(), self.token);
@@ -149,7 +149,7 @@ async fn transactional<S: Rigged>(message: Message, cx: &mut Context<S>, handler
     // Borrowed for longer than the context is.
     let business = Arc::clone(cx.data::<Arc<Business>>()?);
     let token = business.notes.token(cx.key(), handler);
-    let mut run = HandlerRun::begin(&business, &message, handler, token)?;
+    let mut run = ChaosRun::begin(&business, &message, handler, token)?;
     business.note_key(&run, || cx.idempotency_key("effect"));
     let attempt = cx.attempt();
     let long = matches!(business.plan.fate(run.message, handler), PlannedOutcome::Long);
@@ -188,7 +188,7 @@ pub(super) async fn share<S: Rigged>(message: Message, cx: &mut Context<S>) -> H
 pub(super) async fn plain<S: Rigged>(message: Message, cx: &mut Context<S>) -> Handled {
     let business = Arc::clone(cx.data::<Arc<Business>>()?);
     let token = business.notes.token(cx.key(), "plain");
-    let mut run = HandlerRun::begin(&business, &message, "plain", token)?;
+    let mut run = ChaosRun::begin(&business, &message, "plain", token)?;
     business.note_key(&run, || cx.idempotency_key("effect"));
     run.meet(cx.attempt()).await?;
     run.done();
@@ -198,7 +198,7 @@ pub(super) async fn plain<S: Rigged>(message: Message, cx: &mut Context<S>) -> H
 pub(super) async fn killer<S: Rigged>(message: Message, cx: &mut Context<S>) -> Handled {
     let business = Arc::clone(cx.data::<Arc<Business>>()?);
     let token = business.notes.token(cx.key(), "killer");
-    let mut run = HandlerRun::begin(&business, &message, "killer", token)?;
+    let mut run = ChaosRun::begin(&business, &message, "killer", token)?;
     run.meet(cx.attempt()).await?;
     run.done();
     Ok(())
@@ -210,7 +210,7 @@ pub(super) async fn batch<S: Rigged>(messages: Vec<Message>, cx: &mut BatchConte
     let mut runs = Vec::new();
     for item in cx.items() {
         let token = business.notes.token(item.key(), "batch");
-        let run = HandlerRun::begin(&business, item.message(), "batch", token)?;
+        let run = ChaosRun::begin(&business, item.message(), "batch", token)?;
         business.note_key(&run, || item.idempotency_key("effect"));
         runs.push((run, item.attempt()));
     }
