@@ -11,9 +11,9 @@ use std::time::SystemTime;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use oncebox::{Inbox, Memory};
-use oncebox_http::{BodyLimits, Endpoint, Ingress, Limits};
+use oncebox_http::{BodyLimits, Endpoint, Ingress, ServerLimits};
 use ring::hmac;
-use support::{Answer, Client, Running, in_time};
+use support::{HttpAnswer, HttpClient, RunningServer, in_time};
 use tokio::net::TcpSocket;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
@@ -31,23 +31,23 @@ fn runtime() -> (Runtime, Sender<()>) {
     (runtime, busy)
 }
 
-async fn server(bodies: BodyLimits) -> Running {
+async fn server(bodies: BodyLimits) -> RunningServer {
     let inbox = Inbox::builder("in", Memory::new()).build().expect("a valid inbox");
     let hook = Endpoint::standard_webhooks("hook", [SECRET]).expect("a secret");
     let router = Ingress::new().bodies(bodies).endpoint(hook, &inbox).into_router().expect("an endpoint");
-    let mut limits = Limits::default();
+    let mut limits = ServerLimits::default();
     limits.refusals = 10_000;
-    Running::start(router, limits).await
+    RunningServer::start(router, limits).await
 }
 
-async fn connect(server: &Running, from: [u8; 4]) -> Client {
+async fn connect(server: &RunningServer, from: [u8; 4]) -> HttpClient {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind((Ipv4Addr::from(from), 0).into()).expect("an address of this machine");
-    Client::new(socket.connect(server.address).await.expect("a connection"))
+    HttpClient::new(socket.connect(server.address).await.expect("a connection"))
 }
 
 /// Sends a webhook with a large body.
-async fn post(mut client: Client, secret: &str, id: &str) -> Option<Answer> {
+async fn post(mut client: HttpClient, secret: &str, id: &str) -> Option<HttpAnswer> {
     let body = format!(r#"{{"type":"t","data":"{}"}}"#, "x".repeat(LARGE));
     let key = BASE64.decode(secret.strip_prefix("whsec_").expect("a secret")).expect("base64");
     let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a time after 1970");
