@@ -85,6 +85,10 @@ fn document() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use oncebox::ErrorKind;
+
     use super::*;
 
     #[test]
@@ -190,6 +194,24 @@ mod tests {
             assert!(text.len() > 150, "the runbook of {name} says too little");
             let anchor = format!("#{}", name.to_lowercase());
             assert!(rule.contains(&anchor), "{name} does not link to its runbook {anchor}");
+        }
+    }
+
+    /// An outage of any kind is an alert, and its runbook names the kinds that need a person.
+    #[test]
+    fn every_outage_is_an_alert() {
+        let root = crate::workspace::root();
+        let alerts = fs::read_to_string(root.join("docs/operations/prometheus-alerts.yml")).unwrap();
+        let rule = alerts.split("- alert: OnceboxStoreFailing\n").nth(1).unwrap();
+        let (_, selector) = selectors(rule)[0];
+        let named = selector.trim_start_matches("result=~\"").trim_end_matches('"');
+        let outages = || ErrorKind::ALL.into_iter().filter(|kind| kind.is_outage()).map(ErrorKind::as_str);
+        assert_eq!(named.split('|').collect::<BTreeSet<_>>(), outages().collect());
+        let runbooks = fs::read_to_string(root.join("docs/operations/README.md")).unwrap();
+        let runbook =
+            runbooks.split("### OnceboxStoreFailing\n").nth(1).unwrap().split("\n#").next().unwrap();
+        for kind in outages() {
+            assert!(runbook.contains(&format!("`{kind}`")), "the runbook does not name {kind}");
         }
     }
 

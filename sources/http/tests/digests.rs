@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use oncebox::{Inbox, Memory};
 use oncebox_http::{BodyLimits, Endpoint, Ingress, ServerLimits};
 use ring::hmac;
-use support::{HttpAnswer, HttpClient, RunningServer, in_time};
+use support::{HttpResponse, RawHttpClient, RunningServer, in_time};
 use tokio::net::TcpSocket;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
@@ -40,14 +40,14 @@ async fn server(bodies: BodyLimits) -> RunningServer {
     RunningServer::start(router, limits).await
 }
 
-async fn connect(server: &RunningServer, from: [u8; 4]) -> HttpClient {
+async fn connect(server: &RunningServer, from: [u8; 4]) -> RawHttpClient {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind((Ipv4Addr::from(from), 0).into()).expect("an address of this machine");
-    HttpClient::new(socket.connect(server.address).await.expect("a connection"))
+    RawHttpClient::new(socket.connect(server.address).await.expect("a connection"))
 }
 
 /// Sends a webhook with a large body.
-async fn post(mut client: HttpClient, secret: &str, id: &str) -> Option<HttpAnswer> {
+async fn post(mut client: RawHttpClient, secret: &str, id: &str) -> Option<HttpResponse> {
     let body = format!(r#"{{"type":"t","data":"{}"}}"#, "x".repeat(LARGE));
     let key = BASE64.decode(secret.strip_prefix("whsec_").expect("a secret")).expect("base64");
     let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a time after 1970");

@@ -57,7 +57,7 @@ impl StoreHealth {
         }
         let failing = calls.verbs.entry(verb).or_default();
         match result {
-            Err(error) if is_failure(error.kind()) => {
+            Err(error) if error.kind().is_outage() => {
                 let first = Failing { since: now, last: now, kind: error.kind(), calls: 0 };
                 let failing = failing.get_or_insert(first);
                 (failing.last, failing.kind) = (now, error.kind());
@@ -119,19 +119,4 @@ impl Failing {
         let status = if gone { HealthStatus::Unhealthy } else { HealthStatus::Degraded };
         (status, format!("failing ({kind}) for {seconds} s, {calls} calls"))
     }
-}
-
-/// Returns true if the store failed, and not the request.
-const fn is_failure(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::Unavailable
-            | ErrorKind::Full
-            | ErrorKind::ReadOnly
-            | ErrorKind::Denied
-            | ErrorKind::CommitUnknown
-            | ErrorKind::SchemaTooNew
-            | ErrorKind::SchemaOutdated
-            | ErrorKind::Corrupt
-    )
 }

@@ -136,6 +136,7 @@ const RESULT: MetricLabel = words(
         "corrupt",
         "not_found",
         "refused",
+        "operation_reused",
         "tenants_changed",
         "handler",
         "transaction_ended",
@@ -332,6 +333,13 @@ mod tests {
             assert_eq!(metric.unit == Some(Unit::Seconds), name.ends_with("_seconds"), "{name}");
             assert!(METRICS[at + 1..].iter().all(|other| other.name != name), "{name}");
         }
+    }
+
+    #[test]
+    fn every_kind_of_error_is_a_result() {
+        let Values::Words(words) = RESULT.values else { panic!("{RESULT:?}") };
+        let kinds = crate::ErrorKind::ALL.map(crate::ErrorKind::as_str);
+        assert_eq!(words, ["ok"].into_iter().chain(kinds).collect::<Vec<_>>());
     }
 
     // FAULTS J5: what a message says is no label.
