@@ -39,10 +39,7 @@ impl Store for Direct {
     }
 
     async fn accept(&self, _: &[NewMessage]) -> Result<Vec<Accepted>> {
-        Err(Error::new(
-            ErrorKind::Unsupported,
-            "a direct inbox has no store and cannot accept a message; use `receive`, or give it a store",
-        ))
+        Err(Error::new(ErrorKind::Unsupported, "a direct inbox cannot accept a message: it has no store"))
     }
 
     async fn claim(&self, _: &ClaimParams) -> Result<Vec<Claimed>> {

@@ -484,7 +484,7 @@ async fn report_of<S: Admin + ?Sized>(
 /// Records the progress of an operation, unless another process runs it.
 async fn note<S: Admin + ?Sized>(store: &S, id: OperationId, noted: &mut u32, progress: &str) -> Result<()> {
     if !store.progress(id, *noted, progress).await? {
-        let what = format!("another process runs the operation {id}; its progress was kept");
+        let what = format!("another process runs the operation {id}");
         return Err(Error::new(ErrorKind::Refused, what));
     }
     *noted += 1;

@@ -241,7 +241,7 @@ fn registrations_that_could_never_work_are_refused_at_start() {
         ),
         (
             Box::new(move |handler| handler.legacy("old").dedupe(by_name())),
-            ["`legacy`", "its name is part of", "choose a key without it"],
+            ["`legacy`", "its dedupe key contains its name", "choose a key without it"],
         ),
         (retry(Retry::new(3, Duration::ZERO, SECOND)), ["`retry`", "0ns", "or use `Retry::never()`"]),
         (retry(Retry::new(3, 2 * SECOND, SECOND)), ["`retry`", "2s", "raise `max`"]),
@@ -297,7 +297,7 @@ fn settings_that_could_never_work_are_refused_at_start() {
             Config { key: KeyStrategy::Composite(vec![]), ..default() },
             ["`key`", "Composite([])", "name at least one"],
         ),
-        (Config { key: KeyStrategy::Handler, ..default() }, ["`key`", "ChangeRegistration", "as a part of"]),
+        (Config { key: KeyStrategy::Handler, ..default() }, ["`key`", "Handler", "as a part of"]),
         (undeduplicated, ["`missing_key`", "Undeduplicated", "set `missing_key` to Refuse"]),
     ];
     for (config, words) in bad {

@@ -225,7 +225,7 @@ async fn a_missing_answer_is_no_answer() {
     assert_eq!(fates(&setup, 3).await, [DONE, (Status::Pending, 1), DONE]);
     assert_eq!(calls.sizes(), [3, 1, 1, 1]);
     let error = setup.entry("1", "h").await.error.unwrap();
-    assert!(error.as_str().contains("0 answers for 1 messages"), "{error}");
+    assert!(error.as_str().contains("0 results for 1 messages"), "{error}");
 }
 
 // Only the bad one pays.

@@ -109,7 +109,7 @@ fn a_consumer_without_an_inbox_is_allowed_warned_of_or_refused() {
         let capture = LogCapture::default();
         let _listening = capture.listen();
         let checked = consumers(requirement).check();
-        let warned = capture.logged("has no inbox");
+        let warned = capture.logged("no inbox: every delivery runs");
         assert_eq!(warned.len(), warnings, "{requirement:?}");
         assert!(warnings == 0 || (warned[0].contains("\"invoices\"") && warned[1].contains("\"mails\"")));
         assert_eq!(checked.is_err(), refused, "{requirement:?}");

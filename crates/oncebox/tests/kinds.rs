@@ -227,5 +227,5 @@ async fn a_rule_of_ones_own_comes_before_everything_else() {
     setup.accept("bad", "bad secret").await;
     setup.inbox.drain().await.unwrap();
     let text = setup.entry("bad", "h").await.error.unwrap();
-    assert!(!text.as_str().contains("secret") && text.as_str().contains("left out"), "{text}");
+    assert!(!text.as_str().contains("secret") && text.as_str().contains("removed:"), "{text}");
 }

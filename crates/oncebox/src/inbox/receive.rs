@@ -54,5 +54,5 @@ impl<S: Store> Inbox<S> {
 }
 
 fn panicked() -> Error {
-    Error::new(ErrorKind::CommitUnknown, "a panic interrupted the intake of the message; deliver it again")
+    Error::new(ErrorKind::CommitUnknown, "a panic interrupted the intake of the message")
 }
