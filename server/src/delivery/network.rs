@@ -53,7 +53,7 @@ impl FromStr for Network {
         let max = if address.is_ipv4() { 32 } else { 128 };
         let length = length.map_or(Ok(max), str::parse::<u8>).map_err(|_| FORM)?;
         if length > max {
-            return Err("its length is greater than its address");
+            return Err("the prefix length exceeds the length of the address");
         }
         let network = match address {
             IpAddr::V4(address) => Self::v4(address, length),
@@ -61,7 +61,9 @@ impl FromStr for Network {
         };
         let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
         if network.bits & !mask != 0 {
-            return Err("its address has bits beyond its length; shorten the address or raise the length");
+            return Err(
+                "the address has bits beyond the prefix length; shorten the address or raise the length",
+            );
         }
         Ok(network)
     }

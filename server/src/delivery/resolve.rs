@@ -11,7 +11,7 @@ use super::network::{Allowed, Special};
 
 /// A target that is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{host} is {address}, {special}: not connected to; `allow_private` allows such addresses")]
+#[error("{host} is {address}, {special}; add it to `allow_private` to allow it")]
 pub(crate) struct Refused {
     host: String,
     address: IpAddr,
@@ -111,7 +111,7 @@ mod tests {
         let refused = permitted(&Allowed::default(), "near", found[..1].iter().copied()).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "near is 127.0.0.1, a loopback address: not connected to; `allow_private` allows such addresses"
+            "near is 127.0.0.1, a loopback address; add it to `allow_private` to allow it"
         );
     }
 }

@@ -21,11 +21,11 @@ impl Signer {
     pub(crate) fn new<T: AsRef<str>>(secrets: impl IntoIterator<Item = T>) -> Result<Self, &'static str> {
         let keys = secrets.into_iter().map(|secret| {
             let text = secret.as_ref().strip_prefix("whsec_").ok_or(
-                "a secret for signing starts with `whsec_`; make one with: echo whsec_$(openssl rand -base64 32)",
+                "a signing secret starts with `whsec_`; create one with: echo whsec_$(openssl rand -base64 32)",
             )?;
-            let bytes = STANDARD.decode(text).map_err(|_| "what follows `whsec_` is no base64")?;
+            let bytes = STANDARD.decode(text).map_err(|_| "the text after `whsec_` is not base64")?;
             if !LENGTHS.contains(&bytes.len()) {
-                return Err("a secret for signing has 24 to 64 bytes; make one with: echo whsec_$(openssl rand -base64 32)");
+                return Err("a signing secret has 24 to 64 bytes; create one with: echo whsec_$(openssl rand -base64 32)");
             }
             Ok(hmac::Key::new(hmac::HMAC_SHA256, &bytes))
         });

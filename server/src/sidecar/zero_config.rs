@@ -22,7 +22,7 @@ impl ZeroConfig {
         let store = self.store.clone().unwrap_or_else(|| format!("sqlite:{DATABASE}"));
         if Postgres::url_has_password(&store) {
             bail!(
-                "--store holds a password, and everybody on this machine can read command lines; use --store env:NAME"
+                "--store contains a password, and every user of this machine can read command lines; use --store env:NAME"
             );
         }
         let mut file = toml::Table::new();
@@ -45,7 +45,7 @@ impl ZeroConfig {
         inbox.insert("http".into(), table([(INBOX, table([])), ("events", events)]));
         file.insert("inbox".into(), table([(INBOX, inbox.into())]));
         let text = toml::to_string(&file).context("cannot put the settings together")?;
-        Loaded::quick(text).map_err(|error| anyhow::anyhow!("the command line is wrong: {error}"))
+        Loaded::from_text(text).map_err(|error| anyhow::anyhow!("the command line is wrong: {error}"))
     }
 }
 

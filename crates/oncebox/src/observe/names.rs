@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_error_is_a_result() {
-        let Values::Words(words) = RESULT.values else { panic!("{RESULT:?}") };
+        let LabelValues::Words(words) = RESULT.values else { panic!("{RESULT:?}") };
         let kinds = crate::ErrorKind::ALL.map(crate::ErrorKind::as_str);
         assert_eq!(words, ["ok"].into_iter().chain(kinds).collect::<Vec<_>>());
     }
