@@ -1,13 +1,13 @@
-//! Which addresses a delivery may go to.
+//! Checks the addresses of deliveries. Tests: below and `tests/serve/network.rs`.
 //!
-//! Everything that is not a public address is refused unless it is allowed: a handler's name may resolve to anything, and
-//! what is near the process (metadata services, databases, other people's ports) trusts whoever is near.
+//! Refuses every non-public address unless the configuration allows it. The name of a handler may resolve to any address, and
+//! services near the process (metadata services, databases) trust their neighbours.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// A network: an address and how many of its bits count.
+/// A network: an address and a prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Network {
     bits: u128,
@@ -35,7 +35,7 @@ impl Network {
 }
 
 impl Network {
-    /// Whether it is this address and no other.
+    /// Returns true if the network has only this address.
     fn is_only(self, address: IpAddr) -> bool {
         self.length == if self.v4 { 32 } else { 128 } && self.contains(address)
     }
@@ -80,16 +80,16 @@ impl fmt::Display for Network {
     }
 }
 
-/// What kind of address it is, if it is not a public one.
+/// Kind of a non-public address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Special {
     /// This machine.
     Loopback,
     /// A private network.
     Private,
-    /// Where a cloud tells its machines their credentials.
+    /// The metadata service of a cloud, which returns credentials.
     Metadata,
-    /// Anything else that is nobody's server on the Internet; the word says what.
+    /// Another non-public address, with its description.
     Other(&'static str),
 }
 
@@ -174,33 +174,33 @@ const SPECIAL: &[(Network, Special)] = &[
     (six(0xff00, 0, 0, 8), Special::Other("a multicast address")),
 ];
 
-/// What is special about an address.
+/// Returns the kind of a non-public address.
 fn special(address: IpAddr) -> Option<Special> {
     let found = SPECIAL.iter().find(|(network, _)| network.contains(address));
     let beyond = || match address {
-        // Only this part of IPv6 has ever been given out.
+        // IANA has allocated only this part of IPv6.
         IpAddr::V6(v6) => (v6.segments()[0] >> 13 != 1).then_some(Special::Other("a reserved address")),
         IpAddr::V4(_) => None,
     };
     found.map(|(_, special)| *special).or_else(beyond)
 }
 
-/// Which addresses are allowed beyond the public ones.
+/// Non-public addresses that are allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Allowed {
     /// This machine and private networks.
     pub(crate) private: bool,
-    /// Whatever is in these.
+    /// All addresses in these networks.
     pub(crate) networks: Vec<Network>,
 }
 
 impl Allowed {
-    /// Refuses an address that is not public and not allowed. An IPv4 address in IPv6 clothes is what it is inside.
+    /// Refuses an address that is neither public nor allowed. Checks an IPv4-mapped IPv6 address as IPv4.
     pub(crate) fn check(&self, address: IpAddr) -> Result<(), Special> {
         let address = address.to_canonical();
         match special(address) {
             None => Ok(()),
-            // A network that was allowed for its servers does not mean its metadata service: that is named by itself.
+            // A metadata service must be listed by its own address, even inside an allowed network.
             Some(Special::Metadata) if self.networks.iter().any(|network| network.is_only(address)) => Ok(()),
             Some(Special::Metadata) => Err(Special::Metadata),
             Some(_) if self.networks.iter().any(|network| network.contains(address)) => Ok(()),
@@ -218,7 +218,7 @@ mod tests {
         allowed.check(address.parse().unwrap())
     }
 
-    /// FAULTS S16: every range that is nobody's public server, in all the clothes it can wear.
+    /// FAULTS S16: every non-public range, in every notation.
     #[test]
     fn only_public_addresses_are_allowed_by_themselves() {
         let none = Allowed::default();
@@ -301,7 +301,7 @@ mod tests {
         assert!(check(&named, "127.0.0.1").is_err());
     }
 
-    // FAULTS S16: a configuration that allows private networks does not mean the credentials of the machine.
+    // FAULTS S16: an allowed private network does not include the metadata service of the machine.
     #[test]
     fn metadata_services_are_allowed_by_their_own_address_alone() {
         let wide = [

@@ -1,4 +1,4 @@
-//! Signatures of deliveries, as Standard Webhooks has them: an HMAC-SHA256 of id, time and body.
+//! Signs deliveries after Standard Webhooks: an HMAC-SHA256 of id, time and body. Tests: below.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -7,17 +7,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
 
-/// Signs with every secret there is, so that one can be replaced without a gap.
+/// Signs with all secrets, so that an operator can replace one without a gap.
 #[derive(Clone)]
 pub(crate) struct Signer {
     keys: Vec<hmac::Key>,
 }
 
-/// The shortest and longest secret that the specification allows, in bytes.
+/// Length of a secret in the specification, in bytes.
 const LENGTHS: std::ops::RangeInclusive<usize> = 24..=64;
 
 impl Signer {
-    /// Takes secrets as the specification writes them: `whsec_` and base64. The error never shows one.
+    /// Parses secrets: `whsec_` and base64. The error never quotes one.
     pub(crate) fn new<T: AsRef<str>>(secrets: impl IntoIterator<Item = T>) -> Result<Self, &'static str> {
         let keys = secrets.into_iter().map(|secret| {
             let text = secret.as_ref().strip_prefix("whsec_").ok_or(
@@ -32,7 +32,7 @@ impl Signer {
         Ok(Self { keys: keys.collect::<Result<_, _>>()? })
     }
 
-    /// The headers `webhook-timestamp` and `webhook-signature` for a message; nothing without a secret.
+    /// Returns the headers `webhook-timestamp` and `webhook-signature`; `None` without a secret.
     pub(super) fn sign(&self, id: &str, body: &[u8], now: SystemTime) -> Option<[(&'static str, String); 2]> {
         if self.keys.is_empty() {
             return None;

@@ -40,7 +40,7 @@ fn everything() -> String {
 fn the_example_is_good_as_it_is_and_with_everything_switched_on() {
     for config in [printed("example"), everything()] {
         let (code, said) = said_of(&config, &["--assume-secrets"]);
-        assert_eq!((code, said.as_str()), (Some(0), "oncebox.toml: good; inboxes: 1, handlers: 1"));
+        assert_eq!((code, said.as_str()), (Some(0), "oncebox.toml: valid; inboxes: 1, handlers: 1"));
     }
 }
 

@@ -53,12 +53,12 @@ fn rotate(hosts: impl Fn(u16) -> String) {
     ] {
         write_url(&refused);
         sidecar.signal("HUP");
-        sidecar.wait_words(&["the old configuration is kept", why]);
+        sidecar.wait_words(&["old configuration kept", why]);
     }
     write_url(&url("new-canary", "orders"));
     sidecar.signal("HUP");
     sidecar.wait_words(&["new connections use the new login"]);
-    sidecar.wait_words(&["read again and is in use"]);
+    sidecar.wait_words(&["configuration reloaded"]);
     assert_eq!(post(&sidecar.url("orders"), "2", "t", "{}").status, 202);
     handler.wait_for(2);
     let lines = sidecar.stop();

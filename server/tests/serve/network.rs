@@ -56,7 +56,7 @@ fn a_name_that_leads_to_this_machine_is_refused_when_it_is_resolved() {
     // Only addresses that nobody has are allowed, so that nothing about the name is known at the start.
     let sidecar = Sidecar::with(&config("allow_private = [\"192.0.2.0/24\"]", &url));
     post(&sidecar.url("orders"), "evt_1", "t", "{}");
-    sidecar.wait_words(&["failed", "t evt_1", &name_of_this_machine(), "not connected to"]);
+    sidecar.wait_words(&["failed", "t evt_1", &name_of_this_machine(), "add it to `allow_private`"]);
     sidecar.wait_words(&["poisoned", "t evt_1"]);
     assert_eq!(handler.requests().len(), 0, "it was never connected to");
 }

@@ -32,7 +32,12 @@ fn errors_and_redirects_are_tried_again_until_the_attempts_are_used_up() {
     let sidecar = Sidecar::with(&one_handler(&handler.url(), retry));
     for status in ["500", "502", "504", "429", "503", "400", "401", "404", "422", "302"] {
         post(&sidecar.url("orders"), status, "t", "{}");
-        sidecar.wait_words(&["failed", &format!("t {status}"), "attempt 1", &format!("answered {status}")]);
+        sidecar.wait_words(&[
+            "failed",
+            &format!("t {status}"),
+            "attempt 1",
+            &format!("responded with {status}"),
+        ]);
         sidecar.wait_words(&["poisoned", &format!("t {status}"), "after 2 attempts"]);
     }
     sidecar.wait_words(&[
@@ -89,7 +94,7 @@ fn a_retry_after_as_a_date_and_a_very_long_one_are_bounded() {
 #[test]
 fn silence_is_a_failure_when_the_timeout_is_over() {
     let (sidecar, _handler) = answered(Reply::Silence, &format!("{AT_ONCE}timeout = \"100ms\""));
-    sidecar.wait_words(&["failed", "t evt_1", "did not answer within 100ms"]);
+    sidecar.wait_words(&["failed", "t evt_1", "did not respond within 100ms"]);
     sidecar.wait_words(&["poisoned", "t evt_1", "after 5 attempts"]);
 }
 
@@ -101,7 +106,7 @@ fn garbage_and_broken_connections_are_failures() {
         Reply::Raw(Vec::new()),
     ] {
         let (sidecar, _handler) = answered(reply, AT_ONCE);
-        sidecar.wait_words(&["failed", "t evt_1", "no answer from the handler"]);
+        sidecar.wait_words(&["failed", "t evt_1", "no response from the handler"]);
         sidecar.wait_words(&["poisoned", "t evt_1", "after 5 attempts"]);
     }
 }

@@ -108,7 +108,7 @@ fn nothing_readable_is_on_the_disk_and_those_with_the_key_see_it() {
     std::fs::rename(dir.path().join("first"), dir.path().join("elsewhere")).unwrap();
     let (out, told) = command(dir.path(), &list);
     assert!(!out.contains(CANARY) && out.contains("which this process does not have"), "{out}");
-    assert!(told.contains("what is sealed is not shown") && told.contains("first"), "{told}");
+    assert!(told.contains("sealed content is hidden") && told.contains("first"), "{told}");
     sidecar.stop();
 }
 
@@ -160,7 +160,7 @@ fn keys_are_replaced_without_a_restart() {
     let both = "keys = { first = \"file:first\", second = \"file:second\" }\nactive = \"second\"";
     sidecar.write_config(&config(&handler.url(), both, ""));
     sidecar.signal("HUP");
-    sidecar.wait_words(&["read again and is in use"]);
+    sidecar.wait_words(&["configuration reloaded"]);
     post(&sidecar.url("orders"), "evt_2", "order.placed", "{}");
     poisoned(&sidecar, "evt_2");
     let api = format!("{}/api/v1/inboxes/orders/entries?status=poisoned", sidecar.operators());
@@ -173,12 +173,12 @@ fn keys_are_replaced_without_a_restart() {
     // Another secret for fingerprints would make conflicts of all repeats.
     std::fs::write(dir.path().join("fingerprints"), "b3RoZXIgb3RoZXIgb3RoZXIgb3RoZXIgMTIzNDU2Nzg=").unwrap();
     sidecar.signal("HUP");
-    sidecar.wait_words(&["the old configuration is kept", "fingerprints"]);
+    sidecar.wait_words(&["old configuration kept", "fingerprints"]);
     // What is not only another key needs a restart.
     std::fs::write(dir.path().join("fingerprints"), "cHJpbnRzIHByaW50cyBwcmludHMgcHJpbnRzIDEyMzQ=").unwrap();
     sidecar.write_config(&config(&handler.url(), &format!("{both}\nplaintext = \"read\""), ""));
     sidecar.signal("HUP");
-    sidecar.wait_words(&["the old configuration is kept", "needs a restart"]);
+    sidecar.wait_words(&["old configuration kept", "needs a restart"]);
     sidecar.stop();
     let connection = Connection::open(dir.path().join("oncebox.db")).unwrap();
     let by = "SELECT CAST(substr(payload, 3, length(?2)) AS TEXT) = ?2 FROM oncebox_message WHERE id = CAST(?1 AS BLOB)";

@@ -172,13 +172,13 @@ fn messages_come_in_over_tls_and_the_certificate_can_be_replaced() {
     assert!(!curl(first.path(), &[&url.replace("https", "http")]).1, "nothing is spoken but TLS");
     sidecar.write_config(&config(second.path()));
     sidecar.signal("HUP");
-    sidecar.wait_words(&["the configuration was read again"]);
+    sidecar.wait_words(&["configuration reloaded"]);
     assert_eq!(send(second.path(), "2", &[]), ("202 2".into(), true));
     assert!(!send(first.path(), "3", &[]).1, "the old certificate is not shown any more");
     // One that cannot be used changes nothing.
     std::fs::write(second.path().join("server.key"), "no key").unwrap();
     sidecar.signal("HUP");
-    sidecar.wait_words(&["the old configuration is kept", "no private key"]);
+    sidecar.wait_words(&["old configuration kept", "no private key"]);
     assert_eq!(send(second.path(), "3", &[]), ("202 2".into(), true));
     handler.wait_for(3);
     sidecar.stop();

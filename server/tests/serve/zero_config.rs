@@ -8,7 +8,7 @@ fn starts_at_once_shows_what_arrives_and_tells_a_repeat() {
     let url = sidecar.url("messages");
     assert!(sidecar.dir.path().join("oncebox.db").exists());
     sidecar.wait_words(&["curl -i", &url, "message-id: evt_1"]);
-    sidecar.wait_words(&["to nobody yet"]);
+    sidecar.wait_words(&["no handler yet"]);
 
     let first = post(&url, "evt_1", "order.placed", r#"{"card":"canary"}"#);
     assert_eq!(first.status, 202, "{first:?}");
@@ -173,7 +173,7 @@ fn what_was_sent_before_there_was_a_handler_is_delivered_once_there_is_one() {
     for start in 0..2 {
         let sidecar = Sidecar::start(std::sync::Arc::clone(&dir), &["--to", &token], &[]);
         if start == 0 {
-            sidecar.wait_words(&["handler gets 2 messages that were stored before"]);
+            sidecar.wait_words(&["backfill done", "count=2"]);
             sidecar.wait_count("delivered", 2);
         }
         let lines = sidecar.stop();
@@ -190,7 +190,7 @@ fn an_address_that_is_taken_is_said_so() {
     let output = oncebox(dir.path(), &["serve", "--listen", address]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{said}");
-    assert!(said.contains(&format!("{address} is taken")) && said.contains("--listen 127.0.0.1:0"), "{said}");
+    assert!(said.contains(&format!("{address} is in use")) && said.contains("--listen 127.0.0.1:0"), "{said}");
 }
 
 #[test]
@@ -233,5 +233,5 @@ fn the_command_line_is_checked() {
     std::fs::write(dir.path().join("oncebox.toml"), "[inbox.a]").unwrap();
     let output = oncebox(dir.path(), &["serve", "--to", "http://127.0.0.1/"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("oncebox.toml is here"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("oncebox.toml exists"), "{output:?}");
 }

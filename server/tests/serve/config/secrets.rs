@@ -108,15 +108,12 @@ fn secrets_that_are_risky_are_warned_of() {
                 [inbox.a.handler.h]\nurl = \"https://example.com\"\nsecret = \"file:t\"";
     let (code, said) = said_with_files(ours, &[("t", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(
-        said.contains("the handler \"h\" is sent signatures with the secret of the source \"one\""),
-        "{said}"
-    );
+    assert!(said.contains("the handler \"h\" and the source \"one\" have the same secret"), "{said}");
     // One source whose secret is being replaced has two, and that is good.
     let two = "[inbox.a.http.one]\nformat = \"github\"\nsecret = [\"file:t\", \"file:u\"]";
     let files = [("t", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), ("u", "oM7SL5zyW6q0Jx4mUPD8ILPZIo2LaLaS")];
     let (code, said) = said_with_files(two, &files);
-    assert_eq!((code, said.as_str()), (Some(0), "oncebox.toml: good; inboxes: 1, handlers: 0"));
+    assert_eq!((code, said.as_str()), (Some(0), "oncebox.toml: valid; inboxes: 1, handlers: 0"));
     let plain = "[store.main]\nurl = \"sqlite:x.db\"\n[store.main.seal]\nkeys = { a = \"file:k\" }\nfingerprints = \"file:f\"\n\
                  plaintext = \"read\"\n[inbox.a]";
     let files = [
