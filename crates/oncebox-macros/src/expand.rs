@@ -1,4 +1,4 @@
-//! What the attribute makes: the function as it was, and beside it a type of the same name.
+//! The output of the attribute: the unchanged function, and a type of the same name.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
@@ -18,7 +18,7 @@ pub(crate) fn expand(options: TokenStream, item: &TokenStream) -> TokenStream {
         (store, options) => {
             let errors = store.err().into_iter().chain(options.err());
             let errors = errors.map(|error| error.to_compile_error());
-            // The function stays, and so does its name as a type: nothing else is complained of because of this.
+            // The function and the type stay, so this causes no further errors.
             let (name, vis) = (&function.sig.ident, &function.vis);
             quote!(#function #(#errors)* #[allow(non_camel_case_types, dead_code)] #vis enum #name {})
         }
@@ -45,7 +45,7 @@ fn expand_with(
 
         #(#conditions)*
         #[doc = #about]
-        // Never a value, and with a name of its own beside the function's: types and functions do not meet.
+        // Never a value. Types and functions have separate names, so both may have the same.
         #[allow(non_camel_case_types)]
         #vis enum #name {}
 

@@ -1,4 +1,4 @@
-//! The options `rate`, `breaker` and `on_poisoned`: what keeps a handler from being given more than it should get.
+//! The options `rate`, `breaker` and `on_poisoned`, which limit the work of a handler.
 
 use proc_macro2::TokenStream;
 use quote::quote_spanned;
@@ -14,7 +14,7 @@ use crate::suggest::advice;
 const DAY: u64 = 24 * 60 * 60 * 1_000;
 const CHOICES: &[&str] = &["block", "skip", "park"];
 
-/// An expression of type `OnPoisoned`.
+/// Returns an expression of type `OnPoisoned`.
 pub(crate) fn parse_on_poisoned(value: &Expr) -> Result<TokenStream, Error> {
     let choice = text(value, "on_poisoned", "\"skip\"")?;
     let span = choice.span();
@@ -29,7 +29,7 @@ pub(crate) fn parse_on_poisoned(value: &Expr) -> Result<TokenStream, Error> {
     }
 }
 
-/// An expression of type `Breaker`.
+/// Returns an expression of type `Breaker`.
 pub(crate) fn parse_breaker(meta: &Meta) -> Result<TokenStream, Error> {
     const EXAMPLE: &str = "breaker(failures = 5, pause = \"30s\")";
     let parts = OptionParts::read(meta, &["failures", "pause", "max_pause"], EXAMPLE)?;
@@ -51,7 +51,7 @@ pub(crate) fn parse_breaker(meta: &Meta) -> Result<TokenStream, Error> {
     Ok(quote_spanned!(meta.span()=> ::oncebox::Breaker::new(#failures, #pause) #longest))
 }
 
-/// An expression of type `Rate`.
+/// Returns an expression of type `Rate`.
 pub(crate) fn parse_rate(meta: &Meta) -> Result<TokenStream, Error> {
     const EXAMPLE: &str = "rate(count = 20, per = \"1s\")";
     if let Meta::NameValue(pair) = meta {
@@ -71,7 +71,7 @@ pub(crate) fn parse_rate(meta: &Meta) -> Result<TokenStream, Error> {
     Ok(quote_spanned!(meta.span()=> ::oncebox::Rate::new(#count, #per) #burst))
 }
 
-/// As in `20/s`.
+/// Parses the form `20/s`.
 fn short_rate(rate: &LitStr) -> Result<TokenStream, Error> {
     let value = rate.value();
     let wrong = || {
@@ -97,7 +97,7 @@ fn time_of(part: &Meta, name: &str, example: &str) -> Result<LitStr, Error> {
     text(value_of(part, &format!("{name} = {example}"))?, name, example)
 }
 
-/// The parts of an option that is spelled out.
+/// Parts of an option with parentheses.
 struct OptionParts<'a> {
     option: &'a Meta,
     example: &'static str,

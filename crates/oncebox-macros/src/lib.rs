@@ -12,10 +12,10 @@ mod suggest;
 
 use proc_macro::TokenStream;
 
-/// Writes the settings of a handler above the function instead of where it is registered.
+/// Defines the settings of a handler at its function instead of at its registration.
 ///
-/// The function stays what it is: it can be called, tested and registered by hand. Beside it the attribute makes a type
-/// of the same name that is never used as a value (functions and types have separate names), with
+/// The function stays as it is: it can be called, tested and registered by hand. The attribute adds a type of the same name, which
+/// never has a value (functions and types have separate names), with
 ///
 /// - `ship::registration()`, a [`Registration`](https://docs.rs/oncebox) for `InboxBuilder::register`,
 /// - `ship::KEY`, the handler key.
@@ -60,12 +60,11 @@ use proc_macro::TokenStream;
 /// | `fire_and_forget` | `Registration::fire_and_forget` |
 /// | `share_commit = 64` | `Registration::share_commit` |
 ///
-/// Times are a whole number and one of `ms`, `s`, `m`, `h` and `d`. Whatever can be checked is checked by the compiler:
-/// keys, times, and that the function is a handler at all. A function that is generic over its store gives a
-/// registration that is.
+/// Durations are a whole number and one of `ms`, `s`, `m`, `h` and `d`. The compiler checks keys, durations, and that the function
+/// is a handler. A function that is generic over its store gives a generic registration.
 ///
-/// What is set in code beats what stands in the attribute: `ship::registration().concurrency(2)` runs two at once, and
-/// `builder.on("order.paid", ship::registration())` goes by its own types.
+/// Settings in code override the attribute: `ship::registration().concurrency(2)` runs two at once, and `builder.on("order.paid",
+/// ship::registration())` uses other types.
 #[proc_macro_attribute]
 pub fn handler(options: TokenStream, function: TokenStream) -> TokenStream {
     expand::expand(options.into(), &function.into()).into()

@@ -1,4 +1,4 @@
-//! What stands in the parentheses of the attribute.
+//! Options in the parentheses of the attribute.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens as _, quote, quote_spanned};
@@ -34,18 +34,18 @@ const NAMES: &[&str] = &[
     "share_commit",
 ];
 
-/// The most runs in one transaction, as in the library.
+/// Maximum runs in one transaction, as in the library.
 const MAX_SHARE: usize = 64;
 
-/// The options, checked.
+/// The valid options.
 pub(crate) struct HandlerOptions {
     pub(crate) key: LitStr,
-    /// Calls on the registration, in the order in which they were written.
+    /// Calls on the registration, in the order of the options.
     pub(crate) calls: Vec<TokenStream>,
 }
 
 impl HandlerOptions {
-    /// Reads all options, and names every mistake at once.
+    /// Parses all options, and reports every mistake at once.
     pub(crate) fn parse(tokens: TokenStream) -> Result<Self, Error> {
         let metas = Punctuated::<Meta, Token![,]>::parse_terminated.parse2(tokens)?;
         let mut reading = OptionReader::default();
@@ -55,7 +55,7 @@ impl HandlerOptions {
                 combine(&mut errors, error);
             }
         }
-        // A key that is there and wrong was complained of already.
+        // An invalid key was reported already.
         if !reading.seen.iter().any(|name| name == "key") {
             let what = "a handler needs a key: write `key = \"ship-order\"`; entries are stored under it, so it stays when the function is renamed";
             combine(&mut errors, Error::new(Span::call_site(), what));
@@ -78,7 +78,7 @@ fn combine(errors: &mut Option<Error>, error: Error) {
     }
 }
 
-/// The options read so far.
+/// Options parsed so far.
 #[derive(Default)]
 struct OptionReader {
     seen: Vec<String>,
@@ -90,7 +90,7 @@ struct OptionReader {
     inline: Option<Span>,
     fire_and_forget: Option<Span>,
     share_commit: Option<Span>,
-    /// Options that mean nothing to a handler that is not durable, as they were written.
+    /// Options without a meaning for a handler that is not durable, as they were written.
     durable: Vec<(&'static str, Span)>,
 }
 
@@ -152,7 +152,7 @@ impl OptionReader {
         Ok(())
     }
 
-    /// Reads an option that says how entries are run, and what follows.
+    /// Parses an option about running entries and their results.
     fn read_rule(&mut self, name: &str, meta: &Meta) -> Result<(), Error> {
         let span = meta.path().span();
         match name {
@@ -237,7 +237,7 @@ impl OptionReader {
         Ok(())
     }
 
-    /// The rules between options.
+    /// Checks the rules between options.
     fn check_together(&self) -> Result<(), Error> {
         let mut known: Vec<String> = self.key.iter().map(LitStr::value).collect();
         for legacy in &self.legacy {
@@ -280,14 +280,14 @@ impl OptionReader {
                     policy
                 })
             };
-            // First of all: it would replace what other calls say of it.
+            // First, because it would override other calls.
             self.calls.insert(0, policy);
         }
         self.calls
     }
 }
 
-/// Refuses a value for an option that is only there or not.
+/// Refuses a value for an option without one.
 fn no_value(meta: &Meta) -> Result<(), Error> {
     let name = name_of(meta);
     match meta {
@@ -296,12 +296,12 @@ fn no_value(meta: &Meta) -> Result<(), Error> {
     }
 }
 
-/// The name of an option.
+/// Returns the name of an option.
 pub(crate) fn name_of(meta: &Meta) -> String {
     meta.path().to_token_stream().to_string().replace(' ', "")
 }
 
-/// What stands after the `=`.
+/// Returns the value after the `=`.
 pub(crate) fn value_of<'a>(meta: &'a Meta, example: &str) -> Result<&'a Expr, Error> {
     match meta {
         Meta::NameValue(pair) => Ok(&pair.value),
@@ -309,7 +309,7 @@ pub(crate) fn value_of<'a>(meta: &'a Meta, example: &str) -> Result<&'a Expr, Er
     }
 }
 
-/// A string.
+/// Parses a string.
 pub(crate) fn text(value: &Expr, name: &str, example: &str) -> Result<LitStr, Error> {
     match value {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ok(text.clone()),
@@ -317,7 +317,7 @@ pub(crate) fn text(value: &Expr, name: &str, example: &str) -> Result<LitStr, Er
     }
 }
 
-/// A string, or several in brackets.
+/// Parses a string, or several in brackets.
 fn texts(value: &Expr, name: &str, example: &str) -> Result<Vec<LitStr>, Error> {
     match value {
         Expr::Array(array) => array.elems.iter().map(|element| text(element, name, example)).collect(),
@@ -325,7 +325,7 @@ fn texts(value: &Expr, name: &str, example: &str) -> Result<Vec<LitStr>, Error> 
     }
 }
 
-/// A whole number.
+/// Parses a whole number.
 pub(crate) fn number(value: &Expr, name: &str, example: &str) -> Result<LitInt, Error> {
     match value {
         Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) if number.suffix().is_empty() => Ok(number.clone()),
@@ -333,7 +333,7 @@ pub(crate) fn number(value: &Expr, name: &str, example: &str) -> Result<LitInt, 
     }
 }
 
-/// A whole number of which 0 makes no sense.
+/// Parses a whole number that must not be 0.
 pub(crate) fn positive(value: &Expr, name: &str, why: &str) -> Result<LitInt, Error> {
     let number = number(value, name, &format!("{name} = 8"))?;
     if number.base10_parse::<u32>()? == 0 {

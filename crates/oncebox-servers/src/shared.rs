@@ -1,6 +1,6 @@
-//! Servers that many tests share: started once, found by environment variables.
+//! Servers that many tests share. They are started once, and environment variables name them.
 //!
-//! Each test makes a database of its own on them.
+//! Each test creates its own database on them.
 
 use std::env;
 use std::thread;
@@ -15,29 +15,29 @@ const DEBIAN: &str = "ONCEBOX_POSTGRES";
 const NEWEST: &str = "ONCEBOX_POSTGRES_NEWEST";
 const PGBOUNCER: &str = "ONCEBOX_PGBOUNCER";
 
-/// The address of the database `postgres` on the shared [`PostgresVersion::Debian`].
+/// Returns the URL of the database `postgres` on the shared [`PostgresVersion::Debian`].
 ///
 /// # Panics
 ///
-/// If it was not started: the text says how to do that.
+/// If it was not started. The message shows the command.
 pub fn debian_url() -> String {
     from_environment(DEBIAN)
 }
 
-/// The address of the database `postgres` on the shared [`PostgresVersion::Newest`].
+/// Returns the URL of the database `postgres` on the shared [`PostgresVersion::Newest`].
 ///
 /// # Panics
 ///
-/// If it was not started: the text says how to do that.
+/// If it was not started. The message shows the command.
 pub fn newest_url() -> String {
     from_environment(NEWEST)
 }
 
-/// The address of the database `postgres` on the shared [`PostgresVersion::Debian`], by way of a pooler of transactions.
+/// Returns the URL of the database `postgres` on the shared [`PostgresVersion::Debian`], through a pooler in transaction mode.
 ///
 /// # Panics
 ///
-/// If it was not started: the text says how to do that.
+/// If it was not started. The message shows the command.
 pub fn pgbouncer_url() -> String {
     from_environment(PGBOUNCER)
 }
@@ -58,17 +58,17 @@ fn found(variable: &str, value: Option<String>) -> Result<String, String> {
     })
 }
 
-/// The shared servers; dropping them ends them.
+/// The shared servers. Dropping them ends them.
 #[derive(Debug)]
 pub struct SharedServers {
-    // The order is that of their end: the pooler before what it pools.
+    // Dropped in this order: the pooler before its server.
     pgbouncer: PgBouncer,
     debian: Cluster,
     newest: Cluster,
 }
 
 impl SharedServers {
-    /// Starts them, with room for many tests at once.
+    /// Starts the servers, with capacity for many concurrent tests.
     pub fn start() -> Result<Self> {
         let start = |version| {
             let cluster = Cluster::builder(version).set("max_connections", "400").start();
@@ -84,7 +84,7 @@ impl SharedServers {
         Ok(Self { pgbouncer, debian, newest })
     }
 
-    /// The environment variables by which tests find them.
+    /// Returns the environment variables that name them for tests.
     pub fn variables(&self) -> [(&'static str, String); 3] {
         [
             (DEBIAN, self.debian.url("postgres")),

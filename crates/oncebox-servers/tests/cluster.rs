@@ -1,4 +1,4 @@
-//! A server does what its methods say, in both versions.
+//! Methods of a server, in both versions.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -43,7 +43,7 @@ fn both_versions_start_empty_and_keep_what_they_are_told() {
 #[test]
 fn a_durable_one_waits_for_the_disk() {
     let parent = tempfile::Builder::new().prefix("disk").tempdir().unwrap();
-    // Else the user of the servers does not get there.
+    // Otherwise the user of the servers cannot enter it.
     fs::set_permissions(parent.path(), fs::Permissions::from_mode(0o711)).unwrap();
     let builder = Cluster::builder(PostgresVersion::Debian).durable(true).inside(parent.path());
     let cluster = builder.start().unwrap();
@@ -79,12 +79,12 @@ fn it_can_be_stopped_in_three_ways_and_started_again() {
     assert_ne!(started(), before);
 }
 
-// A server removes its lock file before it ends, and a busy machine may let it stand there for a while.
+// A server removes its lock file before it ends, and may stay for a while on a busy machine.
 #[test]
 fn a_server_has_stopped_when_its_last_process_has_ended() {
     let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     for stop in [Cluster::stop, Cluster::stop_immediate] {
-        // Ends some time after the lock file.
+        // It ends some time after the lock file.
         let slow =
             "while [ -e postmaster.pid ]; do :; done; i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
         let mut straggler = Command::new("sh");

@@ -1,4 +1,4 @@
-//! What can be done to a server.
+//! Faults of a server.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use std::{env, fs};
 
 use oncebox_servers::{Cluster, PostgresVersion};
 
-/// The processes that work in a directory.
+/// Returns the processes that work in a directory.
 fn working_in(dir: &Path) -> usize {
     let processes = fs::read_dir("/proc").expect("Linux has it").flatten();
     processes.filter(|entry| fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == dir)).count()
@@ -22,17 +22,17 @@ fn a_killed_server_is_gone_with_all_its_processes_and_recovers() {
         cluster.sql("postgres", "create table t as select 1").unwrap();
         cluster.kill9().unwrap();
         assert_eq!(working_in(cluster.data_dir()), 0);
-        assert!(cluster.data_dir().join("postmaster.pid").exists(), "nobody was left to remove it");
+        assert!(cluster.data_dir().join("postmaster.pid").exists(), "no process was left to remove it");
         cluster.start_again().unwrap();
         assert_eq!(cluster.sql("postgres", "select count(*) from t").unwrap(), "1");
     }
 }
 
 #[test]
-fn a_stale_number_that_is_now_somebody_else_s_is_no_obstacle() {
+fn a_stale_number_of_another_process_is_no_obstacle() {
     let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     cluster.kill9().unwrap();
-    // A process of the same user, such as another server's, is what PostgreSQL takes for its former self.
+    // PostgreSQL takes a process of the same user, such as another server's, for its former self.
     let other = Cluster::start(PostgresVersion::Debian).unwrap();
     let theirs = fs::read_to_string(other.data_dir().join("postmaster.pid")).unwrap();
     let stale = cluster.data_dir().join("postmaster.pid");
@@ -59,7 +59,7 @@ fn a_dropped_server_leaves_no_shared_memory_though_it_was_killed() {
     assert!(!exists());
 }
 
-/// Asks a server whether it speaks TLS, which it answers with one letter.
+/// Sends a TLS request to a server, which responds with one letter.
 fn greet(port: u16) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the kernel connects");
     stream.write_all(&[0, 0, 0, 8, 4, 210, 22, 47]).expect("the kernel takes it");
@@ -101,7 +101,7 @@ fn a_server_can_be_suspended_as_a_whole_and_dropped_like_that() {
 fn a_disk_runs_full_and_has_room_again() {
     let cluster = match Cluster::builder(PostgresVersion::Debian).tmpfs(112 << 20).start() {
         Ok(cluster) => cluster,
-        // Without the right to mount the answer has to say what is missing.
+        // Without the right to mount, the error must name the missing privilege.
         Err(error) => {
             assert!(format!("{error:#}").contains("mount"), "{error:#}");
             return;
@@ -127,7 +127,7 @@ fn the_machine_s_own_disk_is_never_filled() {
     assert!(error.contains("build it with `tmpfs`"), "{error}");
 }
 
-/// Plays two parts: started by itself with the variable, it is the owner of a server that gets killed.
+/// Plays two roles: started by itself with the variable, it owns a server and gets killed.
 #[test]
 fn a_killed_owner_leaves_nothing() {
     const OWNER: &str = "ONCEBOX_TEST_OWNER";

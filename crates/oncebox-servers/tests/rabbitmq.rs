@@ -1,4 +1,4 @@
-//! A broker of RabbitMQ: started, broken, and gone.
+//! A broker of RabbitMQ: started, broken and ended.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 use std::fs;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use oncebox_servers::RabbitMqServer;
 
-/// Whether the broker answers to the first words of AMQP.
+/// Returns true if the broker responds to an AMQP header.
 fn answers(broker: &RabbitMqServer) -> bool {
     answers_within(Duration::from_mins(1), broker)
 }
@@ -21,7 +21,7 @@ fn answers_within(patience: Duration, broker: &RabbitMqServer) -> bool {
     stream.read(&mut [0; 8]).is_ok_and(|read| read > 0)
 }
 
-/// The processes that have something to do with a directory.
+/// Returns the processes that use a directory.
 fn processes(dir: &str) -> Vec<PathBuf> {
     let all = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
     all.filter(|process| {
@@ -38,7 +38,7 @@ fn a_broker_survives_what_is_done_to_it_and_leaves_nothing_behind() {
     assert!(answers(&broker));
     let data = broker.ctl(&["eval", "rabbit_mnesia:dir()."]).unwrap();
     let dir = data.trim().trim_matches('"').split("/node/").next().unwrap().to_owned();
-    // The broker, its helpers, the register of its nodes; and the guardian, which has the directory as an argument.
+    // The broker, its helpers, its node registry, and the guardian, which has the directory as an argument.
     assert!(processes(&dir).len() >= 2, "{dir}: {:?}", processes(&dir));
 
     broker.ctl(&["add_vhost", "kept"]).unwrap();

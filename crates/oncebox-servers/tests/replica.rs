@@ -1,4 +1,4 @@
-//! A second server, TLS, and the pooler.
+//! Replica, TLS and pooler.
 
 use oncebox_servers::shared::SharedServers;
 use oncebox_servers::{Cluster, PgBouncer, PoolMode, PostgresVersion};
@@ -32,7 +32,7 @@ fn a_commit_can_wait_for_replicas_by_name() {
     let synchronous = "exists (select from pg_stat_replication where application_name = 'replica2' and sync_state = 'sync')";
     primary.wait_for("postgres", synchronous).unwrap();
     assert_eq!(primary.sql("postgres", state).unwrap(), "replica1|potential\nreplica2|sync");
-    // A table that a commit waited for is there, whether or not the replica has shown it yet.
+    // The commit waited for the replica, so the table is there even if the replica has not shown it yet.
     primary.sql("postgres", "create table t ()").unwrap();
     second.wait_for("postgres", "to_regclass('t') is not null").unwrap();
     first.wait_for_replay(&primary).unwrap();
@@ -94,7 +94,7 @@ fn a_pooler_gives_one_connection_to_several_clients_in_turn() {
     for (mode, same) in [(PoolMode::Transaction, true), (PoolMode::Session, false)] {
         let pgbouncer = PgBouncer::start(&cluster, mode).unwrap();
         let psql = oncebox_servers::PostgresInstall::binaries(PostgresVersion::Debian).unwrap().tool("psql");
-        // The second client comes while the first is still there, between two transactions.
+        // The second client comes while the first is still connected, between two transactions.
         let ask = format!(
             "select pg_backend_pid();\n\\! {} -X -qAt -d {} -c 'select pg_backend_pid()'\n",
             psql.display(),

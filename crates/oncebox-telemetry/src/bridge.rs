@@ -1,4 +1,4 @@
-//! The metrics of the library as OpenTelemetry's, beside Prometheus.
+//! Recorder of the library's metrics for Prometheus and OpenTelemetry.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use parking_lot::RwLock;
 
 use crate::prometheus::{SECONDS, SIZES};
 
-/// Records everything for Prometheus, and for OpenTelemetry if metrics are exported.
+/// Records every metric for Prometheus, and for OpenTelemetry if metrics are exported.
 pub(crate) struct DualRecorder {
     prometheus: PrometheusRecorder,
     otel: Option<OtelRecorder>,
@@ -74,7 +74,7 @@ impl CounterFn for InstrumentPair<Counter, Arc<OtelCounter>> {
         self.1.instrument.add(value, &self.1.labels);
     }
 
-    /// Nothing of ours sets a counter: it has no meaning for an instrument that is added to.
+    /// The library never sets a counter, and OpenTelemetry cannot.
     fn absolute(&self, value: u64) {
         self.0.absolute(value);
     }
@@ -123,13 +123,13 @@ struct OtelGauge {
 impl OtelGauge {
     fn change(&self, change: impl Fn(f64) -> f64) {
         let step = |bits| Some(change(f64::from_bits(bits)).to_bits());
-        // The closure never declines.
+        // The closure always returns a value.
         let _ = self.now.fetch_update(Ordering::SeqCst, Ordering::SeqCst, step);
         self.instrument.record(f64::from_bits(self.now.load(Ordering::SeqCst)), &self.labels);
     }
 }
 
-/// Made once for each metric and set of labels, which are bounded.
+/// Instruments, made once for each metric and set of labels, whose number is bounded.
 type Cache<T> = RwLock<HashMap<Key, Arc<T>>>;
 
 struct OtelRecorder {
@@ -189,7 +189,7 @@ fn labels(key: &Key) -> Vec<KeyValue> {
     key.labels().map(|label| KeyValue::new(label.key().to_owned(), label.value().to_owned())).collect()
 }
 
-/// What the table says of a metric.
+/// Returns the table's entry of a metric.
 fn described(key: &Key) -> (&'static str, &'static str) {
     Metric::named(key.name())
         .map_or(("", ""), |metric| (metric.help, if metric.unit == Some(Unit::Seconds) { "s" } else { "" }))

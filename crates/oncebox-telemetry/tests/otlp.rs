@@ -1,4 +1,4 @@
-//! What a collector gets: the producer's trace on the handler's span, after a restart too, and the metrics.
+//! Exported data at a collector: the producer's trace on the handler's span, also after a restart, and the metrics.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 mod support;
@@ -40,7 +40,7 @@ async fn a_producers_trace_arrives_on_the_span_of_the_handler() {
         inbox.accept(message("bad").with_header("traceparent", parent)).await.unwrap();
         inbox.accept(message("malformed").with_header("traceparent", "00-nonsense-01")).await.unwrap();
     }
-    // Another process, as it were: the trace comes from the store.
+    // This stands for another process: the trace comes from the store.
     assert_eq!(inbox(&file).drain().await.unwrap(), 4);
     let scraped = telemetry.prometheus().render();
     telemetry.shutdown().await;
@@ -92,7 +92,7 @@ async fn a_producers_trace_arrives_on_the_span_of_the_handler() {
     );
 }
 
-// A collector that is away harms nothing.
+// An unavailable collector does no harm.
 #[tokio::test]
 async fn without_a_collector_messages_are_handled_all_the_same() {
     let telemetry = Telemetry::new(&OtlpSettings::to("shop", "http://127.0.0.1:9")).unwrap();

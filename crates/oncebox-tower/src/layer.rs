@@ -16,7 +16,7 @@ use crate::answer::{DoneWhen, HttpResponses, NotRunReason, ResponseFns, Response
 use crate::key::KeyOf;
 use crate::tx::{CarryTx, RequestTx};
 
-/// Makes a service idempotent.
+/// Layer that makes a service idempotent.
 pub struct IdempotentLayer<G, K, A> {
     guard: G,
     key: Arc<K>,
@@ -42,16 +42,16 @@ impl<S: Store> std::fmt::Debug for Marks<S> {
 }
 
 impl<K> IdempotentLayer<Recent, K, HttpResponses> {
-    /// Remembers keys in the memory of the process, for as long as `recent` does, and forgets them when it ends. `key` finds
-    /// the key of a request. Several routes that share one memory need [`Recent::of`] each.
+    /// Remembers keys in the memory of the process, for the window of `recent`, and forgets them when it ends. `key` selects the
+    /// key of a request. Several routes that share one memory need [`Recent::of`] each.
     pub fn recent(recent: Recent, key: K) -> Self {
         Self { guard: recent, key: Arc::new(key), answer: Arc::new(HttpResponses) }
     }
 }
 
 impl<S: Store, K> IdempotentLayer<Marks<S>, K, HttpResponses> {
-    /// Marks keys in the store of `inbox`, under the stable name `handler`, in a transaction that the service gets as a
-    /// [`RequestTx`] with its request. It is committed when the service says that the work is done, and else rolled back.
+    /// Marks keys in the store of `inbox`, under the stable name `handler`, in a transaction that the service gets with its request
+    /// as a [`RequestTx`]. The layer commits it if the service did the work, and otherwise rolls it back.
     ///
     /// The mark is the same as that of `once` for a message with this id and no source.
     pub fn transactional(inbox: Inbox<S>, handler: &str, key: K) -> Result<Self>
@@ -64,8 +64,8 @@ impl<S: Store, K> IdempotentLayer<Marks<S>, K, HttpResponses> {
 }
 
 impl<G, K, A> IdempotentLayer<G, K, A> {
-    /// Answers in another way than [`HttpResponses`]: `answer` is given the reason, and `done` says which of the service's own responses
-    /// mean that the work is done. After others the key is free, and the transaction rolled back.
+    /// Replaces [`HttpResponses`]: `answer` makes the response for a reason, and `done` returns true if a response of the service
+    /// means that the work is done. Otherwise the layer releases the key and rolls back.
     pub fn answer_with<Res, F, D>(self, answer: F, done: D) -> IdempotentLayer<G, K, ResponseFns<F, D>>
     where
         F: Fn(NotRunReason) -> Res + Send + Sync + 'static,
@@ -74,12 +74,12 @@ impl<G, K, A> IdempotentLayer<G, K, A> {
         self.answer_by(ResponseFns(answer, done))
     }
 
-    /// Answers by an [`ResponsePolicy`] of your own.
+    /// Sets a [`ResponsePolicy`].
     pub fn answer_by<B>(self, answer: B) -> IdempotentLayer<G, K, B> {
         IdempotentLayer { guard: self.guard, key: self.key, answer: Arc::new(answer) }
     }
 
-    /// Says which responses mean that the work is done. After others the key is free, and the transaction rolled back.
+    /// Sets the rule which responses mean that the work is done. Otherwise the layer releases the key and rolls back.
     pub fn done_when<D>(self, done: D) -> IdempotentLayer<G, K, DoneWhen<A, D>>
     where
         A: Clone,
@@ -110,7 +110,7 @@ impl<Svc, G: Clone, K, A> Layer<Svc> for IdempotentLayer<G, K, A> {
     }
 }
 
-/// A service that does the work of a key once. Made by [`IdempotentLayer`].
+/// Service that does the work of a key once. Made by [`IdempotentLayer`].
 pub struct Idempotent<Svc, G, K, A> {
     inner: Svc,
     layer: IdempotentLayer<G, K, A>,
@@ -133,7 +133,7 @@ type ResponseFuture<Svc, Req> = Pin<
 >;
 
 impl<G, K, A> IdempotentLayer<G, K, A> {
-    /// The key of a request, unless it is missing or blank.
+    /// Returns the key of a request. Refuses a missing or blank key.
     fn key<Req>(&self, request: &Req) -> std::result::Result<Vec<u8>, NotRunReason>
     where
         K: KeyOf<Req>,
@@ -176,7 +176,7 @@ where
         };
         let (run, answer) = (self.inner.call(request), Arc::clone(&self.layer.answer));
         Box::pin(async move {
-            // An error, a panic and whoever stops waiting drop the permit: the key is free.
+            // An error, a panic and a cancelled request drop the permit, which releases the key.
             let response = run.await?;
             if answer.is_done(&response) {
                 permit.done();
@@ -195,7 +195,7 @@ where
     inbox.open(&key, handler.as_str()).await
 }
 
-/// Ends the transaction, however the request ends: a handle that is left somewhere must not keep it open.
+/// Ends the transaction, however the request ends: a handle that outlives the request must not keep it open.
 struct EndOnDrop<S: Transactional>(RequestTx<S>);
 
 impl<S: Transactional> EndOnDrop<S> {
@@ -238,7 +238,7 @@ where
             Ok(key) => key,
             Err(instead) => return Box::pin(ready(Ok(answer.answer(instead)))),
         };
-        // The one that is ready goes along; its clone may have to become so first.
+        // The ready service serves this request. Its clone may have to become ready first.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let Marks { inbox, handler } = self.layer.guard.clone();
@@ -274,7 +274,7 @@ where
     }
 }
 
-/// What is written after the response cannot be part of it.
+/// Returns the error about writes after the response, which cannot be part of the transaction.
 fn in_use() -> Error {
     let what = "the service answered while something of it still used the transaction";
     Error::new(ErrorKind::Handler, what)

@@ -1,4 +1,4 @@
-//! The transaction of a request, as the service gets it.
+//! Transaction of a request, for its service.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -10,8 +10,8 @@ use oncebox::{Error, ErrorKind, MarkedWork, Result};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A handle to the transaction in which the key of a request is marked. Whatever is written through it is committed with the
-/// mark, or not at all. Clones are the same transaction; it is over when the response is there, whoever still has a handle.
+/// Handle to the transaction that marks the key of a request. Writes through it commit with the mark, or not at all. Clones are the
+/// same transaction. It ends with the response, even if handles remain.
 pub struct RequestTx<S: Transactional> {
     shared: Arc<Shared<S>>,
 }
@@ -23,7 +23,7 @@ struct Shared<S: Transactional> {
 }
 
 struct RequestTxState<S: Transactional> {
-    /// Out while somebody uses it.
+    /// `None` while a guard holds it.
     work: Option<MarkedWork<S>>,
     over: bool,
 }
@@ -34,14 +34,14 @@ impl<S: Transactional> RequestTx<S> {
         Self { shared: Arc::new(Shared { state, turn: Arc::new(Semaphore::new(1)) }) }
     }
 
-    /// Waits for a turn, then gives the transaction until the answer is dropped.
+    /// Waits for other users, then returns the transaction until the guard is dropped.
     pub async fn lock(&self) -> Result<TxGuard<S>> {
         let turn = Arc::clone(&self.shared.turn).acquire_owned().await.map_err(|_| over())?;
         let work = self.shared.state.lock().work.take().ok_or_else(over)?;
         Ok(TxGuard { shared: Arc::clone(&self.shared), work: Some(work), _turn: turn })
     }
 
-    /// Ends the use of the transaction. It is `None` if somebody still uses it: then it is rolled back when they stop.
+    /// Ends the use of the transaction. Returns `None` if a guard still holds it: it is rolled back when that is dropped.
     pub(crate) fn end(&self) -> Option<MarkedWork<S>> {
         let mut state = self.shared.state.lock();
         state.over = true;
@@ -65,17 +65,16 @@ impl<S: Transactional> fmt::Debug for RequestTx<S> {
     }
 }
 
-/// The transaction, for one user. It derefs to the store's own type.
+/// Exclusive use of the transaction. It derefs to the store's own type.
 pub struct TxGuard<S: Transactional> {
     shared: Arc<Shared<S>>,
-    /// There until this is dropped.
+    /// `Some` until this is dropped.
     work: Option<MarkedWork<S>>,
     _turn: OwnedSemaphorePermit,
 }
 
 impl<S: Transactional> TxGuard<S> {
-    /// Leaves a result: what duplicates of the request are answered with. `limits.result` of the inbox says how large it
-    /// may be.
+    /// Stores a result for duplicates of the request. `limits.result` of the inbox limits its size.
     pub fn set_result(&mut self, result: impl Into<Bytes>) -> Result<()> {
         self.work.as_mut().ok_or_else(over)?.set_result(result)
     }
@@ -112,9 +111,9 @@ impl<S: Transactional> fmt::Debug for TxGuard<S> {
     }
 }
 
-/// A request that can carry the transaction to the service. Those of HTTP do, in their extensions.
+/// Request that carries the transaction to the service. HTTP requests do so in their extensions.
 pub trait CarryTx<S: Transactional> {
-    /// Takes the handle along.
+    /// Stores the handle in the request.
     fn carry(&mut self, tx: RequestTx<S>);
 }
 

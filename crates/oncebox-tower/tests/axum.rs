@@ -1,4 +1,4 @@
-//! Routes of a real axum router, made idempotent with one line each.
+//! Routes of a real axum router, each made idempotent with one line.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl ShopFixture {
             Sqlite::options(dir.path().join("shop.db")).synchronous(Synchronous::Normal).open().unwrap();
         let inbox = Inbox::builder("shop", store).build().unwrap();
         let shop = Self { dir, inbox };
-        // Nothing is unique here: what happens twice must be seen twice.
+        // No column is unique, so that a double run shows.
         shop.connect().execute_batch("CREATE TABLE charge (body TEXT NOT NULL)").unwrap();
         shop
     }
@@ -73,7 +73,7 @@ impl ShopFixture {
     }
 }
 
-/// Charges what the body says; the body also says how it ends.
+/// Charges by the request's body, which also selects the end of the run.
 async fn charge(
     Extension(tx): Extension<RequestTx<Sqlite>>,
     body: String,
@@ -199,7 +199,7 @@ async fn a_recent_route_runs_once_and_is_busy_meanwhile() {
     assert_eq!((busy.status, busy.retry_after.as_deref()), (StatusCode::CONFLICT, Some("1")));
     go.add_permits(2);
     assert_eq!(first.await.unwrap().status, StatusCode::UNPROCESSABLE_ENTITY);
-    // It failed, so the key is free.
+    // The first request failed, so the key is free.
     let second = send(&router, request("1", "good")).await;
     assert_eq!((second.status, second.duplicate), (StatusCode::OK, false));
     let third = send(&router, request("1", "good")).await;
@@ -217,7 +217,7 @@ async fn what_counts_as_done_can_be_chosen() {
             StatusCode::NOT_FOUND
         }
     };
-    // What is not there will not be there the next time either.
+    // A retry cannot succeed.
     let layer = IdempotentLayer::recent(Recent::default(), header("idempotency-key"))
         .done_when(|response: &Response| !response.status().is_server_error());
     let router = Router::new().route("/charge", post(serve).layer(layer));
@@ -226,7 +226,7 @@ async fn what_counts_as_done_can_be_chosen() {
     assert_eq!(runs.load(Ordering::Relaxed), 1);
 }
 
-/// Answers, and leaves a task behind that keeps the transaction.
+/// Responds, and leaves a task behind that keeps the transaction.
 async fn hold(
     Extension(tx): Extension<RequestTx<Memory>>,
     Extension(go): Extension<Arc<Semaphore>>,

@@ -1,4 +1,4 @@
-//! Any service, made idempotent: no HTTP, requests of the test's own.
+//! Idempotent services without HTTP.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use oncebox_tower::{CarryTx, IdempotentLayer, NotRunReason, RequestTx};
 use tokio::sync::{Notify, Semaphore};
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 
-/// What the consumer of a queue is given.
+/// Request of a queue consumer.
 struct TestJob<S: Transactional> {
     id: &'static str,
     work: &'static str,
@@ -34,7 +34,7 @@ fn id<S: Transactional>(job: &TestJob<S>) -> Option<Vec<u8>> {
     Some(job.id.into())
 }
 
-/// What a job came to.
+/// Response of a queue consumer.
 #[derive(Debug, PartialEq)]
 enum JobResult {
     Done,
@@ -56,7 +56,7 @@ fn say(instead: NotRunReason) -> JobResult {
     }
 }
 
-/// Counts its runs, and does what the job says.
+/// Counts its runs, and does the work of the job.
 #[derive(Clone)]
 struct CountingWorker {
     runs: Arc<AtomicUsize>,
@@ -98,7 +98,7 @@ impl CountingWorker {
     }
 }
 
-// FAULTS A9, C1: once, whoever else is at it, and again after a failure.
+// FAULTS A9, C1: once with concurrent requests, and again after a failure.
 async fn takes_effect_once<S>(inbox: Inbox<S>)
 where
     S: Transactional + MarkIn<<S as Transactional>::Tx>,
@@ -113,7 +113,7 @@ where
     assert_eq!(run(job("1", "ok")).await, Ok(JobResult::Duplicate(Some("run 2".into()))));
     assert_eq!(run(job("", "ok")).await, Ok(JobResult::NoKey));
 
-    // One who stops waiting sets the key free.
+    // A cancelled request releases the key.
     let gone = tokio::spawn(run(job("2", "wait")));
     worker.begun.notified().await;
     gone.abort();
@@ -151,7 +151,7 @@ async fn work_takes_effect_once_on_sqlite() {
     takes_effect_once(Inbox::builder("jobs", store).build().unwrap()).await;
 }
 
-// FAULTS A4: an unknown commit is told as what it is, and the same job again finds out.
+// FAULTS A4: the layer reports an unknown commit as such, and the same job again resolves it.
 #[tokio::test]
 async fn trouble_of_the_store_is_told_and_the_next_try_resolves_it() {
     type FaultyMemory = FaultyStore<Memory>;

@@ -190,7 +190,10 @@ fn an_address_that_is_taken_is_said_so() {
     let output = oncebox(dir.path(), &["serve", "--listen", address]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{said}");
-    assert!(said.contains(&format!("{address} is in use")) && said.contains("--listen 127.0.0.1:0"), "{said}");
+    assert!(
+        said.contains(&format!("{address} is in use")) && said.contains("--listen 127.0.0.1:0"),
+        "{said}"
+    );
 }
 
 #[test]

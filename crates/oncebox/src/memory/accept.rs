@@ -1,4 +1,4 @@
-//! Accept: each message once per key, with one pending entry per handler.
+//! Accept in the memory store: each message once per key, with one pending entry per handler.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,10 +17,10 @@ enum Arrival {
     Quarantined(QuarantineReason),
 }
 
-/// The verdict on a message whose key is known with `known`, if it is. `forgotten` says until when messages that it may be have
-/// been forgotten.
+/// Decides the relation of a message to the inbox. `known` is the fingerprint stored under its key. `forgotten` is the watermark of
+/// its missing handlers.
 fn arrival(new: &NewMessage, known: Option<Fingerprint>, forgotten: Option<Timestamp>) -> Arrival {
-    // A message as old as the watermark may be the very one that was swept.
+    // A message as old as the watermark may be one that a sweep removed.
     let stale = new.doubtful_since().zip(forgotten).is_some_and(|(time, mark)| time <= mark);
     match known {
         Some(known) if known.is_erased() => Arrival::Known,
@@ -70,14 +70,14 @@ impl MemoryTables {
         let stored: usize =
             self.scopes.values().map(|scope| scope.messages.len() + scope.quarantined.len()).sum();
         let room = self.capacity.saturating_sub(stored);
-        // A message takes one place at most, so the exact count is needed near the limit only.
+        // Each message takes at most one slot, so only a nearly full store needs the exact count.
         if batch.len() <= room || self.growth(batch) <= room {
             return Ok(());
         }
         Err(self.full(stored))
     }
 
-    /// Refuses a message that is to be quarantined and does not fit.
+    /// Refuses a message for the quarantine that does not fit.
     pub(super) fn check_room_in_quarantine(&mut self, new: &NewMessage) -> Result<()> {
         let known = self.scope(&new.inbox).quarantined.contains_key(&(new.key, *new.fingerprint.as_bytes()));
         let stored: usize =
@@ -90,7 +90,7 @@ impl MemoryTables {
         Error::new(ErrorKind::Full, what)
     }
 
-    /// How many places a batch takes.
+    /// Returns the number of slots that a batch takes.
     fn growth(&self, batch: &[NewMessage]) -> usize {
         let empty = InboxTables::default();
         let mut keys = HashMap::new();
@@ -116,12 +116,12 @@ impl MemoryTables {
 }
 
 impl InboxTables {
-    /// The fingerprint under which the key of `new` is stored.
+    /// Returns the fingerprint stored under the key of `new`.
     fn fingerprint(&self, new: &NewMessage) -> Option<Fingerprint> {
         self.keys.get(&new.key).and_then(|seq| self.messages.get(seq)).map(|stored| stored.fingerprint)
     }
 
-    /// Until when messages were forgotten that a message could be: those of the handlers it has no entry for yet.
+    /// Returns the watermark of the handlers for which the message has no entry.
     fn forgotten(&self, new: &NewMessage) -> Option<Timestamp> {
         let stored = self.keys.get(&new.key).and_then(|seq| self.messages.get(seq));
         if new.routes.is_empty() {
@@ -149,15 +149,15 @@ impl InboxTables {
         self.messages.insert(seq, stored);
     }
 
-    /// Adds the entries that the message does not have yet; returns how many.
+    /// Adds the missing entries of a message, and returns their number.
     fn add_entries(&mut self, seq: Seq, new: &NewMessage, now: Timestamp) -> usize {
         let due = now.after(new.delay);
         new.routes.iter().filter(|route| self.add_entry(seq, route, due, now)).count()
     }
 
-    /// Adds the entry of a handler unless the message has one; says whether it did.
+    /// Adds the entry of a handler unless the message has one. Returns true if it did.
     pub(super) fn add_entry(&mut self, seq: Seq, route: &Route, due: Timestamp, now: Timestamp) -> bool {
-        // Nothing is left that a handler could be given.
+        // The content was erased, so a handler would get nothing.
         if self.messages.get(&seq).is_some_and(|stored| stored.fingerprint.is_erased()) {
             return false;
         }
@@ -172,7 +172,7 @@ impl InboxTables {
         missing
     }
 
-    /// What is known of a message that came again.
+    /// Returns the stored message that a duplicate repeats.
     fn known(&self, seq: Seq, new: &NewMessage, now: Timestamp) -> KnownMessage {
         let Some(stored) = self.messages.get(&seq) else { return KnownMessage::new(seq, Duration::ZERO) };
         KnownMessage::new(seq, now.since(stored.received_at)).varied(stored.fingerprint != new.fingerprint)

@@ -1,4 +1,4 @@
-//! What an operator sees and does.
+//! Operator verbs of the memory store.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -104,7 +104,7 @@ impl InboxTables {
         }
     }
 
-    /// How many entries of each handler and status count, by the name of the handler.
+    /// Counts entries by handler and status, under the name of the handler.
     fn counted(&self, count: impl Fn(&BTreeSet<Seq>) -> usize) -> Vec<HandlerCount> {
         let counted = self.indexes.by_status().map(|(handler, status, entries)| HandlerCount {
             handler: self.names.name(handler),
@@ -116,14 +116,14 @@ impl InboxTables {
         counted
     }
 
-    /// Handlers that are paused, by name.
+    /// Returns the names of paused handlers.
     pub(super) fn paused(&self) -> Vec<HandlerKey> {
         let mut paused: Vec<_> = self.paused.iter().map(|handler| self.names.name(handler)).collect();
         paused.sort();
         paused
     }
 
-    /// Ordering keys that are paused, by the name of their handler.
+    /// Returns the paused ordering keys, under the name of their handler.
     fn paused_keys(&self, wanted: impl Fn(&PausedKey) -> bool) -> Vec<PausedKey> {
         let named =
             |key: &PausedKey| PausedKey { handler: self.names.name(&key.handler), line: key.line.clone() };
@@ -151,7 +151,7 @@ impl InboxTables {
         }
     }
 
-    /// Whether a message is a tenant's.
+    /// Returns true if a message belongs to a tenant.
     fn is_of(&self, seq: Seq, tenant: &str) -> bool {
         self.messages.get(&seq).is_some_and(|stored| stored.message.tenant() == Some(tenant))
     }
@@ -256,7 +256,7 @@ impl InboxTables {
         QuarantinePage { quarantined, next }
     }
 
-    /// What is to be said of the windows.
+    /// Returns the findings about the registered windows.
     fn windows(&self, params: &ExamineParams, now: Timestamp) -> Vec<Finding> {
         let late = |stored: &MemoryMessage| Some(stored.duplicates?.last.since(stored.received_at));
         let latest = self.messages.values().rev().take(ExamineParams::LOOKED).filter_map(late).max();
@@ -306,7 +306,7 @@ impl InboxTables {
     }
 
     pub(super) fn purge(&mut self, horizon: Timestamp, limit: usize) -> usize {
-        // The first kept go first.
+        // The oldest first.
         let is_old = |under: &&(Key, [u8; 16])| {
             self.quarantined.get(*under).is_some_and(|item| item.received_at <= horizon)
         };
@@ -321,7 +321,7 @@ impl InboxTables {
 }
 
 impl MemoryEntry {
-    /// Writes down what [`operate`] decided.
+    /// Applies the decision of [`operate`].
     fn operated(&mut self, operation: Operation, next: Status, now: Timestamp) {
         if operation == Operation::Replay {
             return self.replayed(now);

@@ -1,4 +1,4 @@
-//! Erases the content of one message.
+//! Erasure of one message in the memory store.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl InboxTables {
         if seq.is_none() && under.is_empty() && marks.is_empty() {
             return Err(nothing_to_erase(key));
         }
-        // All of it is decided before anything is changed.
+        // All decisions come before the first change.
         let entries = seq.and_then(|seq| self.messages.get(&seq)).map(|stored| &stored.entries);
         let mut unfinished: Vec<(HandlerKey, Operation)> = Vec::new();
         for (handler, entry) in entries.into_iter().flatten() {
@@ -68,7 +68,7 @@ impl InboxTables {
 }
 
 impl Operations {
-    /// Forgets what the records of earlier operations say of a message.
+    /// Removes content of a message from the records of earlier operations.
     pub(super) fn erase(&mut self, key: &Key) {
         self.change_answers(key, crate::store::ActionResult::without_content);
     }

@@ -1,4 +1,4 @@
-//! What happened to a message.
+//! History of a message in the memory store.
 
 use super::tables::{InboxTables, MemoryTables};
 use crate::key::Key;
@@ -20,7 +20,7 @@ impl MemoryTables {
 }
 
 impl InboxTables {
-    /// Keeps what is kept of a settlement.
+    /// Records a failed attempt.
     pub(super) fn remember(&mut self, settlement: &Settlement, origin: &HandlerKey, now: Timestamp) {
         let Some(event) = settlement.failure() else { return };
         let claim = &settlement.claim;

@@ -1,4 +1,4 @@
-//! What makes the tables quick to ask: which entries have a status, are claimable, are held, are next in order.
+//! Indexes of the tables: by status, by claim, by due time and by ordering key.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -10,7 +10,7 @@ use crate::state::{EntryEvent, InLine, Status, follow};
 use crate::store::{ClaimId, ClaimMode, Seq};
 use crate::time::Timestamp;
 
-/// What the indexes know of an entry.
+/// Indexed attributes of an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct EntryPosition {
     status: Status,
@@ -21,11 +21,11 @@ pub(super) struct EntryPosition {
 }
 
 impl EntryPosition {
-    /// Whether it stands in the way of those behind it.
+    /// Returns true if it blocks the entries behind it.
     fn is_in_the_way(&self) -> bool {
         match self.status {
             Status::Pending | Status::Running => true,
-            // One without a word from its policy blocks: nobody said that it may be passed.
+            // Without a policy it blocks: no policy allowed to skip it.
             Status::Poisoned => self.in_line.is_none_or(InLine::holds_back),
             Status::Completed | Status::Discarded => false,
         }
@@ -44,13 +44,13 @@ impl MemoryEntry {
     }
 }
 
-/// The entry of a lane that may be claimed.
+/// Entry of a lane that may be claimed.
 type NextInOrder = Option<(Seq, EntryPosition)>;
 
-/// Entries in the order they are claimed.
+/// Entries in the order of claims.
 type DueQueue = BTreeSet<(Timestamp, Seq)>;
 
-/// The indexes of one inbox. They follow the entries through [`moved`](Self::moved) and nothing else.
+/// Indexes of one inbox. Only [`moved`](Self::moved) updates them.
 #[derive(Default)]
 pub(super) struct Indexes {
     by_status: BTreeMap<(HandlerKey, Status), BTreeSet<Seq>>,
@@ -58,13 +58,13 @@ pub(super) struct Indexes {
     suspect: HashMap<HandlerKey, DueQueue>,
     held: HashMap<ClaimId, BTreeSet<(Seq, HandlerKey)>>,
     lanes: HashMap<(HandlerKey, OrderKey), Lane>,
-    /// The lanes that a poisoned entry holds back.
+    /// Lanes that a poisoned entry blocks.
     blocked: BTreeSet<(HandlerKey, OrderKey)>,
     work: bool,
 }
 
 impl Indexes {
-    /// Follows an entry from one place to another; `None` is outside the tables.
+    /// Updates the indexes after a change of an entry. `None` is outside the tables.
     pub(super) fn moved(
         &mut self,
         seq: Seq,
@@ -101,7 +101,7 @@ impl Indexes {
         self.turn_changed(handler, before, after);
     }
 
-    /// Holds a lane back, or lets it go on.
+    /// Pauses or resumes a lane.
     pub(super) fn pause_lane(&mut self, handler: &HandlerKey, order: OrderKey, paused: bool) {
         let id = (handler.clone(), order);
         let lane = self.lanes.entry(id.clone()).or_default();
@@ -116,7 +116,7 @@ impl Indexes {
         self.turn_changed(handler, before, after);
     }
 
-    /// Follows who of a lane, or who without one, may be claimed.
+    /// Updates the queues after the claimable entry of a lane changed.
     fn turn_changed(&mut self, handler: &HandlerKey, before: NextInOrder, after: NextInOrder) {
         if let Some((seq, place)) = before
             && let Some(queue) = self.queue(place.mode).get_mut(handler)
@@ -129,7 +129,7 @@ impl Indexes {
         }
     }
 
-    /// Whose turn it was in the lane before the move, and whose it is after.
+    /// Moves an entry in its lane. Returns the claimable entry before and after.
     fn moved_in_lane(
         &mut self,
         seq: Seq,
@@ -163,7 +163,7 @@ impl Indexes {
         }
     }
 
-    /// Claimable entries of a handler that are due, first come first.
+    /// Returns due claimable entries of a handler, in the order of claims.
     pub(super) fn due(
         &self,
         mode: ClaimMode,
@@ -177,33 +177,33 @@ impl Indexes {
         queues.get(handler).into_iter().flatten().copied().take_while(move |(at, _)| *at <= now)
     }
 
-    /// What a claim still holds.
+    /// Returns the entries that a claim still holds.
     pub(super) fn held(&self, id: ClaimId) -> impl Iterator<Item = &(Seq, HandlerKey)> {
         self.held.get(&id).into_iter().flatten()
     }
 
-    /// Every handler and status with its entries.
+    /// Returns every handler and status with its entries.
     pub(super) fn by_status(&self) -> impl Iterator<Item = (&HandlerKey, Status, &BTreeSet<Seq>)> {
         self.by_status.iter().map(|((handler, status), entries)| (handler, *status, entries))
     }
 
-    /// The running entries of a handler.
+    /// Returns the running entries of a handler.
     pub(super) fn running(&self, handler: &HandlerKey) -> impl Iterator<Item = Seq> {
         self.by_status.get(&(handler.clone(), Status::Running)).into_iter().flatten().copied()
     }
 
-    /// How many entries of a handler wait.
+    /// Returns the number of pending entries of a handler.
     pub(super) fn pending(&self, handler: &HandlerKey) -> u64 {
         self.by_status.get(&(handler.clone(), Status::Pending)).map_or(0, |entries| entries.len() as u64)
     }
 
-    /// Whether nothing with the same order key keeps a pending entry waiting.
+    /// Returns true if no entry with the same order key blocks a pending entry.
     pub(super) fn is_in_turn(&self, seq: Seq, handler: &HandlerKey, order: Option<OrderKey>) -> bool {
         let lane = order.and_then(|order| self.lanes.get(&(handler.clone(), order)));
         lane.is_none_or(|lane| lane.turn().is_some_and(|(turn, _)| turn == seq))
     }
 
-    /// Whether nothing with the same order key under the other ones of some handlers keeps an entry waiting.
+    /// Returns true if no entry with the same order key under another key of the handler blocks an entry.
     pub(super) fn is_in_turn_over(
         &self,
         handlers: &[HandlerKey],
@@ -215,7 +215,7 @@ impl Indexes {
         others.filter_map(|key| self.lanes.get(&(key.clone(), order))).all(|lane| lane.lets_pass(seq))
     }
 
-    /// An entry of a lane that is to be parked or freed, if there is one.
+    /// Returns an entry of a lane that must be parked or unparked, if there is one.
     pub(super) fn misplaced(
         &self,
         handler: &HandlerKey,
@@ -224,17 +224,17 @@ impl Indexes {
         self.lanes.get(&(handler.clone(), order))?.misplaced()
     }
 
-    /// What is behind an entry that holds its lane back: how many, and the first of them.
+    /// Returns the number of entries behind a blocking one, and the first of them.
     pub(super) fn behind(&self, seq: Seq, handler: &HandlerKey, order: OrderKey) -> Option<(u64, Seq)> {
         self.lanes.get(&(handler.clone(), order))?.behind(seq)
     }
 
-    /// Whether an operator holds a lane back.
+    /// Returns true if an operator paused the lane.
     pub(super) fn is_lane_paused(&self, handler: &HandlerKey, order: OrderKey) -> bool {
         self.lanes.get(&(handler.clone(), order)).is_some_and(|lane| lane.paused)
     }
 
-    /// What stands before an entry in its lane: one that runs, or else the first of those that do not let it pass.
+    /// Returns the entry that blocks another one in its lane: a running one, else the first.
     pub(super) fn ahead(&self, seq: Seq, handler: &HandlerKey, order: OrderKey) -> Option<(Seq, Status)> {
         let lane = self.lanes.get(&(handler.clone(), order))?;
         let others = || lane.unfinished.iter().filter(|(other, _)| **other != seq);
@@ -243,12 +243,12 @@ impl Indexes {
         first.map(|(seq, place)| (*seq, place.status))
     }
 
-    /// Every lane that a poisoned entry holds back, with that entry.
+    /// Returns every blocked lane, with its poisoned entry.
     pub(super) fn blocked(&self) -> impl Iterator<Item = (Seq, &HandlerKey, OrderKey)> {
         self.blocked.iter().filter_map(|id| Some((*self.lanes.get(id)?.poisoned.first()?, &id.0, id.1)))
     }
 
-    /// How many lanes of a handler are held back, how many entries with them, and the first of those. Counts up to a limit.
+    /// Returns the number of blocked lanes of a handler and of entries in them, and the first of those. Counts up to a limit.
     pub(super) fn blocked_of(&self, handler: &HandlerKey, limit: u64) -> (u64, u64, Option<Seq>) {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let heads = || self.blocked().filter(|(_, of, _)| *of == handler).take(limit);
@@ -268,31 +268,31 @@ impl Indexes {
     }
 }
 
-/// The entries of one handler with one order key.
+/// Entries of one handler with one order key.
 #[derive(Default)]
 struct Lane {
-    /// Those that stand in the way of others: waiting, running, or poisoned and not skipped.
+    /// Entries that block others: pending, running, or poisoned and not skipped.
     unfinished: BTreeMap<Seq, EntryPosition>,
-    /// Those that are parked.
+    /// Parked entries.
     parked: BTreeSet<Seq>,
-    /// Those of the unfinished that park others.
+    /// Unfinished entries that park others.
     parks: BTreeSet<Seq>,
-    /// Those of the unfinished that are poisoned.
+    /// Unfinished entries that are poisoned.
     poisoned: BTreeSet<Seq>,
     running: usize,
-    /// Whether an operator holds it back.
+    /// True if an operator paused the lane.
     paused: bool,
 }
 
 impl Lane {
-    /// The entry that may be claimed: the oldest, if it waits, and if none runs. A younger one can run while an older
-    /// one waits, after a replay.
+    /// Returns the claimable entry: the oldest one, if it is pending and none runs. After a replay, a younger one may run while an
+    /// older one waits.
     fn turn(&self) -> NextInOrder {
         let (seq, place) = self.unfinished.first_key_value()?;
         (!self.paused && self.running == 0 && place.status == Status::Pending).then_some((*seq, *place))
     }
 
-    /// Whether an entry with the same order key elsewhere need not wait for this lane.
+    /// Returns true if an entry with the same order key elsewhere need not wait for this lane.
     fn lets_pass(&self, seq: Seq) -> bool {
         !self.paused
             && self.running == 0
@@ -336,7 +336,7 @@ impl Lane {
         Some((self.waiting(seq).count() as u64, self.first_waiting(seq)?))
     }
 
-    /// Those that wait behind an entry: pending ones, then those that are parked.
+    /// Returns the entries that wait behind one: pending, then parked.
     fn waiting(&self, seq: Seq) -> impl Iterator<Item = Seq> {
         let after = (Bound::Excluded(seq), Bound::Unbounded);
         let pending = self.unfinished.range(after).filter(|(_, place)| place.status == Status::Pending);
@@ -351,7 +351,7 @@ impl Lane {
     }
 }
 
-/// Makes a value a member of a set, or not.
+/// Adds a value to a set, or removes it.
 fn insert_if(set: &mut BTreeSet<Seq>, seq: Seq, member: bool) {
     if member {
         set.insert(seq);
@@ -360,7 +360,7 @@ fn insert_if(set: &mut BTreeSet<Seq>, seq: Seq, member: bool) {
     }
 }
 
-/// Removes a value from a set in a map, and the set with its last value.
+/// Removes a value from a set in a map, and the set when it is empty.
 fn remove<K: Ord, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
     if let Some(set) = map.get_mut(key) {
         set.remove(value);

@@ -1,4 +1,4 @@
-//! What operators did, and the record of it.
+//! Operations and their records in the memory store.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +12,7 @@ use crate::store::{
 };
 use crate::time::Timestamp;
 
-/// The records, of all inboxes: an identity is used once.
+/// Records of all inboxes. An identity is used once.
 #[derive(Default)]
 pub(super) struct Operations {
     by_number: BTreeMap<i64, (InboxName, OperationView)>,
@@ -51,7 +51,7 @@ impl Operations {
         AuditPage { operations, next }
     }
 
-    /// Changes the answers to operations on a key.
+    /// Changes the results of operations on a key.
     pub(super) fn change_answers(&mut self, key: &Key, change: impl Fn(&str) -> Option<String>) {
         for (_, view) in self.by_number.values_mut().filter(|(_, view)| view.key == Some(*key)) {
             if let Some(answer) = change(&view.answer) {
@@ -70,7 +70,7 @@ impl Operations {
         known == noted
     }
 
-    /// Forgets what an inbox has recorded up to a time; returns how many records.
+    /// Deletes the records of an inbox up to a time, and returns their number.
     pub(super) fn forget(&mut self, inbox: &InboxName, horizon: Timestamp) -> usize {
         let (numbers, before) = (&mut self.numbers, self.by_number.len());
         self.by_number.retain(|_, (of, view)| {

@@ -1,4 +1,4 @@
-//! Settle and renew: writes of the worker that holds the claim, and of nobody else.
+//! Settle and renew: writes that only the worker with the claim may make.
 
 use super::tables::{MemoryEntry, MemoryTables};
 use crate::state::{InLine, NextState, Settlement, Status};
@@ -34,7 +34,7 @@ impl MemoryTables {
         Renewed::Extended
     }
 
-    /// Whether a claim still holds.
+    /// Returns true if a claim still holds.
     pub(super) fn holds(&mut self, claim: &Claim) -> bool {
         let scope = self.scope_of(claim);
         scope
@@ -43,10 +43,10 @@ impl MemoryTables {
     }
 }
 
-/// Whether this very settlement was written before, by a call whose answer was lost.
+/// Returns true if an earlier call wrote this settlement and its response was lost.
 fn was_applied(entry: &MemoryEntry, settlement: &Settlement) -> bool {
     let status = settlement.next.status();
-    // One that was to be tried again may have been parked at once.
+    // An entry for a retry may have been parked at once.
     let reached = |entry: &MemoryEntry| {
         entry.status == status || (status == Status::Pending && entry.in_line == Some(InLine::Parked))
     };

@@ -1,4 +1,4 @@
-//! Sweep: finished messages leave when their retention is over. And what waits for a handler that is not there.
+//! Sweep and orphans in the memory store: expired messages, and entries whose handler no process has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -14,13 +14,13 @@ use crate::store::{
 };
 use crate::time::Timestamp;
 
-/// What became of a message that a sweep looked at.
+/// Decision of a sweep about a message.
 #[derive(PartialEq, Eq)]
 enum SweepDecision {
     Gone,
-    /// Something of it is not over yet.
+    /// An entry of it is not finished.
     Stays,
-    /// It has a longer window, and is looked at when that is over.
+    /// It has a longer window. A later sweep reads it again.
     Later,
 }
 
@@ -46,7 +46,7 @@ impl MemoryTables {
             }
         }
         swept.marks = scope.sweep_marks(&windows, params.limit, now);
-        // Marks have no sequence: when only they are left, the page after this one starts behind everything.
+        // Marks have no sequence. When only they are left, the next page starts behind all messages.
         if swept.marks == params.limit && params.limit > 0 {
             swept.next = swept.next.or(Some(SweepPosition::new(windows.longest(), Seq(i64::MAX))));
         }
@@ -99,7 +99,7 @@ impl MemoryTables {
 }
 
 impl InboxTables {
-    /// Remembers what a process says of its windows, and forgets what nobody says any more.
+    /// Records the windows of a process, and deletes those that expired.
     pub(super) fn register(&mut self, params: &RegisterParams, now: Timestamp) -> Result<()> {
         if let Some(tenancy) = params.new_tenancy(self.tenancy.as_deref())? {
             self.tenancy = Some(tenancy.into());
@@ -125,7 +125,7 @@ impl InboxTables {
         Ok(())
     }
 
-    /// Looks at messages that may have left one window; says where to go on.
+    /// Reads messages that may have expired in one window. Returns the start of the next page.
     fn scan_page(
         &mut self,
         windows: &RetentionWindows,
@@ -139,7 +139,7 @@ impl InboxTables {
         let from = cursor.from(at.seq);
         let horizon = now.before(at.window);
         let range = (Bound::Excluded(from), Bound::Unbounded);
-        // One from a time when the clock was wrong stays, but keeps no other from leaving.
+        // A message dated by a wrong clock stays, but does not keep others.
         let old = self
             .messages
             .range(range)
@@ -153,7 +153,7 @@ impl InboxTables {
                 continue;
             };
             let fate = stored.fate(windows, at.window, now);
-            // Numbers are given in the order of acceptance, so everything before one that is settled is.
+            // Numbers follow the order of acceptance, so everything before a settled one is settled.
             let is_settled = *seq > from && (stored.received_at <= settled || stored.received_at > now);
             if is_settled {
                 passed = *seq;
@@ -178,7 +178,7 @@ impl InboxTables {
         (looked >= limit).then_some(SweepPosition::new(at.window, last))
     }
 
-    /// Removes a message, and remembers for which handlers such old ones are forgotten.
+    /// Removes a message, and moves the watermarks of its handlers.
     fn forget(&mut self, seq: Seq) {
         let Some(stored) = self.messages.get(&seq) else { return };
         let (at, handlers): (_, Vec<_>) = (stored.received_at, stored.entries.keys().cloned().collect());
@@ -209,7 +209,7 @@ impl InboxTables {
         gone
     }
 
-    /// A handler key with what waits for it; nothing if a worker has some of it in hand.
+    /// Returns a handler key with waiting entries. `None` if a worker holds one of them.
     fn orphan(&self, handler: &HandlerKey, now: Timestamp) -> Option<Orphan> {
         let mut oldest = None;
         let mut running = 0;
@@ -230,8 +230,8 @@ impl InboxTables {
 }
 
 impl MemoryMessage {
-    /// Whether every entry is finished and past the window of its handler. A message without entries was finished when
-    /// it came.
+    /// Returns true if every entry is finished and past the window of its handler. A message without entries was finished on
+    /// arrival.
     fn fate(&self, windows: &RetentionWindows, window: Duration, now: Timestamp) -> SweepDecision {
         let over = if self.entries.is_empty() {
             self.received_at <= now.before(windows.default_window())
