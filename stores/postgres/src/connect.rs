@@ -1,4 +1,5 @@
-//! Connections: held open, lent to one user at a time, and lent again only if they are known to be clean.
+//! Connection pool: lends a connection to one user at a time, and lends it again only if it is clean. Tests:
+//! `tests/connections.rs`.
 //!
 //! The driver's own pool asks the server on every return, and gives a connection back inside an open transaction when a
 //! `begin()` is dropped half-way. Here a connection comes back in one of two ways: its user says that it is clean, or

@@ -1,4 +1,4 @@
-//! Marks: the "seen" record, written inside the caller's own transaction, and the results that are left with them.
+//! Marks: the "seen" record, written inside the caller's own transaction, and its results. Tests: `tests/once.rs`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! One change: a statement that commits by itself, or a transaction.
+//! One change: a statement that commits by itself, or a transaction. Tests: below, and `tests/unknown.rs`.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The statements of the store, with the configured schema and prefix put in.
+//! The statements of the store, rendered with the configured schema and prefix. Tests: `sql/tests.rs`,
+//! `tests/plans.rs`.
 
 use std::fmt;
 use std::sync::Arc;

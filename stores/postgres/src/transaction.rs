@@ -1,4 +1,4 @@
-//! Transactions that handlers share with the inbox.
+//! Transactions that handlers share with the inbox. Tests: `tests/inline.rs`, `tests/finish.rs`.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -42,7 +42,7 @@ impl PostgresTx {
         })
     }
 
-    /// Commits; says whether there may be work for other processes.
+    /// Commits. Returns true if there may be work for other processes.
     pub(crate) async fn commit(mut self, db: &Db) -> Result<bool> {
         if !self.sound {
             // A COMMIT of an aborted transaction is a silent rollback; any other statement in it is an error.
@@ -107,7 +107,7 @@ impl PostgresTx {
         Ok(settled)
     }
 
-    /// Completes the claim and commits, if it holds; says whether there may be work for other processes.
+    /// Completes the claim and commits, if it holds. Returns true if there may be work for other processes.
     pub(crate) async fn finish(mut self, db: &Db, claim: &Claim) -> Result<(Settled, bool)> {
         if claim.order.is_none()
             && !self.ordered

@@ -1,4 +1,4 @@
-//! Names in statements.
+//! Rendering of names in statements.
 
 use super::*;
 
