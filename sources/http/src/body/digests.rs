@@ -12,10 +12,10 @@ use super::unverified::{PeerAddress, network_of};
 /// Digests that run, and bodies that wait for one. The next turn has the address that has waited longest since its last one, and of
 /// it the connection for which the same holds, so that a sender does not stand behind all bodies of a stranger.
 #[derive(Debug)]
-pub(crate) struct DigestTurns(Mutex<DigestTurns>);
+pub(crate) struct DigestTurns(Mutex<DigestQueue>);
 
 #[derive(Debug, Default)]
-struct DigestTurns {
+struct DigestQueue {
     free: usize,
     next: u64,
     waiting: Vec<Waiting>,
@@ -37,7 +37,7 @@ pub(crate) struct DigestTurn(Option<Arc<DigestTurns>>);
 
 impl DigestTurns {
     pub(crate) fn new(at_once: usize) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(DigestTurns { free: at_once, ..DigestTurns::default() })))
+        Arc::new(Self(Mutex::new(DigestQueue { free: at_once, ..DigestQueue::default() })))
     }
 
     /// Waits for a turn.
@@ -76,7 +76,7 @@ impl DigestTurns {
     }
 }
 
-impl DigestTurns {
+impl DigestQueue {
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
