@@ -20,6 +20,13 @@ pub(crate) struct Args {
     command: Command,
 }
 
+impl Args {
+    /// Returns true if the command changes nothing in a store.
+    pub(super) fn is_read(&self) -> bool {
+        !matches!(self.command, Command::Apply(_))
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List the missing steps without applying them

@@ -85,6 +85,18 @@ enum Command {
     Man(generate::Man),
 }
 
+impl Command {
+    /// Returns true if the command changes nothing in a store.
+    fn is_read(&self) -> bool {
+        match self {
+            Self::Serve(_) | Self::Demo(_) | Self::DemoWorker(_) => false,
+            Self::Migrate(args) => args.is_read(),
+            Self::Operate(command) => command.is_read(),
+            Self::Config(_) | Self::Token(_) | Self::Completions(_) | Self::Man(_) => true,
+        }
+    }
+}
+
 /// Exit code of a failure. The numbers are part of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -166,21 +178,26 @@ fn checked(found: bool) -> ExitCode {
     ExitCode::from(u8::from(found))
 }
 
-/// Formats the error and its causes. Only the first library error adds what was kept and what to do, so that it appears once.
-fn sentence(error: &anyhow::Error) -> String {
+/// Formats the error and its causes. Only the first library error adds its advice, and what was kept unless the command only reads.
+fn sentence(error: &anyhow::Error, is_read: bool) -> String {
     let mut advised = false;
     let part = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<Error>() {
         Some(ours) if advised => ours.what().to_owned(),
         ours => {
             advised |= ours.is_some();
-            cause.to_string()
+            match ours.filter(|_| is_read) {
+                Some(ours) => format!("{}; {}", ours.what(), ours.kind().advice()),
+                None => cause.to_string(),
+            }
         }
     };
     error.chain().map(part).collect::<Vec<_>>().join(": ")
 }
 
 pub(crate) fn run() -> ExitCode {
-    let result = match Cli::parse().command {
+    let command = Cli::parse().command;
+    let is_read = command.is_read();
+    let result = match command {
         Command::Serve(args) => serve::run(args),
         Command::Config(args) => config::run(&args),
         Command::Migrate(args) => migrate::run(&args),
@@ -192,7 +209,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Man(args) => generate::man(&args),
     };
     result.unwrap_or_else(|CommandError { exit, error }| {
-        out::eprint_note(&format!("oncebox: {}", out::escaped_lines(&sentence(&error))));
+        out::eprint_note(&format!("oncebox: {}", out::escaped_lines(&sentence(&error, is_read))));
         ExitCode::from(exit as u8)
     })
 }

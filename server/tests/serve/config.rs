@@ -1,4 +1,4 @@
-//! The configuration: what is said of a wrong one, and whether what we show is right.
+//! The configuration: its problems, example, schema and reference page.
 
 mod schema;
 mod secrets;
@@ -7,12 +7,12 @@ use std::path::Path;
 
 use super::support::oncebox;
 
-/// What `config check` says of a configuration.
+/// Runs `config check` on a configuration.
 fn said_of(config: &str, args: &[&str]) -> (Option<i32>, String) {
     said_by(&["config", "check"], config, args)
 }
 
-/// What a command says of a configuration.
+/// Runs a command with a configuration.
 fn said_by(command: &[&str], config: &str, args: &[&str]) -> (Option<i32>, String) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("oncebox.toml"), config).unwrap();
@@ -27,7 +27,7 @@ fn printed(what: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The example with everything switched on that is switched off.
+/// Returns the example with all disabled settings enabled.
 fn everything() -> String {
     let on = |line: &str| match line.strip_prefix('#') {
         Some(setting) if !setting.starts_with([' ', '#']) && !setting.is_empty() => setting.to_owned(),
@@ -37,7 +37,7 @@ fn everything() -> String {
 }
 
 #[test]
-fn the_example_is_good_as_it_is_and_with_everything_switched_on() {
+fn the_example_is_valid_also_with_all_settings_enabled() {
     for config in [printed("example"), everything()] {
         let (code, said) = said_of(&config, &["--assume-secrets"]);
         assert_eq!((code, said.as_str()), (Some(0), "oncebox.toml: valid; inboxes: 1, handlers: 1"));
@@ -45,7 +45,7 @@ fn the_example_is_good_as_it_is_and_with_everything_switched_on() {
 }
 
 #[test]
-fn the_example_fits_the_schema_and_names_every_setting_of_it() {
+fn the_example_matches_the_schema_and_has_every_setting() {
     let schema: serde_json::Value = serde_json::from_str(&printed("schema")).unwrap();
     for config in [printed("example"), everything()] {
         let config: toml::Value = toml::from_str(&config).unwrap();
@@ -61,13 +61,13 @@ fn the_example_fits_the_schema_and_names_every_setting_of_it() {
                 || line.contains(&format!(".{name}]"))
                 || line.contains(&format!(".{name}."))
         });
-        // What stands inside a table on one line.
+        // A setting in an inline table.
         assert!(shown || example.contains(&format!("{name} = ")), "the example does not show `{name}`");
     }
 }
 
 #[test]
-fn a_schema_that_does_not_fit_is_noticed() {
+fn values_that_do_not_match_the_schema_are_found() {
     let schema: serde_json::Value = serde_json::from_str(&printed("schema")).unwrap();
     for wrong in [
         r#"{ "colour": 1 }"#,
@@ -84,7 +84,7 @@ fn a_schema_that_does_not_fit_is_noticed() {
     }
 }
 
-/// `ONCEBOX_WRITE_DOCS=1` writes the page anew.
+/// `ONCEBOX_WRITE_DOCS=1` writes the page again.
 #[test]
 fn the_page_of_all_settings_is_current() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/config.md");
@@ -99,7 +99,7 @@ fn the_page_of_all_settings_is_current() {
     );
 }
 
-/// Each is the whole of what is said: file, line, setting, what is wrong, and what to do.
+/// Configurations and their complete errors: file, line, setting, problem and advice.
 const WRONG: &[(&str, &str)] = &[
     (
         "[inbox.orders]\nretension = \"7d\"",
@@ -251,7 +251,7 @@ const WRONG: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn what_is_wrong_is_said_with_its_place_and_the_way_out() {
+fn problems_have_a_location_and_advice() {
     let mut wrong = Vec::new();
     for (config, expected) in WRONG {
         let (code, said) = said_of(config, &["--assume-secrets"]);
@@ -276,7 +276,7 @@ fn secrets_are_read_unless_they_are_assumed() {
     );
 }
 
-/// What cannot be served, with what is said of it. Each is also tried by `serve`, which opens nothing before it has checked.
+/// Invalid configurations and a part of their errors. `serve` must refuse them too, before it opens anything.
 const BAD: &[(&str, &str)] = &[
     ("[store.main]\nurl = \"env:ONCEBOX_NOT_SET\"\n[inbox.orders]", "ONCEBOX_NOT_SET is not set"),
     ("[store.main]\nurl = \"env:ONCEBOX_EMPTY\"\n[inbox.orders]", "env:ONCEBOX_EMPTY is empty"),
@@ -372,10 +372,10 @@ const BAD: &[(&str, &str)] = &[
     ),
 ];
 
-// `serve` may not refuse what `config check` calls good: they begin with the same function. No machine can listen on the address, so
-// that a configuration which is taken by mistake ends as well.
+// `serve` and `config check` must accept the same files. No machine can listen on the address, so that `serve` also ends if it
+// accepts a configuration by mistake.
 #[test]
-fn what_cannot_be_served_is_refused_by_check_and_serve_alike() {
+fn check_and_serve_refuse_the_same_configurations() {
     let mut wrong = Vec::new();
     for (config, part) in BAD {
         let checked = said_by(&["config", "check"], config, &[]);

@@ -1,4 +1,4 @@
-//! SIGHUP: a new configuration is taken up as a whole, or not at all.
+//! SIGHUP: applies a new configuration completely, or not at all.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn handlers_and_sources_change_without_a_restart() {
 }
 
 #[test]
-fn what_runs_is_finished_by_the_old_configuration() {
+fn the_old_configuration_finishes_running_deliveries() {
     let (gate, opened) = std::sync::mpsc::channel::<()>();
     let opened = std::sync::Mutex::new(opened);
     let slow = Receiver::new(move |_| {
@@ -47,7 +47,7 @@ fn what_runs_is_finished_by_the_old_configuration() {
     assert_eq!((slow.requests().len(), new.requests().len()), (1, 1), "each once");
 }
 
-/// I1, I4: two configurations at work side by side neither lose nor repeat anything.
+/// I1, I4: two configurations that run at the same time lose and repeat nothing.
 #[test]
 fn reloading_under_load_loses_nothing() {
     let handler = Receiver::good();
@@ -60,7 +60,7 @@ fn reloading_under_load_loses_nothing() {
                 let mut acknowledged = Vec::new();
                 while !stop.load(Ordering::Relaxed) {
                     let id = format!("{sender}-{}", acknowledged.len());
-                    // Nobody is turned away meanwhile.
+                    // No message is refused meanwhile.
                     assert_eq!(post(&url, &id, "t", "{}").status, 202, "{id}");
                     acknowledged.push(id);
                 }
@@ -84,9 +84,9 @@ fn reloading_under_load_loses_nothing() {
     assert_eq!(handler.requests().len(), acknowledged.len(), "nothing was delivered twice");
 }
 
-/// I8: a secret is replaced without a gap.
+/// I8: a reload replaces a secret without a gap.
 #[test]
-fn secrets_are_read_again() {
+fn secrets_are_reloaded() {
     let handler = Receiver::good();
     let [first, second] =
         ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"];

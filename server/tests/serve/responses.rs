@@ -1,10 +1,10 @@
-//! FAULTS C15: what each answer of a handler means.
+//! FAULTS C15: the outcome of each response of a handler.
 
 use oncebox_servers::Port;
 
 use super::support::{AT_ONCE, Receiver, Reply, Sidecar, one_handler, post};
 
-/// A sidecar whose handler answers like this, and a message for it.
+/// Starts a sidecar whose handler sends this response, and posts a message.
 fn answered(reply: Reply, more: &str) -> (Sidecar, Receiver) {
     let handler = Receiver::new(move |_| reply.clone());
     let sidecar = Sidecar::with(&one_handler(&handler.url(), more));
@@ -23,7 +23,7 @@ fn every_2xx_is_done() {
 }
 
 #[test]
-fn errors_and_redirects_are_tried_again_until_the_attempts_are_used_up() {
+fn errors_and_redirects_are_retried_until_the_attempts_are_used_up() {
     let handler = Receiver::new(|request| match request.id() {
         "302" => Reply::Status(302, "location: http://127.0.0.1:1/elsewhere\r\n", String::new()),
         status => Reply::Status(status.parse().unwrap(), "", "sorry".into()),

@@ -130,6 +130,17 @@ pub(crate) enum Command {
     Backfill(actions::BackfillArgs),
 }
 
+impl Command {
+    /// Returns true if the command changes nothing in a store.
+    pub(crate) fn is_read(&self) -> bool {
+        match self {
+            Self::Status(_) | Self::List(_) | Self::Show(_) | Self::Explain(_) => true,
+            Self::Quarantine(_) | Self::Blocked(_) | Self::Audit(_) | Self::Doctor(_) => true,
+            _ => false,
+        }
+    }
+}
+
 /// Runs a command.
 pub(crate) fn run(command: &Command) -> Result<ExitCode, CommandError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();

@@ -1,8 +1,8 @@
-//! Secrets that protect nothing, and those that are risky.
+//! Weak secrets and risky ones.
 
 use super::super::support::oncebox;
 
-/// A configuration, the files that it names with their contents, and the problem that their secrets have.
+/// A configuration, its files with their contents, and the expected problem.
 type WeakSecret = (&'static str, &'static [(&'static str, &'static str)], &'static str);
 
 const WEAK: &[WeakSecret] = &[
@@ -73,7 +73,7 @@ const WEAK: &[WeakSecret] = &[
     ),
 ];
 
-/// What `config check` says of a configuration in a directory with these files.
+/// Runs `config check` on a configuration in a directory with these files.
 fn said_with_files(config: &str, files: &[(&str, &str)]) -> (Option<i32>, String) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("oncebox.toml"), config).unwrap();
@@ -86,7 +86,7 @@ fn said_with_files(config: &str, files: &[(&str, &str)]) -> (Option<i32>, String
 }
 
 #[test]
-fn secrets_that_protect_nothing_are_refused() {
+fn weak_secrets_are_refused() {
     for (config, files, expected) in WEAK {
         let (code, said) = said_with_files(config, files);
         assert_eq!((code, said.as_str()), (Some(2), &*format!("oncebox: {expected}")), "{config}");
@@ -95,7 +95,7 @@ fn secrets_that_protect_nothing_are_refused() {
 }
 
 #[test]
-fn secrets_that_are_risky_are_warned_of() {
+fn risky_secrets_get_a_warning() {
     let shared = "[inbox.a.http.one]\nformat = \"github\"\nsecret = \"file:t\"\n[inbox.a.http.two]\nformat = \"github\"\nsecret = \"file:t\"";
     let (code, said) = said_with_files(shared, &[("t", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")]);
     assert_eq!(code, Some(0), "{said}");
@@ -109,7 +109,7 @@ fn secrets_that_are_risky_are_warned_of() {
     let (code, said) = said_with_files(ours, &[("t", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")]);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("the handler \"h\" and the source \"one\" have the same secret"), "{said}");
-    // One source whose secret is being replaced has two, and that is good.
+    // While a secret is replaced, a source has two.
     let two = "[inbox.a.http.one]\nformat = \"github\"\nsecret = [\"file:t\", \"file:u\"]";
     let files = [("t", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), ("u", "oM7SL5zyW6q0Jx4mUPD8ILPZIo2LaLaS")];
     let (code, said) = said_with_files(two, &files);
