@@ -1,4 +1,4 @@
-//! The demo, as a user runs it.
+//! The demo as a user runs it.
 
 use std::process::{Command, Output};
 
@@ -18,9 +18,9 @@ fn nothing_is_lost_or_doubled_though_workers_die() {
     assert_eq!(report["effects"], 300, "{last}");
     assert_eq!(report["lost"], 0, "{last}");
     assert_eq!(report["doubled"], 0, "{last}");
-    // Every order three times, and again whatever a dead worker had not acknowledged.
+    // Every order three times, and the unacknowledged ones of dead workers again.
     assert!(report["deliveries"].as_u64().is_some_and(|count| count >= 900), "{last}");
-    // How many kills there are before all is shipped depends on the speed of the machine.
+    // The number of kills depends on the speed of the machine.
     assert!(report["crashes"].as_u64().is_some_and(|count| count >= 1), "{last}");
     assert!(
         last.starts_with(r#"{"offered":300,"deliveries":"#),

@@ -11,7 +11,7 @@ use crate::run;
 
 const REQUIREMENTS: &str = include_str!("requirements.txt");
 
-/// Whether Python and everything its packages need are there.
+/// Returns true if Python and its packages are installed.
 pub(crate) fn is_installed(target: &Path) -> bool {
     // Written last, so what it says is there.
     let installed = fs::read_to_string(PythonEnv::home(target).join("requirements.txt"));

@@ -16,7 +16,7 @@ use oncebox_servers::{
 use crate::workspace::Workspace;
 use crate::{python, run, toolchain};
 
-/// What can be done with the servers besides installing them.
+/// Commands on the servers besides installing them.
 #[derive(clap::Subcommand, Debug)]
 pub(crate) enum Command {
     /// Start the shared servers, run a command that finds them in its environment, and stop them

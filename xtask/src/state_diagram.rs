@@ -14,12 +14,12 @@ const INTRO: &str = "\
 
 # The states of an entry
 
-An entry is one message for one handler. What follows from what a handler said is chosen by `decide`, what follows
-from what an operator asks by `operate`, what follows from a poisoned entry for those behind it by `follow`; they are pure
-functions in `crates/oncebox/src/state`, and no store chooses a state itself. A test asks the functions everything and
-fails unless they produce exactly the arrows drawn here; the conformance suite walks the arrows on every store.
+An entry is one message for one handler. `decide` chooses the next state after a run, `operate` after an operator's action,
+and `follow` for the entries behind a poisoned one. They are pure functions in `crates/oncebox/src/state`, and no store
+chooses a state itself. A test calls them with every input and fails unless they produce exactly the arrows drawn here. The
+conformance suite walks the arrows on every store.
 
-`completed`, `poisoned` and `discarded` are final: only an operator leads an entry out of them, and with it those that
+`completed`, `poisoned` and `discarded` are final: only an operator moves an entry out of them, and with it the entries that
 were parked behind it.
 ";
 
@@ -54,7 +54,7 @@ fn document() -> Result<String> {
     Ok(text)
 }
 
-/// What an event says to an operator who reads it in a metric.
+/// Returns the meaning of an event for an operator who reads the metric.
 fn meaning(event: EntryEvent) -> Option<&'static str> {
     Some(match event {
         EntryEvent::Accept => {

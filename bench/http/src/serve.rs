@@ -12,10 +12,10 @@ use tokio::io::AsyncReadExt as _;
 
 /// The type of every message.
 pub(crate) const KIND: &str = "bench";
-/// What clients prove themselves with.
+/// Token of the clients.
 pub(crate) const TOKEN: &str = "bench-token";
 
-/// Serves until its standard input ends, which it does when whoever started it is gone.
+/// Serves until its standard input ends, which it does when its parent is gone.
 pub(crate) async fn run(store: &str) -> Result<()> {
     if store.starts_with("postgres") {
         serve(postgres(store).await?).await

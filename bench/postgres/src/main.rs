@@ -51,15 +51,15 @@ fn main() -> Result<()> {
         runtime.block_on(age(&cluster.url("postgres")))?;
         (cluster.url("postgres"), Some(cluster))
     };
-    let bench = Bench { url, args };
+    let bench = PostgresBench { url, args };
     if bench.args.beside_peers {
         return runtime.block_on(peers::measure(&bench));
     }
     runtime.block_on(rows::measure(&bench))
 }
 
-/// What is measured, and where.
-pub(crate) struct Bench {
+/// The benchmark and its server.
+pub(crate) struct PostgresBench {
     url: String,
     args: Args,
 }

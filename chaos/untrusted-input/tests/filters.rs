@@ -1,4 +1,4 @@
-//! What an operator types to find something is only ever compared: SQLite answers what the definition says.
+//! Filters of operators are data: SQLite returns the entries that the definition names.
 
 use std::path::{Path, PathBuf};
 

@@ -64,6 +64,34 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Every kind.
+    pub const ALL: [Self; 24] = [
+        Self::MissingKey,
+        Self::Duplicate,
+        Self::Tenant,
+        Self::InvalidMessage,
+        Self::TooLarge,
+        Self::Unrouted,
+        Self::InvalidConfig,
+        Self::InvalidHandler,
+        Self::Unsupported,
+        Self::Unavailable,
+        Self::Full,
+        Self::ReadOnly,
+        Self::Denied,
+        Self::CommitUnknown,
+        Self::SchemaTooNew,
+        Self::SchemaOutdated,
+        Self::Corrupt,
+        Self::NotFound,
+        Self::Refused,
+        Self::OperationReused,
+        Self::TenantsChanged,
+        Self::Handler,
+        Self::TransactionEnded,
+        Self::LeaseLost,
+    ];
+
     /// Returns the word for it in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -104,6 +132,21 @@ impl ErrorKind {
                 | Self::CommitUnknown
                 | Self::LeaseLost
                 | Self::Handler
+        )
+    }
+
+    /// Returns true if the store failed, and not the request.
+    pub const fn is_outage(self) -> bool {
+        matches!(
+            self,
+            Self::Unavailable
+                | Self::Full
+                | Self::ReadOnly
+                | Self::Denied
+                | Self::CommitUnknown
+                | Self::SchemaTooNew
+                | Self::SchemaOutdated
+                | Self::Corrupt
         )
     }
 

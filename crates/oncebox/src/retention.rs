@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::handler::Registered;
+use crate::handler::RegisteredHandler;
 use crate::inbox::Inbox;
 use crate::name::InboxName;
 use crate::observe::{emit, names};
@@ -314,7 +314,7 @@ impl<S: Store> Inbox<S> {
     }
 
     /// Returns the handler, if it can get entries for earlier messages.
-    fn to_backfill(&self, handler: &str) -> Result<&Registered<S>> {
+    fn to_backfill(&self, handler: &str) -> Result<&RegisteredHandler<S>> {
         let registry = &self.shared.registry;
         let found = registry.handlers().find(|one| one.route.key.as_str() == handler);
         let Some(found) = found else {

@@ -62,7 +62,7 @@ async fn a_shutdown_writes_down_duplicate_counts() {
     inbox.store().faults().next(StoreVerb::CountDuplicates, StoreFault::Hang);
     let writing = async {
         inbox.store().faults().wait_for_hanging(1).await;
-        // Whoever does not wait for it is gone by then.
+        // A shutdown that does not wait for the write would be over by then.
         tokio::task::yield_now().await;
         inbox.store().faults().release();
     };

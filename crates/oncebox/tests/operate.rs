@@ -95,10 +95,8 @@ async fn what_the_filter_takes_is_done_slowly_at_first() {
     assert_eq!(store.count(&inbox()).await.unwrap().with_status(Status::Poisoned), 35, "nothing was done");
     let (report, found) = run(&bulk, &store, &clock, || Outcome::Done).await;
     let report = report.unwrap();
-    assert_eq!(
-        (report.state, report.done, report.refused, report.failed),
-        (OperationState::Finished, 30, 0, 0)
-    );
+    let counts = (report.done, report.refused, report.failed);
+    assert_eq!((report.state, counts), (OperationState::Finished, (30, 0, 0)));
     assert_eq!(found, [1, 2, 4, 8], "each step twice as many as the one before");
     assert_eq!(work(&store, || Outcome::Done).await, 15);
     let counts = store.count(&inbox()).await.unwrap();
@@ -137,10 +135,8 @@ fn what_is_never_allowed_is_not_begun() {
     ] {
         let mut both = filter("x");
         both.statuses.push(status);
-        for made in [
-            BulkOperation::new(operation, both.clone()),
-            BulkOperation::on_everything(operation, both.clone()),
-        ] {
+        for make in [BulkOperation::new, BulkOperation::on_everything] {
+            let made = make(operation, both.clone());
             let refused = made.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::InvalidConfig, "{refused}");
             let told = refused.what().contains(good) && refused.what().contains(status.as_str());
@@ -152,7 +148,7 @@ fn what_is_never_allowed_is_not_begun() {
     assert!(BulkOperation::new(Operation::Discard, good).is_ok());
 }
 
-// Whoever watches a long one asks every second: its record says how far it has come.
+// An operator who watches a long operation asks every second: its record has the progress.
 #[tokio::test]
 async fn how_far_it_has_come_is_told_by_its_record_alone() {
     let clock = TestClock::new();
@@ -300,11 +296,7 @@ async fn a_backfill_is_recorded_capped_and_carried_on() {
     let other = backfill("another").id(capped.id);
     assert_eq!(other.run(&store).await.unwrap_err().kind(), ErrorKind::OperationReused);
     let rest = backfill("receipt").run(&store).await.unwrap();
-    assert_eq!(
-        (rest.state, rest.done),
-        (OperationState::Finished, 1_000),
-        "those that have one are passed over"
-    );
+    assert_eq!((rest.state, rest.done), (OperationState::Finished, 1_000), "existing entries are skipped");
     let counts = store.count(&inbox()).await.unwrap();
     assert_eq!(counts.with_status(Status::Pending), 2_500);
     let records = store.audit(&AuditFilter::new(inbox())).await.unwrap().operations;

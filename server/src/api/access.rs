@@ -1,4 +1,4 @@
-//! Who asks, and what they may do.
+//! Access to the API: tokens, roles, and requests of this machine. Tests: below and `tests/serve/api/access.rs`.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::problem::{ApiProblem, ProblemKind};
 
-/// What somebody may do.
+/// A permission of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ApiRole {
@@ -24,10 +24,9 @@ pub(crate) enum ApiRole {
 }
 
 impl ApiRole {
-    /// All of them.
     pub(crate) const ALL: [Self; 4] = [Self::Viewer, Self::PayloadReader, Self::Operator, Self::Admin];
 
-    /// The word for it in the configuration.
+    /// Returns the word for the role in the configuration.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",
@@ -37,14 +36,13 @@ impl ApiRole {
         }
     }
 
-    /// Whether this role does what `needed` does: everybody may look, an admin may do everything, and to read payloads and
-    /// to act are two things.
+    /// Returns true if this role includes `needed`. Every role includes viewer, and admin includes every role.
     pub(crate) fn may(self, needed: Self) -> bool {
         self == needed || self == Self::Admin || needed == Self::Viewer
     }
 }
 
-/// A token. Only its hash is known, and that is not shown either.
+/// An API token. Stores only its hash, and never shows the hash.
 #[derive(Clone)]
 pub(crate) struct ApiToken {
     pub(crate) name: String,
@@ -61,7 +59,7 @@ impl fmt::Debug for ApiToken {
     }
 }
 
-/// What a token is known by.
+/// Returns the SHA-256 of a token.
 pub(crate) fn hash(token: &[u8]) -> [u8; 32] {
     let digest = ring::digest::digest(&ring::digest::SHA256, token);
     let mut hash = [0; 32];
@@ -69,7 +67,7 @@ pub(crate) fn hash(token: &[u8]) -> [u8; 32] {
     hash
 }
 
-/// Bytes in hexadecimal digits.
+/// Formats bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     use fmt::Write as _;
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut digits, byte| {
@@ -79,10 +77,10 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ApiCaller {
-    /// The name of the token; nothing where there are none.
+    /// Token name; `None` without tokens.
     pub(crate) name: Option<String>,
     pub(crate) roles: Vec<ApiRole>,
 }
@@ -92,61 +90,61 @@ impl ApiCaller {
         self.roles.iter().any(|role| role.may(needed))
     }
 
-    /// Who an action is recorded for: who they say they are, and apart from that the token that proves what they may do.
-    pub(crate) fn asker(&self, said: Option<&str>) -> Result<Requester, ApiProblem> {
-        let said = said.filter(|said| !said.trim().is_empty());
-        let name = said.or(self.name.as_deref()).map(str::to_owned);
-        let missing = || ApiProblem::new(ProblemKind::Invalid, "`actor` is missing: say who asks for this");
+    /// Returns the actor and token to record for an action. Default for `actor`: the name of the token.
+    pub(crate) fn requester(&self, actor: Option<&str>) -> Result<Requester, ApiProblem> {
+        let actor = actor.filter(|actor| !actor.trim().is_empty());
+        let name = actor.or(self.name.as_deref()).map(str::to_owned);
+        let missing = || ApiProblem::new(ProblemKind::Invalid, "`actor` is missing");
         Ok(Requester { name: name.ok_or_else(missing)?, token: self.name.clone() })
     }
 }
 
-/// Who an action is recorded for.
+/// The actor and token that the audit log records for an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Requester {
-    /// Who they say they are.
+    /// Name that the request claims.
     pub(crate) name: String,
-    /// The name of their token; nothing where there are none.
+    /// Token name; `None` without tokens.
     pub(crate) token: Option<String>,
 }
 
 impl<'a> From<&'a Requester> for Actor<'a> {
-    fn from(asker: &'a Requester) -> Self {
-        Self::from(&asker.name).with_token(asker.token.as_deref())
+    fn from(requester: &'a Requester) -> Self {
+        Self::from(&requester.name).with_token(requester.token.as_deref())
     }
 }
 
-/// Who is let in.
+/// The tokens that the API accepts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Access {
-    /// Without one, whoever is on this machine may do everything.
+    /// If empty, every program on this machine has the role admin.
     pub(crate) tokens: Vec<ApiToken>,
 }
 
 impl Access {
-    /// Who asks, if they may ask at all.
-    pub(crate) fn who(&self, parts: &Parts, peer: Option<SocketAddr>) -> Result<ApiCaller, ApiProblem> {
+    /// Authenticates a request.
+    pub(crate) fn caller(&self, parts: &Parts, peer: Option<SocketAddr>) -> Result<ApiCaller, ApiProblem> {
         if self.tokens.is_empty() {
-            near(parts, peer)?;
+            require_local(parts, peer)?;
             return Ok(ApiCaller { name: None, roles: vec![ApiRole::Admin] });
         }
         let bearer = bearer(&parts.headers).unwrap_or_default();
         let presented = hash(bearer);
-        // All are compared, so that the time does not tell which one was close.
+        // Compares every token, so that the response time does not reveal which one was close.
         let fits = |found: Option<usize>, (at, known): (usize, &ApiToken)| {
-            if same(&known.hash, &presented) { Some(at) } else { found }
+            if constant_time_eq(&known.hash, &presented) { Some(at) } else { found }
         };
-        // The hash of nothing is one, too, and easily made by mistake.
+        // A configuration may hold the hash of the empty text by mistake.
         let found = self.tokens.iter().enumerate().fold(None, fits).filter(|_| !bearer.is_empty());
         let token = found.and_then(|at| self.tokens.get(at)).ok_or_else(|| {
-            ApiProblem::new(ProblemKind::Unauthenticated, "there is no token, or none that is known here")
+            ApiProblem::new(ProblemKind::Unauthenticated, "the token is missing or unknown")
         })?;
         Ok(ApiCaller { name: Some(token.name.clone()), roles: token.roles.clone() })
     }
 }
 
-/// Whether two hashes are the same, in a time that does not depend on where they differ.
-fn same(a: &[u8; 32], b: &[u8; 32]) -> bool {
+/// Returns true if two hashes are equal. Takes the same time wherever they differ.
+fn constant_time_eq(a: &[u8; 32], b: &[u8; 32]) -> bool {
     let differs = a.iter().zip(b).fold(0, |differs, (a, b)| std::hint::black_box(differs | (a ^ b)));
     differs == 0
 }
@@ -158,27 +156,23 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
 }
 
-/// Without tokens, being on this machine is the proof, by the rule that holds for messages, too. Pages of the API itself are let
-/// in.
-fn near(parts: &Parts, peer: Option<SocketAddr>) -> Result<(), ApiProblem> {
+/// Refuses a request without a token unless it comes from this machine. Accepts pages that the API itself served.
+fn require_local(parts: &Parts, peer: Option<SocketAddr>) -> Result<(), ApiProblem> {
     let why = match check_local(parts, peer.map(|peer| peer.ip()), Pages::SameOrigin) {
         Ok(()) => return Ok(()),
-        Err(NotLocal::Peer) => "without tokens only this machine may ask",
+        Err(NotLocal::Peer) => "without tokens, only this machine may use the API",
         Err(NotLocal::Proxy) => {
-            "this came through a proxy, or in HTTP/1.0 as from one, and there are no tokens to tell who asks: make some with \
-             `oncebox token`"
+            "a proxy forwarded this request, or it uses HTTP/1.0 as a proxy does, and no token is configured; create one \
+             with `oncebox token`"
         }
-        Err(NotLocal::NoHost) => "the request names no host, or several",
-        Err(NotLocal::Host) => {
-            "the request is for a host that is not this machine; use 127.0.0.1 or localhost"
-        }
-        Err(_) => "a page of another site asks for this",
+        Err(NotLocal::NoHost) => "the request has no host header, or several",
+        Err(NotLocal::Host) => "the host header does not name this machine; use 127.0.0.1 or localhost",
+        Err(_) => "a page of another site sent the request",
     };
     Err(ApiProblem::new(ProblemKind::Forbidden, why))
 }
 
-/// Returns whether a request without a token names a host that no page in a browser can have made up: an address, or a name
-/// without a dot, as containers and machines of one network have them.
+/// Returns true if the host header is an address or a name without a dot. A page in a browser cannot forge either of them.
 pub(crate) fn names_own_host(parts: &Parts) -> bool {
     let host = named_host(parts);
     host.is_some_and(|host| is_address_host(host.host()) || !host.host().contains(['.', '[']))
@@ -202,7 +196,7 @@ mod tests {
 
     const NEAR: Option<SocketAddr> = Some(SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 5));
 
-    // FAULTS S7, S9: a page that was made to lead here, another site, a proxy.
+    // FAULTS S7, S9: DNS rebinding, another site, a proxy.
     #[test]
     fn without_tokens_only_this_machine_itself_is_let_in() {
         let open = Access::default();
@@ -213,7 +207,7 @@ mod tests {
             &[("host", "[::1]:8472")],
             &[local, ("origin", "http://127.0.0.1:8472"), ("sec-fetch-site", "same-origin")],
         ] {
-            assert!(open.who(&parts(good), NEAR).is_ok(), "{good:?}");
+            assert!(open.caller(&parts(good), NEAR).is_ok(), "{good:?}");
         }
         for bad in [
             &[][..],
@@ -233,18 +227,18 @@ mod tests {
             &[local, ("x-real-ip", "10.0.0.1")],
             &[local, ("cf-connecting-ip", "10.0.0.1")],
         ] {
-            let refused = open.who(&parts(bad), NEAR).unwrap_err();
-            assert_eq!(refused.cause(), ProblemKind::Forbidden, "{bad:?}");
+            let refused = open.caller(&parts(bad), NEAR).unwrap_err();
+            assert_eq!(refused.kind(), ProblemKind::Forbidden, "{bad:?}");
         }
-        assert!(open.who(&parts(&[local]), Some("10.0.0.1:5".parse().unwrap())).is_err());
-        assert!(open.who(&parts(&[local]), None).is_err());
-        // What nginx makes of a request unless it is told otherwise.
+        assert!(open.caller(&parts(&[local]), Some("10.0.0.1:5".parse().unwrap())).is_err());
+        assert!(open.caller(&parts(&[local]), None).is_err());
+        // Default of nginx for proxied requests.
         let mut old = parts(&[local]);
         old.version = Version::HTTP_10;
-        assert_eq!(open.who(&old, NEAR).unwrap_err().cause(), ProblemKind::Forbidden);
+        assert_eq!(open.caller(&old, NEAR).unwrap_err().kind(), ProblemKind::Forbidden);
     }
 
-    // FAULTS S7: what needs no token is not shown to a page that was made to ask.
+    // FAULTS S7: a page in a browser cannot read the endpoints that need no token.
     #[test]
     fn names_with_dots_may_be_those_of_a_page() {
         for good in ["127.0.0.1:8472", "10.1.2.3", "[fd00::1]:8472", "localhost", "oncebox:8472"] {
@@ -267,23 +261,23 @@ mod tests {
         let access = Access {
             tokens: vec![token("ada", "s3cret", ApiRole::Viewer), token("bo", "other", ApiRole::Admin)],
         };
-        let who = |value: &str| access.who(&parts(&[("authorization", value)]), None);
-        assert_eq!(who("Bearer s3cret").unwrap().name.as_deref(), Some("ada"));
-        assert_eq!(who("bEARER  other").unwrap().name.as_deref(), Some("bo"));
+        let caller = |value: &str| access.caller(&parts(&[("authorization", value)]), None);
+        assert_eq!(caller("Bearer s3cret").unwrap().name.as_deref(), Some("ada"));
+        assert_eq!(caller("bEARER  other").unwrap().name.as_deref(), Some("bo"));
         let hex = hex(&hash(b"s3cret"));
         for wrong in
             ["Bearer s3cre", "Bearer s3cret2", "Bearer", "Bearer ", "Basic s3cret", "s3cret", "", &hex]
         {
-            assert_eq!(who(wrong).unwrap_err().cause(), ProblemKind::Unauthenticated, "{wrong}");
+            assert_eq!(caller(wrong).unwrap_err().kind(), ProblemKind::Unauthenticated, "{wrong}");
         }
-        // The hash of an empty text is in a configuration whose writer had no token.
-        let empty = Access { tokens: vec![token("nobody", "", ApiRole::Admin)] };
+        // A configuration may hold the hash of the empty text.
+        let empty = Access { tokens: vec![token("empty", "", ApiRole::Admin)] };
         for nothing in ["Bearer ", "Bearer", "Basic x"] {
-            assert!(empty.who(&parts(&[("authorization", nothing)]), None).is_err(), "{nothing}");
+            assert!(empty.caller(&parts(&[("authorization", nothing)]), None).is_err(), "{nothing}");
         }
-        assert!(empty.who(&parts(&[]), None).is_err());
+        assert!(empty.caller(&parts(&[]), None).is_err());
         let twice = parts(&[("authorization", "Bearer s3cret"), ("authorization", "Bearer s3cret")]);
-        assert!(access.who(&twice, None).is_err());
+        assert!(access.caller(&twice, None).is_err());
         assert!(!format!("{access:?}").contains("hash"));
     }
 
@@ -297,17 +291,17 @@ mod tests {
     }
 
     #[test]
-    fn an_action_is_recorded_for_somebody() {
-        let asker =
+    fn every_action_has_a_requester() {
+        let requester =
             |name: &str, token: Option<&str>| Requester { name: name.into(), token: token.map(Into::into) };
         let open = ApiCaller { name: None, roles: Vec::new() };
-        assert!(open.asker(None).is_err() && open.asker(Some(" ")).is_err());
-        assert_eq!(open.asker(Some("ada")).unwrap(), asker("ada", None));
+        assert!(open.requester(None).is_err() && open.requester(Some(" ")).is_err());
+        assert_eq!(open.requester(Some("ada")).unwrap(), requester("ada", None));
         let known = ApiCaller { name: Some("night-shift".into()), roles: Vec::new() };
-        assert_eq!(known.asker(None).unwrap(), asker("night-shift", Some("night-shift")));
-        assert_eq!(known.asker(Some("ada")).unwrap(), asker("ada", Some("night-shift")));
-        // A name that looks like another token's record changes nothing about the token.
-        let posing = known.asker(Some("ada (token root)")).unwrap();
-        assert_eq!(posing, asker("ada (token root)", Some("night-shift")));
+        assert_eq!(known.requester(None).unwrap(), requester("night-shift", Some("night-shift")));
+        assert_eq!(known.requester(Some("ada")).unwrap(), requester("ada", Some("night-shift")));
+        // A name that imitates another token's record does not change the token.
+        let posing = known.requester(Some("ada (token root)")).unwrap();
+        assert_eq!(posing, requester("ada (token root)", Some("night-shift")));
     }
 }

@@ -1,4 +1,4 @@
-//! Operations that take their time: carried on beside the requests that ask for them.
+//! Long operations, which run in the background of this process. Tests: below and `tests/serve/api/many.rs`.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
@@ -9,17 +9,17 @@ use oncebox::store::OperationId;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
-/// So many operations that are over are remembered.
+/// Maximum ended operations that are remembered.
 const REMEMBERED: usize = 1_000;
 
-/// How an operation of this process stands.
+/// State of an operation in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobState {
-    /// It is carried on.
+    /// It runs.
     Active,
-    /// It has come to its end; a backfill gave so many entries.
+    /// It has ended; for a backfill, with the number of entries it added.
     Over(u64),
-    /// It ended with an error, which is in the log.
+    /// It ended with an error, which was logged.
     Failed,
 }
 
@@ -30,14 +30,14 @@ pub(super) struct Jobs(Arc<Mutex<Inner>>);
 #[derive(Default)]
 struct Inner {
     active: HashMap<OperationId, (u64, AbortHandle)>,
-    /// How many were begun so far: one that was stopped may end after it was begun again.
+    /// Number of operations started so far. A stopped operation may end after its restart.
     begun: u64,
     over: VecDeque<(OperationId, JobState)>,
     closed: bool,
 }
 
 impl Jobs {
-    /// Carries an operation on, unless that is done already.
+    /// Starts an operation, unless it runs already.
     pub(super) fn start(
         &self,
         id: OperationId,
@@ -54,17 +54,17 @@ impl Jobs {
             let ended = match AssertUnwindSafe(work).catch_unwind().await {
                 Ok(Ok(count)) => JobState::Over(count),
                 Ok(Err(error)) => {
-                    tracing::error!(operation = %id, "an operation was interrupted; ask for it again: {error}");
+                    tracing::error!(operation = %id, %error, "operation interrupted; repeat it");
                     JobState::Failed
                 }
                 Err(_) => {
-                    tracing::error!(operation = %id, "an operation panicked; ask for it again");
+                    tracing::error!(operation = %id, "operation panicked; repeat it");
                     JobState::Failed
                 }
             };
             jobs.end(id, number, ended);
         });
-        // The task may be over by now; it cannot have said so, since it needs the lock for that.
+        // If the task has ended already, it still waits for the lock to record that.
         inner.active.insert(id, (number, task.abort_handle()));
     }
 
@@ -79,7 +79,7 @@ impl Jobs {
         }
     }
 
-    /// What this process knows of an operation.
+    /// Returns the state of an operation, if this process knows it.
     pub(super) fn get(&self, id: OperationId) -> Option<JobState> {
         let inner = self.0.lock();
         if inner.active.contains_key(&id) {
@@ -88,14 +88,13 @@ impl Jobs {
         inner.over.iter().find(|(known, _)| *known == id).map(|(_, job)| *job)
     }
 
-    /// Stops an operation between two of its steps or within one: each step is done whole or not at all. Says whether it was
-    /// active.
+    /// Stops an operation and returns true if it ran. Each step is a transaction, so none is done in part.
     pub(super) fn stop(&self, id: OperationId) -> bool {
         let stopped = self.0.lock().active.remove(&id);
         stopped.inspect(|(_, task)| task.abort()).is_some()
     }
 
-    /// Stops all of them, and begins no more: the process is about to end.
+    /// Stops all operations and refuses new ones, before the process ends.
     pub(super) fn close(&self) {
         let mut inner = self.0.lock();
         inner.closed = true;
@@ -108,7 +107,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_operation_is_carried_on_once_and_can_be_stopped() {
+    async fn an_operation_runs_once_and_can_be_stopped() {
         let jobs = Jobs::default();
         let id = OperationId::fresh();
         assert_eq!(jobs.get(id), None);
@@ -116,12 +115,12 @@ mod tests {
         jobs.start(id, async { Ok(7) });
         assert_eq!(jobs.get(id), Some(JobState::Active));
         assert!(jobs.stop(id) && !jobs.stop(id));
-        let (tell, told) = tokio::sync::oneshot::channel();
+        let (finish, finished) = tokio::sync::oneshot::channel();
         jobs.start(id, async {
-            let _ = told.await;
+            let _ = finished.await;
             Ok(3)
         });
-        tell.send(()).unwrap();
+        finish.send(()).unwrap();
         while jobs.get(id) == Some(JobState::Active) {
             tokio::task::yield_now().await;
         }

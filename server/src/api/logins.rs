@@ -1,4 +1,4 @@
-//! Requests that the API refuses because of who asks: counted and logged, a few lines a minute.
+//! Counts and logs requests that the API refuses for their token or origin. Tests: below.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 
 use super::problem::ProblemKind;
 
-/// How often a refusal is logged.
+/// Minimum time between two log lines about refusals.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Remembers when a refusal was logged last.
+/// Log throttle for refusals.
 #[derive(Debug, Default)]
 pub(super) struct RefusedLogins(Mutex<RefusalLog>);
 
@@ -24,20 +24,20 @@ struct RefusalLog {
 }
 
 impl RefusedLogins {
-    /// Counts a refusal, and logs it unless another one was logged a moment ago. The server slows down those that go on.
-    pub(super) fn note(&self, cause: ProblemKind, why: &str, head: &Parts, peer: Option<SocketAddr>) {
-        let reason = match cause {
+    /// Counts a refusal, and logs it at most once per [`LOG_INTERVAL`]. The server slows down clients that repeat it.
+    pub(super) fn note(&self, kind: ProblemKind, detail: &str, head: &Parts, peer: Option<SocketAddr>) {
+        let reason = match kind {
             ProblemKind::Unauthenticated => "token",
             _ => "access",
         };
         counter!(names::API_REFUSED, "reason" => reason).increment(1);
-        let Some(suppressed) = self.may_log(Instant::now()) else { return };
+        let Some(suppressed) = self.allow(Instant::now()) else { return };
         let peer = peer.map_or_else(|| "unknown".to_owned(), |peer| peer.ip().to_string());
-        tracing::warn!(peer, path = head.uri.path(), why, suppressed, "API request refused");
+        tracing::warn!(peer, path = head.uri.path(), detail, suppressed, "API request refused");
     }
 
-    /// Returns how many lines were left out since the last one, if there may be one now.
-    fn may_log(&self, now: Instant) -> Option<u64> {
+    /// Returns the number of suppressed lines if a line is due now.
+    fn allow(&self, now: Instant) -> Option<u64> {
         let mut log = self.0.lock();
         if log.last.is_some_and(|last| now.saturating_duration_since(last) < LOG_INTERVAL) {
             log.suppressed += 1;
@@ -52,13 +52,13 @@ impl RefusedLogins {
 mod tests {
     use super::*;
 
-    // FAULTS S2, J6: a guesser fills no log, and is not overlooked.
+    // FAULTS S2, J6: a client that guesses tokens cannot fill the log, and is still reported.
     #[test]
-    fn a_line_says_how_many_were_left_out() {
+    fn a_line_reports_the_suppressed_ones() {
         let (refused, start) = (RefusedLogins::default(), Instant::now());
-        assert_eq!(refused.may_log(start), Some(0));
-        assert!((0..500).all(|_| refused.may_log(start).is_none()));
-        assert_eq!(refused.may_log(start + LOG_INTERVAL), Some(500));
-        assert_eq!(refused.may_log(start + 2 * LOG_INTERVAL), Some(0));
+        assert_eq!(refused.allow(start), Some(0));
+        assert!((0..500).all(|_| refused.allow(start).is_none()));
+        assert_eq!(refused.allow(start + LOG_INTERVAL), Some(500));
+        assert_eq!(refused.allow(start + 2 * LOG_INTERVAL), Some(0));
     }
 }

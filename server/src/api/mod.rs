@@ -1,4 +1,4 @@
-//! The HTTP API for operators: what is stuck, why, and what to do about it; and what watches ask for: metrics and health.
+//! The HTTP API for operators, with metrics and health for monitoring. Tests: `tests/serve/api/`.
 
 pub(crate) mod access;
 mod actions;
@@ -48,16 +48,16 @@ use routes::{ApiCall, ApiRoute, Method, PREFIX, ROUTES};
 pub(crate) use show::Privacy;
 pub(crate) use starting::AwaitedStore;
 
-/// The largest body that is read.
+/// Maximum size of a request body, in bytes.
 const MAX_BODY: usize = 64 << 10;
-/// How long a body may take.
+/// Time limit for receiving a request body.
 const BODY_TIME: Duration = Duration::from_secs(10);
 
-/// What stands beside the API, for those who watch: its path, and the role it needs.
+/// Paths outside [`PREFIX`] for monitoring, and the role that each needs.
 pub(crate) const OUTSIDE: [(&str, Option<ApiRole>); 3] =
     [("/livez", None), ("/readyz", None), ("/metrics", Some(ApiRole::Viewer))];
 
-/// An inbox that is served.
+/// An inbox that this process serves.
 pub(crate) struct ServedInbox {
     pub(crate) plan: crate::config::InboxPlan,
     pub(crate) inbox: Inbox<Arc<dyn Store>>,
@@ -71,7 +71,7 @@ impl ServedInbox {
     }
 }
 
-/// Who wants a handler to get what was stored before it was there.
+/// A request to add entries for messages that were stored before a handler existed.
 #[derive(Clone, Debug)]
 pub(crate) struct BackfillRequest {
     pub(crate) handler: String,
@@ -80,17 +80,17 @@ pub(crate) struct BackfillRequest {
     pub(crate) reason: String,
 }
 
-/// Gives handlers what was stored before they were there.
+/// Adds entries for messages that were stored before a handler existed.
 #[async_trait]
 pub(crate) trait Backfills: Send + Sync {
-    /// Records that it was asked for, if it can be done.
+    /// Records the request, or returns an error if it cannot run.
     async fn record_backfill(
         &self,
         plan: &crate::config::InboxPlan,
         request: &BackfillRequest,
     ) -> oncebox::Result<()>;
 
-    /// Does it; returns how many messages.
+    /// Runs it and returns the number of entries added.
     async fn backfill(
         &self,
         plan: &crate::config::InboxPlan,
@@ -98,7 +98,7 @@ pub(crate) trait Backfills: Send + Sync {
     ) -> oncebox::Result<u64>;
 }
 
-/// What one configuration serves.
+/// Inboxes and settings of one configuration.
 #[derive(Default)]
 pub(crate) struct Current {
     pub(crate) inboxes: Vec<ServedInbox>,
@@ -108,40 +108,40 @@ pub(crate) struct Current {
 }
 
 impl Current {
-    /// How the inboxes do.
+    /// Returns the health of each inbox.
     pub(crate) fn health(&self) -> Vec<Health> {
         self.inboxes.iter().map(|served| served.inbox.health_by(&self.limits)).collect()
     }
 }
 
-/// What is served; a new configuration replaces it under running connections.
+/// State of the API. A reload replaces the configuration while connections stay open.
 #[derive(Default)]
 pub(crate) struct OperatorApi {
     current: RwLock<Arc<Current>>,
-    /// What the process waits for before it serves any inbox.
+    /// Store that the process waits for at its start.
     awaited: RwLock<Option<AwaitedStore>>,
     jobs: Jobs,
     refused: RefusedLogins,
 }
 
 impl OperatorApi {
-    /// Serves these inboxes from now on.
+    /// Replaces the inboxes and settings.
     pub(crate) fn replace(&self, current: Current) {
         *self.current.write() = Arc::new(current);
         *self.awaited.write() = None;
     }
 
-    /// Answers health and metrics while the stores are opened: for those who may ask once the inboxes are served.
+    /// Serves health and metrics while the stores open, with the tokens of the configuration.
     pub(crate) fn starting(&self, access: Access) {
         *self.current.write() = Arc::new(Current { access, ..Current::default() });
     }
 
-    /// Reports that this store is waited for.
+    /// Reports the store that the process waits for.
     pub(crate) fn wait_for(&self, store: AwaitedStore) {
         *self.awaited.write() = Some(store);
     }
 
-    /// The store that is waited for, until inboxes are served.
+    /// Returns the store that the process waits for.
     fn awaited(&self) -> Option<AwaitedStore> {
         self.awaited.read().clone()
     }
@@ -150,14 +150,14 @@ impl OperatorApi {
         Arc::clone(&self.current.read())
     }
 
-    /// Stops operations on many: they are carried on when somebody asks for them again.
+    /// Stops long operations. An operator continues one with the same operation id.
     pub(crate) fn close(&self) {
         self.jobs.close();
     }
 
-    /// Who asks, if they may. What needs no role is shown to every program that asks this machine, and otherwise to those with a
-    /// token: `None` is neither of them.
-    fn let_in(
+    /// Authorizes a request. Without a required role, returns the caller if the host header names this machine or a token is valid,
+    /// and `None` otherwise.
+    fn authorize(
         &self,
         current: &Current,
         role: Option<ApiRole>,
@@ -165,19 +165,19 @@ impl OperatorApi {
     ) -> Result<Option<ApiCaller>, ApiProblem> {
         let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
         let Some(role) = role else {
-            let known = || current.access.who(head, peer).ok().filter(|who| who.name.is_some());
+            let known = || current.access.caller(head, peer).ok().filter(|caller| caller.name.is_some());
             let anyone = || ApiCaller { name: None, roles: Vec::new() };
             return Ok(if names_own_host(head) { Some(anyone()) } else { known() });
         };
         let lacks =
             || ApiProblem::new(ProblemKind::Forbidden, format!("this needs the role {}", role.as_str()));
-        let allowed = |who: ApiCaller| if who.may(role) { Ok(who) } else { Err(lacks()) };
-        let who = current.access.who(head, peer).and_then(allowed);
-        let refused = |problem: &ApiProblem| self.refused.note(problem.cause(), problem.detail(), head, peer);
-        who.inspect_err(refused).map(Some)
+        let allowed = |caller: ApiCaller| if caller.may(role) { Ok(caller) } else { Err(lacks()) };
+        let caller = current.access.caller(head, peer).and_then(allowed);
+        let refused = |problem: &ApiProblem| self.refused.note(problem.kind(), problem.detail(), head, peer);
+        caller.inspect_err(refused).map(Some)
     }
 
-    /// Everything that is answered. `metrics` are the routes for those.
+    /// Returns all routes. `metrics` serves the metrics.
     pub(crate) fn router(self: &Arc<Self>, metrics: &Router) -> Router {
         let mut router = Router::new();
         for route in ROUTES {
@@ -198,34 +198,35 @@ impl OperatorApi {
             let inner = inner.clone();
             let answer = async move |request: Request| {
                 let (head, body) = request.into_parts();
-                let who = match api.let_in(&api.current(), role, &head) {
-                    Ok(who) => who,
+                let caller = match api.authorize(&api.current(), role, &head) {
+                    Ok(caller) => caller,
                     Err(problem) => return problem.into_response(),
                 };
                 let answer = match (role, api.awaited()) {
                     (None, Some(store)) => starting::health(path, store),
                     _ => inner.oneshot(Request::from_parts(head, body)).await.into_response(),
                 };
-                let answer = if who.is_some() { problem::guarded(answer) } else { without_details(&answer) };
+                let answer =
+                    if caller.is_some() { problem::guarded(answer) } else { without_details(&answer) };
                 if role.is_none() { anonymous(answer) } else { answer }
             };
             router = router.route(path, get(answer));
         }
         router
-            .fallback(async || ApiProblem::new(ProblemKind::NotFound, "there is no such path"))
+            .fallback(async || ApiProblem::new(ProblemKind::NotFound, "the path does not exist"))
             .method_not_allowed_fallback(async || {
-                ApiProblem::new(ProblemKind::Method, "there is such a path, and it has other methods")
+                ApiProblem::new(ProblemKind::Method, "the path exists, with other methods")
             })
     }
 }
 
-/// An answer that everybody gets: it proves nothing about who asks.
+/// Marks an answer that every client gets: it proves nothing about the sender.
 fn anonymous(mut answer: Response) -> Response {
     answer.extensions_mut().insert(Anonymous);
     answer
 }
 
-/// The status of an answer about health, for those who may not see more: any page in a browser can be made to ask.
+/// Reduces a health response to its status: any page in a browser can send such a request.
 fn without_details(answer: &Response) -> Response {
     let word = if answer.status().is_success() { "ok\n" } else { "not ok\n" };
     problem::respond(answer.status(), "text/plain; charset=utf-8", Body::from(word))
@@ -242,11 +243,11 @@ async fn answer(
         Ok(Ok(response)) if route.role.is_none() => anonymous(response),
         Ok(Ok(response)) => response,
         Ok(Err(problem)) => problem.into_response(),
-        // What it said may hold anything, and is not repeated.
+        // Not quoted: the panic message may hold a payload.
         Err(_) => {
-            tracing::error!(call = route.call.name(), "answering a request panicked");
-            let cause = if route.looks() { ProblemKind::Internal } else { ProblemKind::Unknown };
-            ApiProblem::new(cause, "answering this panicked; the log says more").into_response()
+            tracing::error!(call = route.call.name(), "API request panicked");
+            let kind = if route.is_read() { ProblemKind::Internal } else { ProblemKind::Unknown };
+            ApiProblem::new(kind, "the request panicked; see the log").into_response()
         }
     }
 }
@@ -260,31 +261,27 @@ async fn answered(
     let (head, body) = request.into_parts();
     let current = api.current();
     let foreign = || {
-        ApiProblem::new(
-            ProblemKind::Forbidden,
-            "the request is for a host that is not this machine; send a token",
-        )
+        ApiProblem::new(ProblemKind::Forbidden, "the host header does not name this machine; send a token")
     };
-    let who = api.let_in(&current, route.role, &head)?.ok_or_else(foreign)?;
+    let caller = api.authorize(&current, route.role, &head)?.ok_or_else(foreign)?;
     if let (Some(_), Some(store)) = (route.role, api.awaited()) {
         return Err(ApiProblem::new(
             ProblemKind::Unavailable,
             format!("the store {:?} is not open yet", store.store),
         ));
     }
-    let parts = parts.map_err(|_| ApiProblem::new(ProblemKind::Malformed, "the path cannot be read"))?;
+    let parts = parts.map_err(|_| ApiProblem::new(ProblemKind::Malformed, "the path is not valid"))?;
     let parts = parts.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let body = if route.takes_body() { read(&head.headers, body).await? } else { Bytes::new() };
     let query = head.uri.query().unwrap_or_default().to_owned();
-    let request = ApiRequest { api, current, call: route.call, who, parts, query, body };
+    let request = ApiRequest { api, current, call: route.call, caller, parts, query, body };
     if !query_is_known(&request) {
-        return Err(ApiProblem::new(ProblemKind::Malformed, "this takes no values in its query"));
+        return Err(ApiProblem::new(ProblemKind::Malformed, "this path has no query parameters"));
     }
-    // A look changes nothing, whatever became of the connection it used.
-    run(&request, route).await.map_err(|problem| if route.looks() { problem.of_a_look() } else { problem })
+    run(&request, route).await.map_err(|problem| if route.is_read() { problem.of_read() } else { problem })
 }
 
-/// Whether there is a query only where one is read.
+/// Returns false for a query on a route that has no parameters.
 fn query_is_known(request: &ApiRequest) -> bool {
     request.query.is_empty() || !openapi::query_kinds(request.call).is_empty()
 }
@@ -293,20 +290,17 @@ async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiProblem> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
     if !kind.eq_ignore_ascii_case("application/json") {
-        return Err(ApiProblem::new(
-            ProblemKind::MediaType,
-            "the header content-type does not say application/json",
-        ));
+        return Err(ApiProblem::new(ProblemKind::MediaType, "the content-type is not application/json"));
     }
-    let late = |_| ApiProblem::new(ProblemKind::Timeout, "the body did not come in time");
+    let late = |_| ApiProblem::new(ProblemKind::Timeout, "the body did not arrive in time");
     let read = tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, MAX_BODY)).await.map_err(late)?;
-    // Its end was not reached: it is longer, or the client hung up, and then nobody reads this.
-    read.map_err(|_| ApiProblem::new(ProblemKind::TooLarge, format!("a body has at most {MAX_BODY} bytes")))
+    // Too long, or the client hung up and reads no response.
+    read.map_err(|_| ApiProblem::new(ProblemKind::TooLarge, format!("the body exceeds {MAX_BODY} bytes")))
 }
 
 fn json<T: Serialize>(route: &ApiRoute, answer: &T) -> Result<Response, ApiProblem> {
     let bytes = serde_json::to_vec(answer)
-        .map_err(|_| ApiProblem::new(ProblemKind::Internal, "the answer cannot be written"))?;
+        .map_err(|_| ApiProblem::new(ProblemKind::Internal, "cannot encode the response"))?;
     let status = StatusCode::from_u16(route.status).unwrap_or(StatusCode::OK);
     Ok(problem::respond(status, "application/json", Body::from(bytes)))
 }

@@ -1,4 +1,4 @@
-//! The description of the API for clients and for tests: `OpenAPI` 3.1, made of the table of routes.
+//! The `OpenAPI` 3.1 document of the API, generated from the table of routes. Tests: below and `tests/serve/api/fuzz.rs`.
 
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
@@ -9,7 +9,7 @@ use super::problem::ProblemKind;
 use super::routes::{ApiCall, ApiRoute, Method, PREFIX, ROUTES};
 use super::wire;
 
-/// The whole description.
+/// Returns the whole document.
 pub(crate) fn document() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|set| {
         set.definitions_path = "/components/schemas".into();
@@ -31,7 +31,7 @@ pub(crate) fn document() -> Value {
         "info": {
             "title": "oncebox",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "What is stuck in an inbox, why, and what to do about it.",
+            "description": "Find and fix stuck messages in an inbox.",
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
         },
         "paths": paths,
@@ -51,19 +51,19 @@ fn operation(route: &ApiRoute, generator: &mut SchemaGenerator, problem: &Value)
     let mut responses = Map::new();
     responses.insert(
         route.status.to_string(),
-        json!({ "description": "It worked.", "content": { "application/json": { "schema": shape.answer } } }),
+        json!({ "description": "Success.", "content": { "application/json": { "schema": shape.response } } }),
     );
-    for cause in causes(route, shape.body.is_some()) {
-        let status = cause.status();
+    for kind in problems(route, shape.body.is_some()) {
+        let status = kind.status();
         let content = json!({ "application/problem+json": { "schema": problem } });
         let description = status.canonical_reason().unwrap_or_default();
         responses.insert(status.as_str().into(), json!({ "description": description, "content": content }));
     }
-    let role = route.role.map_or("nobody in particular", ApiRole::as_str);
+    let role = route.role.map_or("none", ApiRole::as_str);
     let mut operation = json!({
         "operationId": route.call.name(),
         "summary": route.summary,
-        "description": format!("For the role: {role}."),
+        "description": format!("Required role: {role}."),
         "parameters": parameters,
         "responses": responses,
         "security": if route.role.is_some() { json!([{ "token": [] }]) } else { json!([]) },
@@ -76,10 +76,10 @@ fn operation(route: &ApiRoute, generator: &mut SchemaGenerator, problem: &Value)
     operation
 }
 
-/// What can go wrong with a route.
-fn causes(route: &ApiRoute, body: bool) -> impl Iterator<Item = ProblemKind> {
+/// Returns the problems that a route may respond with.
+fn problems(route: &ApiRoute, body: bool) -> impl Iterator<Item = ProblemKind> {
     let (path, acts, open) = (route.path, route.method == Method::Post, route.role.is_none());
-    ProblemKind::ALL.iter().copied().filter(move |cause| match cause {
+    ProblemKind::ALL.iter().copied().filter(move |kind| match kind {
         ProblemKind::Malformed
         | ProblemKind::Unauthenticated
         | ProblemKind::Forbidden
@@ -95,7 +95,7 @@ fn causes(route: &ApiRoute, body: bool) -> impl Iterator<Item = ProblemKind> {
     })
 }
 
-/// The names of the parts that a path stands open for.
+/// Returns the names of the parameters in a path.
 fn parts(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
 }
@@ -109,21 +109,21 @@ fn part(name: &str) -> Value {
     json!({ "name": name, "in": "path", "required": true, "schema": schema })
 }
 
-/// A query is written down name by name.
+/// Returns one parameter for each property of a query type.
 fn query_parameters(schema: &Value, generator: &SchemaGenerator) -> Vec<Value> {
     let properties = properties(schema, generator);
     let parameter = |(name, schema): (String, Value)| json!({ "name": name, "in": "query", "required": false, "schema": without_null(schema) });
     properties.into_iter().map(parameter).collect()
 }
 
-/// The properties of a type, which may be written down elsewhere.
+/// Returns the properties of a type, whose schema may be a reference.
 pub(super) fn properties(schema: &Value, generator: &SchemaGenerator) -> Map<String, Value> {
     let name = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next());
     let found = name.and_then(|name| generator.definitions().get(name)).unwrap_or(schema);
     found["properties"].as_object().cloned().unwrap_or_default()
 }
 
-/// In a query there is no null: what is not there is not there.
+/// Removes null from a schema: a query omits a parameter instead.
 fn without_null(mut schema: Value) -> Value {
     if let Some(kinds) = schema["type"].as_array() {
         let kept: Vec<Value> = kinds.iter().filter(|kind| **kind != json!("null")).cloned().collect();
@@ -148,7 +148,7 @@ fn without_null(mut schema: Value) -> Value {
     schema
 }
 
-/// What kind of value each name of a query has.
+/// Returns the JSON type of each query parameter.
 pub(super) fn query_kinds(call: ApiCall) -> Map<String, Value> {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
     let query = call.shape(&mut generator).query;
@@ -173,13 +173,13 @@ mod tests {
     }
 
     #[test]
-    fn the_description_is_whole() {
+    fn the_document_is_complete() {
         let document = document();
         let mut found = Vec::new();
         references(&document, &mut found);
         assert!(found.len() > 50);
         for path in found {
-            assert!(document.pointer(path.trim_start_matches('#')).is_some(), "{path} leads nowhere");
+            assert!(document.pointer(path.trim_start_matches('#')).is_some(), "{path} does not exist");
         }
         for route in ROUTES {
             let method = if route.method == Method::Get { "get" } else { "post" };
@@ -191,6 +191,6 @@ mod tests {
         }
         assert_eq!(query_kinds(ApiCall::Entries)["limit"], "integer");
         assert_eq!(query_kinds(ApiCall::Entries)["status"], "array");
-        assert_eq!(query_kinds(ApiCall::Quarantine)["reason"], Value::Null, "it is a word");
+        assert_eq!(query_kinds(ApiCall::Quarantine)["reason"], Value::Null, "an enum has no type");
     }
 }

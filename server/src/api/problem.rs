@@ -1,4 +1,4 @@
-//! What a client is told when something did not work: RFC 9457.
+//! Problem documents of the API, after RFC 9457. Tests: below.
 
 use std::time::Duration;
 
@@ -9,14 +9,13 @@ use oncebox::{Error, ErrorKind};
 
 use super::wire;
 
-macro_rules! causes {
+macro_rules! problem_kinds {
     ($($name:ident $word:literal $status:ident $title:literal, $advice:literal;)+) => {
-        /// Why something did not work. Each has one status, and says what to do.
+        /// Kind of a problem: its status, title and advice.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum ProblemKind { $($name,)+ }
 
         impl ProblemKind {
-            /// All of them.
             pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)+];
 
             pub(crate) const fn word(self) -> &'static str {
@@ -38,37 +37,37 @@ macro_rules! causes {
     };
 }
 
-causes! {
-    Malformed "malformed" BAD_REQUEST "The request cannot be read",
-        "correct the request; /api/v1/openapi.json describes it";
-    Unauthenticated "unauthenticated" UNAUTHORIZED "Nobody knows who asks",
+problem_kinds! {
+    Malformed "malformed" BAD_REQUEST "Malformed request",
+        "correct the request; see /api/v1/openapi.json";
+    Unauthenticated "unauthenticated" UNAUTHORIZED "Missing or unknown token",
         "send a token: `Authorization: Bearer …`";
-    Forbidden "forbidden" FORBIDDEN "Whoever asks may not do this",
-        "use a token with the role that is needed";
-    NotFound "not-found" NOT_FOUND "There is no such thing",
-        "check the path, the inbox, the key and the handler";
-    Method "method-not-allowed" METHOD_NOT_ALLOWED "This path is not used in this way",
-        "use a method that the header Allow names";
-    Timeout "timeout" REQUEST_TIMEOUT "The body came too slowly",
-        "send it again";
-    Refused "refused" CONFLICT "It is not in a state that allows this",
-        "look at the current state first";
-    Reused "operation-reused" CONFLICT "The identity was used for something else",
-        "make a new operation id for each thing that is to be done";
-    Changed "count-changed" CONFLICT "The count is not what was expected",
-        "look at the preview again, then send its count";
-    TooLarge "too-large" PAYLOAD_TOO_LARGE "The body is too large",
-        "send less";
-    MediaType "unsupported-media-type" UNSUPPORTED_MEDIA_TYPE "The body is not JSON",
-        "send JSON, and say so: `content-type: application/json`";
-    Invalid "invalid" UNPROCESSABLE_ENTITY "A value cannot be what it is",
-        "correct the value; /api/v1/openapi.json says what it may be";
-    Internal "internal" INTERNAL_SERVER_ERROR "Something went wrong here",
-        "look at the log of the server";
-    Unavailable "unavailable" SERVICE_UNAVAILABLE "The store does not answer",
-        "ask again after the time in Retry-After; for something that is to be done, with the same operation id";
-    Unknown "outcome-unknown" SERVICE_UNAVAILABLE "It is not known whether it was done",
-        "ask again with the same operation id: what was done is not done twice";
+    Forbidden "forbidden" FORBIDDEN "Not allowed",
+        "use a token with the required role";
+    NotFound "not-found" NOT_FOUND "Not found",
+        "check the path, inbox, key and handler";
+    Method "method-not-allowed" METHOD_NOT_ALLOWED "Method not allowed",
+        "use a method in the header Allow";
+    Timeout "timeout" REQUEST_TIMEOUT "Body timed out",
+        "retry the request";
+    Refused "refused" CONFLICT "The current state does not allow this",
+        "read the current state first";
+    Reused "operation-reused" CONFLICT "Operation id used for another request",
+        "create a new operation id for each operation";
+    Changed "count-changed" CONFLICT "The count has changed",
+        "request the preview again, then send its count";
+    TooLarge "too-large" PAYLOAD_TOO_LARGE "Body too large",
+        "send a smaller body";
+    MediaType "unsupported-media-type" UNSUPPORTED_MEDIA_TYPE "Body is not JSON",
+        "send JSON with `content-type: application/json`";
+    Invalid "invalid" UNPROCESSABLE_ENTITY "Invalid value",
+        "correct the value; see /api/v1/openapi.json";
+    Internal "internal" INTERNAL_SERVER_ERROR "Internal error",
+        "see the log of the server";
+    Unavailable "unavailable" SERVICE_UNAVAILABLE "Store unavailable",
+        "retry after the time in Retry-After, with the same operation id";
+    Unknown "outcome-unknown" SERVICE_UNAVAILABLE "Outcome unknown",
+        "retry with the same operation id: it runs at most once";
 }
 
 /// Result of an API call.
@@ -77,57 +76,55 @@ pub(super) type ApiResult<T> = Result<T, ApiProblem>;
 /// Problem of one request.
 #[derive(Clone, Debug)]
 pub(crate) struct ApiProblem {
-    cause: ProblemKind,
+    kind: ProblemKind,
     detail: String,
 }
 
-/// When to come again.
+/// Time until a client should retry.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 impl ApiProblem {
-    pub(crate) fn new(cause: ProblemKind, detail: impl Into<String>) -> Self {
-        Self { cause, detail: detail.into() }
+    pub(crate) fn new(kind: ProblemKind, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into() }
     }
 
-    /// The same of a call that changes nothing: what became of a commit is no matter.
-    pub(crate) fn of_a_look(self) -> Self {
-        match self.cause {
-            ProblemKind::Unknown => {
-                Self::new(ProblemKind::Unavailable, "the store was lost while it was looked at")
-            }
+    /// Converts the problem of a call that only reads: an unknown commit does not matter there.
+    pub(crate) fn of_read(self) -> Self {
+        match self.kind {
+            ProblemKind::Unknown => Self::new(ProblemKind::Unavailable, "lost the connection to the store"),
             _ => self,
         }
     }
 
-    pub(crate) const fn cause(&self) -> ProblemKind {
-        self.cause
+    pub(crate) const fn kind(&self) -> ProblemKind {
+        self.kind
     }
 
-    /// What happened, for this request.
+    /// Returns the description of this occurrence.
     pub(crate) fn detail(&self) -> &str {
         &self.detail
     }
 
     fn document(&self) -> wire::ProblemDocument {
-        let kept = match self.cause {
-            ProblemKind::Unknown => "it is not known whether the change was stored",
-            _ => "nothing was stored by this call",
+        let kept = match self.kind {
+            ProblemKind::Unknown => "the change may have been stored",
+            _ => "this request changed nothing",
         };
         wire::ProblemDocument {
-            r#type: format!("{}{}", wire::ProblemDocument::TYPE, self.cause.word()),
-            title: self.cause.title().into(),
-            status: self.cause.status().as_u16(),
+            r#type: format!("{}{}", wire::ProblemDocument::TYPE, self.kind.word()),
+            title: self.kind.title().into(),
+            status: self.kind.status().as_u16(),
             detail: self.detail.clone(),
             kept: kept.into(),
-            advice: self.cause.advice().into(),
+            advice: self.kind.advice().into(),
         }
     }
 }
 
 impl From<Error> for ApiProblem {
-    /// What is wrong with the request is told; what is wrong with the store is logged.
+    /// Reports errors in the request to the client, and logs errors of the store.
     fn from(error: Error) -> Self {
-        let cause = match error.kind() {
+        let kind = match error.kind() {
             ErrorKind::NotFound => ProblemKind::NotFound,
             ErrorKind::Refused => ProblemKind::Refused,
             ErrorKind::OperationReused => ProblemKind::Reused,
@@ -136,45 +133,39 @@ impl From<Error> for ApiProblem {
             | ErrorKind::Unsupported
             | ErrorKind::Tenant => ProblemKind::Invalid,
             ErrorKind::CommitUnknown => {
-                tracing::warn!(%error, "an operator is told that nothing is known of an action");
-                return Self::new(ProblemKind::Unknown, "the answer of the store to the commit never came");
+                tracing::warn!(%error, "API action: commit outcome unknown");
+                return Self::new(ProblemKind::Unknown, "the store did not confirm the commit");
             }
-            // A password that was changed, say: the words of the database name hosts and users.
+            // For example after a password change. Database errors name hosts and users, so they are only logged.
             ErrorKind::InvalidConfig => {
-                tracing::error!(%error, "an operator cannot be answered: the store cannot be used as it is configured");
-                return Self::new(
-                    ProblemKind::Internal,
-                    "the store cannot be used as it is configured; the log says more",
-                );
+                tracing::error!(%error, "API request failed");
+                return Self::new(ProblemKind::Internal, "the store configuration is not valid; see the log");
             }
             ErrorKind::Corrupt | ErrorKind::SchemaTooNew | ErrorKind::SchemaOutdated => {
-                tracing::error!(%error, "an operator cannot be answered");
-                return Self::new(
-                    ProblemKind::Internal,
-                    "the store holds what cannot be read; the log says more",
-                );
+                tracing::error!(%error, "API request failed");
+                return Self::new(ProblemKind::Internal, "this build cannot read the store; see the log");
             }
             kind => {
-                tracing::warn!(%error, "an operator is told to come again");
+                tracing::warn!(%error, "API request failed for now");
                 let what = match kind {
-                    ErrorKind::Full => "the store is full: make room first",
-                    ErrorKind::Denied => "the store refused the login or a privilege; the log says more",
-                    ErrorKind::ReadOnly => "the store takes no changes: it is a standby, or set to read only",
-                    _ => "the store does not answer now",
+                    ErrorKind::Full => "the store is full: free space first",
+                    ErrorKind::Denied => "the store refused the login or a privilege",
+                    ErrorKind::ReadOnly => "the store is a standby or read-only",
+                    _ => "the store does not respond",
                 };
-                return Self::new(ProblemKind::Unavailable, format!("{what}; the log says more"));
+                return Self::new(ProblemKind::Unavailable, format!("{what}; see the log"));
             }
         };
-        Self::new(cause, error.what())
+        Self::new(kind, error.what())
     }
 }
 
 impl IntoResponse for ApiProblem {
     fn into_response(self) -> Response {
         let json = serde_json::to_vec(&self.document()).unwrap_or_default();
-        let mut response = respond(self.cause.status(), "application/problem+json", Body::from(json));
+        let mut response = respond(self.kind.status(), "application/problem+json", Body::from(json));
         let headers = response.headers_mut();
-        match self.cause.status() {
+        match self.kind.status() {
             StatusCode::UNAUTHORIZED => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
@@ -187,7 +178,7 @@ impl IntoResponse for ApiProblem {
     }
 }
 
-/// An answer that is nobody else's: never cached, never taken for anything but what it is.
+/// Builds a response that no client or proxy caches.
 pub(super) fn respond(status: StatusCode, media_type: &'static str, body: Body) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = status;
@@ -195,7 +186,7 @@ pub(super) fn respond(status: StatusCode, media_type: &'static str, body: Body) 
     guarded(response)
 }
 
-/// What keeps an answer from being cached, framed or guessed at.
+/// Adds headers against caching, framing and content sniffing.
 pub(super) fn guarded(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -212,35 +203,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_problem_says_what_happened_and_what_to_do() {
+    fn every_problem_has_a_title_and_advice() {
         let mut words = std::collections::HashSet::new();
-        for cause in ProblemKind::ALL {
-            let document = ApiProblem::new(*cause, "x").document();
-            assert!(words.insert(document.r#type), "{cause:?}");
+        for kind in ProblemKind::ALL {
+            let document = ApiProblem::new(*kind, "x").document();
+            assert!(words.insert(document.r#type), "{kind:?}");
             assert!(!document.title.is_empty() && !document.advice.is_empty() && !document.kept.is_empty());
-            let response = ApiProblem::new(*cause, "x").into_response();
+            let response = ApiProblem::new(*kind, "x").into_response();
             assert_eq!(response.headers()["content-type"], "application/problem+json");
             assert_eq!(response.headers()["cache-control"], "no-store");
             let again = response.headers().contains_key("retry-after");
-            assert_eq!(again, response.status() == StatusCode::SERVICE_UNAVAILABLE, "{cause:?}");
+            assert_eq!(again, response.status() == StatusCode::SERVICE_UNAVAILABLE, "{kind:?}");
         }
     }
 
     #[test]
-    fn a_look_leaves_nothing_in_doubt() {
+    fn a_read_has_no_unknown_outcome() {
         let lost = || ApiProblem::from(Error::new(ErrorKind::CommitUnknown, "lost"));
-        assert_eq!(lost().cause(), ProblemKind::Unknown);
-        assert_eq!(lost().of_a_look().cause(), ProblemKind::Unavailable);
-        assert_eq!(ApiProblem::new(ProblemKind::NotFound, "x").of_a_look().cause(), ProblemKind::NotFound);
+        assert_eq!(lost().kind(), ProblemKind::Unknown);
+        assert_eq!(lost().of_read().kind(), ProblemKind::Unavailable);
+        assert_eq!(ApiProblem::new(ProblemKind::NotFound, "x").of_read().kind(), ProblemKind::NotFound);
     }
 
-    // What a database says of itself is not told to clients.
+    // Clients never see the text of a database error.
     #[test]
-    fn errors_of_the_store_keep_to_themselves() {
+    fn errors_of_the_store_are_not_sent_to_clients() {
         use ErrorKind::{CommitUnknown, Corrupt, Denied, Full, InvalidConfig, ReadOnly, Unavailable};
         for kind in [Unavailable, CommitUnknown, Corrupt, Denied, Full, ReadOnly, InvalidConfig] {
             let problem = ApiProblem::from(Error::new(kind, "connection to db.internal refused"));
-            assert!(problem.cause().status().is_server_error());
+            assert!(problem.kind().status().is_server_error());
             assert!(!problem.detail.contains("db.internal"));
         }
     }

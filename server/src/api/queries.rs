@@ -1,4 +1,4 @@
-//! Calls that change nothing.
+//! API calls that only read. Tests: `tests/serve/api/`.
 
 use oncebox::state::ErrorText;
 use oncebox::store::{AuditFilter, ExamineParams, Explanation, MessageView};
@@ -11,9 +11,9 @@ use super::request::{ApiRequest, page};
 use super::{shared, show, wire};
 
 pub(super) fn me(request: &ApiRequest) -> wire::CallerInfo {
-    let may = |role: &ApiRole| request.who.may(*role);
+    let may = |role: &ApiRole| request.caller.may(*role);
     let roles = ApiRole::ALL.iter().copied().filter(may).map(|role| role.as_str().to_owned()).collect();
-    wire::CallerInfo { name: request.who.name.clone(), roles }
+    wire::CallerInfo { name: request.caller.name.clone(), roles }
 }
 
 pub(super) fn inboxes(request: &ApiRequest) -> wire::InboxList {
@@ -25,7 +25,7 @@ pub(super) fn inboxes(request: &ApiRequest) -> wire::InboxList {
     wire::InboxList { inboxes: request.current.inboxes.iter().map(inbox).collect() }
 }
 
-pub(super) async fn counts(request: &ApiRequest) -> ApiResult<wire::InboxCounts> {
+pub(super) async fn counts(request: &ApiRequest) -> ApiResult<wire::InboxTotals> {
     let (served, query) = (request.inbox()?, request.query::<wire::TenantQuery>()?);
     let now = SystemClock::default().now();
     Ok(shared::counts(&*served.admin, served.name(), query.tenant.as_deref(), now).await?)
@@ -41,11 +41,13 @@ pub(super) async fn entries(request: &ApiRequest) -> ApiResult<wire::EntryList> 
     Ok(wire::EntryList { entries, next: page.next.map(|next| next.to_string()) })
 }
 
-/// What is known of the key that the path names.
+/// Returns the message of the key in the path.
 async fn view(request: &ApiRequest) -> ApiResult<MessageView> {
     let (served, key) = (request.inbox()?, request.key()?);
     let view = served.admin.show(served.name(), &key).await?;
-    view.ok_or_else(|| ApiProblem::new(ProblemKind::NotFound, format!("nothing is known of {key}")))
+    view.ok_or_else(|| {
+        ApiProblem::new(ProblemKind::NotFound, format!("the inbox has no message with the key {key}"))
+    })
 }
 
 pub(super) async fn message(request: &ApiRequest) -> ApiResult<wire::MessageDetails> {
@@ -66,8 +68,8 @@ pub(super) async fn message(request: &ApiRequest) -> ApiResult<wire::MessageDeta
 
 pub(super) async fn payload(request: &ApiRequest) -> ApiResult<wire::MessagePayloads> {
     let view = view(request).await?;
-    let (by, key) = (request.who.name.as_deref().unwrap_or("this machine"), view.key);
-    tracing::info!(inbox = %request.inbox()?.name(), by, %key, "a payload was looked at");
+    let (by, key) = (request.caller.name.as_deref().unwrap_or("this machine"), view.key);
+    tracing::info!(inbox = %request.inbox()?.name(), by, %key, "payload read");
     let privacy = &request.current.privacy;
     Ok(wire::MessagePayloads {
         key: wire::KeyText(view.key),
@@ -79,10 +81,11 @@ pub(super) async fn payload(request: &ApiRequest) -> ApiResult<wire::MessagePayl
 pub(super) async fn explain(request: &ApiRequest) -> ApiResult<wire::MessageExplanation> {
     let (served, key) = (request.inbox()?, request.key()?);
     let explained: Option<Explanation> = served.admin.explain(served.name(), &key).await?;
-    let mut explained = explained
-        .ok_or_else(|| ApiProblem::new(ProblemKind::NotFound, format!("nothing is known of {key}")))?;
+    let mut explained = explained.ok_or_else(|| {
+        ApiProblem::new(ProblemKind::NotFound, format!("the inbox has no message with the key {key}"))
+    })?;
     let privacy = &request.current.privacy;
-    // Before they become part of a line: a pattern may ask for the whole of a text.
+    // Redacted before they become part of a sentence: a pattern may match only a whole text.
     for attempt in &mut explained.history.attempts {
         attempt.error = attempt.error.take().map(|error| ErrorText::stored(privacy.line(error.as_str())));
     }

@@ -1,4 +1,4 @@
-//! A request, taken apart: which inbox, which message, which values.
+//! One API request: its inbox, key, query and body. Tests: `tests/serve/api/`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use super::routes::ApiCall;
 use super::wire::{BoundedText, OperationUuid};
 use super::{Current, OperatorApi, ServedInbox};
 
-/// What is asked for.
+/// An API request.
 pub(super) struct ApiRequest {
     pub(super) api: Arc<OperatorApi>,
-    /// What is served while this is answered.
+    /// Inboxes that the process served when the request came.
     pub(super) current: Arc<Current>,
     pub(super) call: ApiCall,
-    pub(super) who: ApiCaller,
+    pub(super) caller: ApiCaller,
     pub(super) parts: HashMap<String, String>,
     pub(super) query: String,
     pub(super) body: Bytes,
@@ -32,50 +32,52 @@ impl ApiRequest {
         self.parts.get(name).map_or("", String::as_str)
     }
 
-    /// The inbox that the path names.
+    /// Returns the inbox in the path.
     pub(super) fn inbox(&self) -> Result<&ServedInbox, ApiProblem> {
         let name = self.part("inbox");
         let found = self.current.inboxes.iter().find(|inbox| inbox.name().as_str() == name);
-        found.ok_or_else(|| ApiProblem::new(ProblemKind::NotFound, "there is no such inbox here"))
+        found.ok_or_else(|| ApiProblem::new(ProblemKind::NotFound, "this process serves no such inbox"))
     }
 
-    /// The key that the path names.
+    /// Returns the key in the path.
     pub(super) fn key(&self) -> Result<Key, ApiProblem> {
-        let unknown =
-            || ApiProblem::new(ProblemKind::NotFound, "this is no key: a key has 64 hexadecimal digits");
+        let unknown = || {
+            ApiProblem::new(ProblemKind::NotFound, "the key is not valid: a key has 64 hexadecimal digits")
+        };
         Key::parse(self.part("key")).ok_or_else(unknown)
     }
 
-    /// The operation that the path names.
+    /// Returns the operation id in the path.
     pub(super) fn operation(&self) -> Result<OperationUuid, ApiProblem> {
-        let unknown = || ApiProblem::new(ProblemKind::NotFound, "this is no operation: its id is a UUID");
+        let unknown =
+            || ApiProblem::new(ProblemKind::NotFound, "the operation id is not valid: it is a UUID");
         OperationUuid::read(self.part("operation")).ok_or_else(unknown)
     }
 
-    /// The values of the query. Each may be given once, but for lists.
+    /// Parses the query. Only lists may be repeated.
     pub(super) fn query<T: DeserializeOwned>(&self) -> Result<T, ApiProblem> {
         let kinds = openapi::query_kinds(self.call);
         let mut values = Map::new();
         for (name, text) in url::form_urlencoded::parse(self.query.as_bytes()) {
             let bad =
-                |why: &str| ApiProblem::new(ProblemKind::Malformed, format!("the value `{name}` {why}"));
-            let kind = kinds.get(&*name).ok_or_else(|| bad("is not known here"))?;
+                |why: &str| ApiProblem::new(ProblemKind::Malformed, format!("the parameter `{name}` {why}"));
+            let kind = kinds.get(&*name).ok_or_else(|| bad("is unknown"))?;
             let text = Value::String(text.into_owned());
             match kind.as_str() {
                 Some("array") => match values.entry(&*name).or_insert_with(|| Value::Array(Vec::new())) {
                     Value::Array(all) => all.push(text),
-                    _ => return Err(bad("cannot be read")),
+                    _ => return Err(bad("is not a list")),
                 },
                 Some("integer") => {
                     let number: Option<i64> = text.as_str().and_then(|text| text.parse().ok());
-                    let number = number.ok_or_else(|| bad("is no number"))?;
+                    let number = number.ok_or_else(|| bad("is not an integer"))?;
                     if values.insert(name.to_string(), number.into()).is_some() {
-                        return Err(bad("is given twice"));
+                        return Err(bad("is repeated"));
                     }
                 }
                 _ => {
                     if values.insert(name.to_string(), text).is_some() {
-                        return Err(bad("is given twice"));
+                        return Err(bad("is repeated"));
                     }
                 }
             }
@@ -83,40 +85,40 @@ impl ApiRequest {
         serde_json::from_value(Value::Object(values)).map_err(|error| invalid(&error))
     }
 
-    /// The body.
+    /// Parses the body.
     pub(super) fn body<T: DeserializeOwned>(&self) -> Result<T, ApiProblem> {
-        // Whether it is JSON at all, then whether it is what was asked for.
+        // First as JSON, then as the expected type, so that each error has its own kind.
         let mut value: Value = serde_json::from_slice(&self.body).map_err(|error| {
             ApiProblem::new(ProblemKind::Malformed, format!("the body is not JSON: {error}"))
         })?;
-        whole(&mut value);
+        to_integers(&mut value);
         serde_json::from_value(value).map_err(|error| invalid(&error))
     }
 }
 
-/// To JSON 7.0 is a whole number.
-fn whole(value: &mut Value) {
+/// Converts numbers like 7.0, which JSON treats as integers.
+fn to_integers(value: &mut Value) {
     match value {
         Value::Number(number) => {
             let exact = number.as_f64().filter(|f| number.is_f64() && f.fract() == 0.0 && f.abs() < 9e15);
-            #[expect(clippy::cast_possible_truncation, reason = "it is whole, and small enough")]
+            #[expect(clippy::cast_possible_truncation, reason = "it is an integer below 2^53")]
             if let Some(exact) = exact {
                 *value = (exact as i64).into();
             }
         }
-        Value::Array(values) => values.iter_mut().for_each(whole),
-        Value::Object(fields) => fields.values_mut().for_each(whole),
+        Value::Array(values) => values.iter_mut().for_each(to_integers),
+        Value::Object(fields) => fields.values_mut().for_each(to_integers),
         _ => {}
     }
 }
 
 fn invalid(error: &serde_json::Error) -> ApiProblem {
-    // It may repeat what was sent; the sender knows that.
+    // The error may quote the request, which the client knows anyway.
     let text: String = error.to_string().chars().take(300).collect();
     ApiProblem::new(ProblemKind::Invalid, text)
 }
 
-/// A number within its bounds.
+/// Returns a number, or an error if it is out of bounds.
 pub(super) fn bounded(
     name: &str,
     value: Option<u64>,
@@ -125,16 +127,17 @@ pub(super) fn bounded(
 ) -> Result<usize, ApiProblem> {
     let Some(value) = value else { return Ok(default) };
     let (least, max) = (bounds.start(), bounds.end());
-    let wrong = || ApiProblem::new(ProblemKind::Invalid, format!("`{name}` is between {least} and {max}"));
+    let wrong =
+        || ApiProblem::new(ProblemKind::Invalid, format!("`{name}` must be between {least} and {max}"));
     if bounds.contains(&value) { usize::try_from(value).map_err(|_| wrong()) } else { Err(wrong()) }
 }
 
-/// How long a page may be.
+/// Returns the number of items per page: 1 to 1,000, default 100.
 pub(super) fn page(limit: Option<u64>) -> Result<usize, ApiProblem> {
     bounded("limit", limit, 100, 1..=1_000)
 }
 
-/// The handler that a text names.
+/// Parses a handler key.
 pub(super) fn handler(text: &BoundedText) -> Result<HandlerKey, ApiProblem> {
     HandlerKey::new(&**text).map_err(|error| ApiProblem::new(ProblemKind::Invalid, error.what()))
 }

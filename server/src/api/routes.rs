@@ -1,5 +1,4 @@
-//! Every route, in one table: its path, who may use it, what goes in and what comes out. The router, the check of rights
-//! and the description for clients are all made of it.
+//! The table of API routes. The router, the role check and the `OpenAPI` document use it. Tests: below.
 
 use std::any::TypeId;
 
@@ -8,42 +7,42 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use super::access::ApiRole;
 use super::wire;
 
-/// What all routes of the table are below.
+/// Path prefix of all routes in the table.
 pub(crate) const PREFIX: &str = "/api/v1";
 
-/// How a route is called.
+/// HTTP method of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Method {
     Get,
     Post,
 }
 
-/// A route.
+/// A route of the API.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ApiRoute {
     pub(crate) call: ApiCall,
     pub(crate) method: Method,
-    /// Below [`PREFIX`]; `{name}` stands for a part.
+    /// Path below [`PREFIX`], with `{name}` for a parameter.
     pub(crate) path: &'static str,
-    /// The role that is needed; nobody has to say who they are if there is none.
+    /// Required role; `None` if the route needs no token.
     pub(crate) role: Option<ApiRole>,
-    /// The status if it succeeds.
+    /// HTTP status on success.
     pub(crate) status: u16,
     pub(crate) summary: &'static str,
 }
 
 impl ApiRoute {
-    /// Whether a body is read.
+    /// Returns true if the route reads a body.
     pub(crate) fn takes_body(&self) -> bool {
         self.method == Method::Post && self.call != ApiCall::Stop
     }
 
-    /// Whether it changes nothing.
-    pub(crate) fn looks(&self) -> bool {
+    /// Returns true if the route changes nothing.
+    pub(crate) fn is_read(&self) -> bool {
         self.method == Method::Get || self.path.ends_with("/preview")
     }
 
-    /// The whole path, with the parts filled in.
+    /// Returns the whole path with its parameters.
     pub(crate) fn url_path(&self, parts: &[(&str, &str)]) -> String {
         let filled = parts.iter().fold(self.path.to_owned(), |path, (name, value)| {
             path.replace(&format!("{{{name}}}"), &segment(value))
@@ -52,7 +51,7 @@ impl ApiRoute {
     }
 }
 
-/// A text as one part of a path.
+/// Encodes a text as one path segment.
 fn segment(text: &str) -> String {
     use std::fmt::Write as _;
     text.bytes().fold(String::with_capacity(text.len()), |mut path, byte| {
@@ -66,11 +65,11 @@ fn segment(text: &str) -> String {
     })
 }
 
-/// What goes into a call and comes out of it.
+/// Schemas of a call.
 pub(crate) struct Shape {
     pub(crate) query: Option<Schema>,
     pub(crate) body: Option<Schema>,
-    pub(crate) answer: Schema,
+    pub(crate) response: Schema,
 }
 
 fn schema<T: JsonSchema + 'static>(generator: &mut SchemaGenerator) -> Option<Schema> {
@@ -78,7 +77,7 @@ fn schema<T: JsonSchema + 'static>(generator: &mut SchemaGenerator) -> Option<Sc
 }
 
 macro_rules! role {
-    (Nobody) => {
+    (Public) => {
         None
     };
     ($role:ident) => {
@@ -87,9 +86,10 @@ macro_rules! role {
 }
 
 macro_rules! routes {
-    ($($call:ident $method:ident $path:literal $role:ident ($query:ty, $body:ty) $status:literal $answer:ty, $summary:literal;)+) => {
-        /// What can be asked for.
+    ($($call:ident $method:ident $path:literal $role:ident ($query:ty, $body:ty) $status:literal $response:ty, $summary:literal;)+) => {
+        /// A call of the API.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[expect(clippy::doc_markdown, reason = "the summaries are those of the description, as plain text")]
         pub(crate) enum ApiCall { $(#[doc = $summary] $call,)+ }
 
         /// The table.
@@ -105,18 +105,18 @@ macro_rules! routes {
         )+];
 
         impl ApiCall {
-            /// The name of the operation in the description.
+            /// Returns the `operationId` in the `OpenAPI` document.
             pub(crate) const fn name(self) -> &'static str {
                 match self { $(Self::$call => stringify!($call),)+ }
             }
 
-            /// What goes in and comes out, as schemas.
+            /// Returns the schemas of the query, body and response.
             pub(crate) fn shape(self, generator: &mut SchemaGenerator) -> Shape {
                 match self {
                     $(Self::$call => Shape {
                         query: schema::<$query>(generator),
                         body: schema::<$body>(generator),
-                        answer: generator.subschema_for::<$answer>(),
+                        response: generator.subschema_for::<$response>(),
                     },)+
                 }
             }
@@ -125,68 +125,68 @@ macro_rules! routes {
 }
 
 routes! {
-    OpenApi Get "/openapi.json" Nobody ((), ()) 200 serde_json::Value,
-        "This description";
+    OpenApi Get "/openapi.json" Public ((), ()) 200 serde_json::Value,
+        "OpenAPI document of this API";
     Me Get "/me" Viewer ((), ()) 200 wire::CallerInfo,
-        "ApiCaller asks, and what they may do";
+        "Token name and roles of the caller";
     Inboxes Get "/inboxes" Viewer ((), ()) 200 wire::InboxList,
-        "Every inbox that this process serves";
-    Counts Get "/inboxes/{inbox}/counts" Viewer (wire::TenantQuery, ()) 200 wire::InboxCounts,
-        "How much of everything there is";
+        "Inboxes that this process serves";
+    Counts Get "/inboxes/{inbox}/counts" Viewer (wire::TenantQuery, ()) 200 wire::InboxTotals,
+        "Counts of messages, entries, paused handlers and blocked ordering keys";
     Entries Get "/inboxes/{inbox}/entries" Viewer (wire::EntriesQuery, ()) 200 wire::EntryList,
-        "Entries that a filter takes, the oldest message first, a page at a time";
+        "Page of entries that match a filter, oldest message first";
     Message Get "/inboxes/{inbox}/messages/{key}" Viewer ((), ()) 200 wire::MessageDetails,
-        "One message with all its entries and failed attempts, without its payload";
+        "One message with its entries and failed attempts, without its payload";
     Payload Get "/inboxes/{inbox}/messages/{key}/payload" PayloadReader ((), ()) 200 wire::MessagePayloads,
-        "The payload and headers of a message, as the rules of redaction show them";
+        "Payload and headers of a message, redacted";
     Explain Get "/inboxes/{inbox}/messages/{key}/explain" Viewer ((), ()) 200 wire::MessageExplanation,
-        "What happened to a message, and why its entries are where they are";
+        "History of a message, and the reason for the state of each entry";
     Quarantine Get "/inboxes/{inbox}/quarantine" Viewer (wire::QuarantineQuery, ()) 200 wire::QuarantineList,
-        "Messages that were quarantined: conflicts and stale ones";
+        "Quarantined messages: conflicts and stale messages";
     Blocked Get "/inboxes/{inbox}/blocked" Viewer (wire::BlockedQuery, ()) 200 wire::BlockedKeyList,
-        "Ordering keys that a poisoned entry holds back";
+        "Ordering keys that a poisoned entry blocks";
     Handlers Get "/inboxes/{inbox}/handlers" Viewer ((), ()) 200 wire::HandlerList,
-        "The handlers, and which of them are paused";
+        "Handlers, with their types, breaker state and pauses";
     Retention Get "/inboxes/{inbox}/retention" Viewer ((), ()) 200 wire::RetentionReport,
-        "How late duplicates came, and whether keys are remembered for long enough";
+        "Delays of duplicates, and whether the retention window covers them";
     Doctor Get "/inboxes/{inbox}/doctor" Viewer ((), ()) 200 wire::DoctorReport,
-        "What endangers the inbox or its store";
+        "Problems of the inbox or its store";
     Audit Get "/inboxes/{inbox}/audit" Viewer (wire::AuditQuery, ()) 200 wire::OperationList,
-        "What operators did, the latest first";
+        "Page of the audit log, newest first";
     Operation Get "/inboxes/{inbox}/operations/{operation}" Viewer ((), ()) 200 wire::OperationProgress,
-        "The record of one operation, and how far it has come";
+        "Record and progress of one operation";
     Stop Post "/inboxes/{inbox}/operations/{operation}/stop" Operator ((), ()) 200 wire::OperationProgress,
-        "Stops an operation on many that this process carries on; asking for it again goes on";
+        "Stop a bulk operation or backfill of this process; repeat the operation id to continue";
     Retry Post "/inboxes/{inbox}/messages/{key}/retry" Operator ((), wire::EntryAction) 200 wire::ActionResponse,
-        "Tries a poisoned entry again";
+        "Retry a poisoned entry";
     Discard Post "/inboxes/{inbox}/messages/{key}/discard" Operator ((), wire::EntryAction) 200 wire::ActionResponse,
-        "Gives up an entry that is poisoned or still waits";
+        "Discard a poisoned or pending entry";
     Replay Post "/inboxes/{inbox}/messages/{key}/replay" Operator ((), wire::EntryAction) 200 wire::ActionResponse,
-        "Runs a finished entry again, as a new generation";
+        "Run a finished entry again, as a new generation";
     Unblock Post "/inboxes/{inbox}/messages/{key}/unblock" Operator ((), wire::EntryAction) 200 wire::ActionResponse,
-        "Lets those behind a poisoned entry with its ordering key go on without it";
+        "Let the entries behind a poisoned one with its ordering key continue without it";
     Erase Post "/inboxes/{inbox}/messages/{key}/erase" Admin ((), wire::ErasureAction) 200 wire::ActionResponse,
-        "Erases the content of a message for good; its key stays, so that the same message is still a duplicate";
+        "Erase the content of a message for good; its key stays, so that redeliveries are still duplicates";
     BulkPreview Post "/inboxes/{inbox}/bulk/preview" Viewer ((), wire::BulkPlan) 200 wire::BulkPreview,
-        "What an action on many entries would be done to; changes nothing";
-    Bulk Post "/inboxes/{inbox}/bulk" Operator ((), wire::BulkAction) 202 wire::OperationReport,
-        "Begins an action on every entry that a filter takes, or carries it on";
+        "Dry run of a bulk operation";
+    Bulk Post "/inboxes/{inbox}/bulk" Operator ((), wire::BulkAction) 202 wire::BulkReport,
+        "Start or continue an action on all entries that match a filter";
     Pause Post "/inboxes/{inbox}/pause" Operator ((), wire::PauseAction) 200 wire::ActionResponse,
-        "Stops claims for a handler, or for one of its ordering keys, on every worker";
+        "Stop claims for a handler, or for one of its ordering keys, on every worker";
     Resume Post "/inboxes/{inbox}/resume" Operator ((), wire::PauseAction) 200 wire::ActionResponse,
-        "Allows claims again";
+        "Resume claims for a handler or ordering key";
     PurgePreview Post "/inboxes/{inbox}/purge/preview" Viewer ((), wire::PurgePlan) 200 wire::PurgePreview,
-        "How many messages a purge would remove; changes nothing";
+        "Dry run of a purge";
     Purge Post "/inboxes/{inbox}/purge" Admin ((), wire::PurgeAction) 200 wire::ActionResponse,
-        "Removes messages that were quarantined";
-    Backfill Post "/inboxes/{inbox}/backfill" Admin ((), wire::BackfillAction) 202 wire::OperationReport,
-        "Gives a handler the messages that were stored before it was there";
+        "Delete quarantined messages";
+    Backfill Post "/inboxes/{inbox}/backfill" Admin ((), wire::BackfillAction) 202 wire::BulkReport,
+        "Add entries for messages that were stored before a handler existed";
 }
 
 impl ApiCall {
-    /// Its line in the table.
+    /// Returns its row in the table.
     pub(crate) fn route(self) -> &'static ApiRoute {
-        // Every call has a line: both are made of the same list, in the same order.
+        // The macro generates both from one list, in the same order.
         &ROUTES[self as usize]
     }
 }
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_call_finds_its_line() {
+    fn every_call_finds_its_route() {
         for (at, route) in ROUTES.iter().enumerate() {
             assert_eq!(route.call as usize, at);
             assert_eq!(route.call.route().path, route.path);
@@ -207,11 +207,11 @@ mod tests {
         }
     }
 
-    // FAULTS S8: whatever changes something needs more than looking.
+    // FAULTS S8: every route that changes data needs more than the role viewer.
     #[test]
-    fn nothing_is_changed_by_a_viewer() {
+    fn a_viewer_changes_nothing() {
         for route in ROUTES.iter().filter(|route| route.method == Method::Post) {
-            assert_eq!(route.role == Some(ApiRole::Viewer), route.looks(), "{}", route.path);
+            assert_eq!(route.role == Some(ApiRole::Viewer), route.is_read(), "{}", route.path);
         }
         let open: Vec<_> =
             ROUTES.iter().filter(|route| route.role.is_none()).map(|route| route.path).collect();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_path_cannot_become_others() {
+    fn parameters_of_a_path_are_escaped() {
         let path = ApiCall::Message.route().url_path(&[("inbox", "a/b ü"), ("key", "../x")]);
         assert_eq!(path, "/api/v1/inboxes/a%2Fb%20%C3%BC/messages/..%2Fx");
     }

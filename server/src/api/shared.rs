@@ -1,4 +1,4 @@
-//! What is done the same over HTTP and by a command on a store.
+//! Operations that the API and the commands on a store share. Tests: `tests/serve/api/` and `tests/operate/`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,12 +15,12 @@ use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Result};
 use super::{Privacy, show, wire};
 use crate::config::InboxPlan;
 
-/// So many handlers are named to whoever asks for one that is not there.
-const NAMED: usize = 20;
+/// Maximum handlers that an error for an unknown one lists.
+const MAX_LISTED: usize = 20;
 
-/// What came of an action.
+/// Converts the result of an action for a client.
 pub(crate) fn acted(id: OperationId, acted: &store::Acted, privacy: &Privacy) -> wire::ActionResponse {
-    let mut told = wire::ActionResponse {
+    let mut response = wire::ActionResponse {
         operation: wire::OperationUuid(id),
         repeated: acted.repeated,
         entry: None,
@@ -30,19 +30,19 @@ pub(crate) fn acted(id: OperationId, acted: &store::Acted, privacy: &Privacy) ->
         erased: None,
     };
     match &acted.answer {
-        ActionResult::Entry(entry) => told.entry = Some(privacy.entry(entry)),
-        ActionResult::Changed(changed) => told.changed = Some(*changed),
+        ActionResult::Entry(entry) => response.entry = Some(privacy.entry(entry)),
+        ActionResult::Changed(changed) => response.changed = Some(*changed),
         ActionResult::Erased(counts) => {
             let (discarded, quarantined) = (counts.discarded as u64, counts.quarantined as u64);
-            told.erased = Some(wire::ErasureResult { discarded, quarantined });
+            response.erased = Some(wire::ErasureResult { discarded, quarantined });
         }
-        ActionResult::Purged(count) => told.purged = Some(*count as u64),
+        ActionResult::Purged(count) => response.purged = Some(*count as u64),
         _ => {}
     }
-    told
+    response
 }
 
-/// The record of an operation.
+/// Returns the audit record of an operation.
 pub(crate) async fn record(
     store: &dyn Admin,
     inbox: &InboxName,
@@ -53,17 +53,17 @@ pub(crate) async fn record(
     Ok(store.audit(&filter).await?.operations.into_iter().next())
 }
 
-/// How many something may be done to: no more than were seen, since what comes to be meant later was not. One that was begun
-/// before goes on as it was begun, whatever is seen by now.
+/// Limits an operation to the `expected` count of its preview, so that it skips entries that match later. An operation that was
+/// recorded before continues with its recorded limit.
 pub(crate) fn cap(record: Option<&OperationView>, name: &str, limit: usize, expected: u64) -> usize {
-    let begun = record.and_then(|record| {
+    let recorded = record.and_then(|record| {
         let body: serde_json::Value = serde_json::from_str(&record.body).ok()?;
         body.get("what")?.get(name)?.as_u64()
     });
-    limit.min(usize::try_from(begun.unwrap_or(expected)).unwrap_or(usize::MAX))
+    limit.min(usize::try_from(recorded.unwrap_or(expected)).unwrap_or(usize::MAX))
 }
 
-/// A page of messages that were quarantined.
+/// Returns a page of quarantined messages.
 pub(crate) async fn quarantined(
     store: &dyn Admin,
     inbox: &InboxName,
@@ -84,14 +84,14 @@ pub(crate) async fn quarantined(
     })
 }
 
-/// How many messages and entries there are, and what poisoned entries hold back. `now` is for the ages of one tenant's messages: of all
-/// of them, the store tells the age.
+/// Counts messages, entries and blocked ordering keys. Uses `now` for the ages of one tenant's messages; the store computes the
+/// others.
 pub(crate) async fn counts(
     store: &dyn Admin,
     inbox: &InboxName,
     tenant: Option<&str>,
     now: Timestamp,
-) -> Result<wire::InboxCounts> {
+) -> Result<wire::InboxTotals> {
     let Some(tenant) = tenant else {
         let mut counts = show::counts(&store.count(inbox).await?);
         let backlog = store.backlog(&BacklogParams::new(inbox.clone())).await?;
@@ -114,7 +114,7 @@ pub(crate) async fn counts(
     Ok(counts)
 }
 
-/// Ordering keys that are held back.
+/// Returns blocked ordering keys.
 pub(crate) async fn blocked(
     store: &dyn Admin,
     inbox: &InboxName,
@@ -127,7 +127,7 @@ pub(crate) async fn blocked(
     Ok(wire::BlockedKeyList { blocked: blocked.iter().map(show::blocked).collect() })
 }
 
-/// How many messages a purge would remove, as far as its limit goes.
+/// Counts the messages that a purge would delete, up to its limit.
 pub(crate) async fn purgeable(
     store: &dyn Admin,
     inbox: &InboxName,
@@ -138,7 +138,7 @@ pub(crate) async fn purgeable(
     let mut filter = QuarantineFilter::new(inbox.clone());
     filter.limit = 1_000;
     let mut count = 0;
-    // All are looked at, as the purge does: after the clock was set, an old one may stand behind a young one.
+    // Reads all of them, as the purge does: after a clock change, an old message may follow a young one.
     loop {
         let page = store.quarantined(&filter).await?;
         count += page.quarantined.iter().filter(|item| item.received_at <= until).count();
@@ -149,7 +149,7 @@ pub(crate) async fn purgeable(
     }
 }
 
-/// An operation on many entries. The error is what is wrong with what was asked for; `everything` is how that is said.
+/// Builds a bulk operation, or returns what is wrong with the plan. `everything` is the advice for a filter that is too wide.
 pub(crate) fn bulk(
     plan: &wire::BulkPlan,
     inbox: InboxName,
@@ -159,12 +159,12 @@ pub(crate) fn bulk(
     let narrow = plan.everything || filter.is_narrow();
     let made = if narrow { BulkOperation::on_everything } else { BulkOperation::new };
     made(plan.verb.into(), filter).map_err(|error| {
-        let or = if narrow { "leave that status out" } else { everything };
-        format!("{}; {or}", error.what())
+        let advice = if narrow { "remove that status" } else { everything };
+        format!("{}; {advice}", error.what())
     })
 }
 
-/// To pause or resume a handler, or one of its ordering keys.
+/// Returns the action that pauses or resumes a handler, or one of its ordering keys.
 pub(crate) fn hold_of(handler: HandlerKey, line: Option<&OrderQueue>, pause: bool) -> ActionKind {
     match (line.cloned(), pause) {
         (None, true) => ActionKind::Pause { handler },
@@ -174,22 +174,22 @@ pub(crate) fn hold_of(handler: HandlerKey, line: Option<&OrderQueue>, pause: boo
     }
 }
 
-/// A handler that is to be paused or resumed.
+/// A pause or resume of a handler.
 pub(crate) struct PauseOperation<'a> {
     pub(crate) store: &'a dyn Admin,
     pub(crate) action: &'a Action,
-    /// What a configuration says of the inbox.
+    /// Configuration of the inbox, if known.
     pub(crate) plan: Option<&'a InboxPlan>,
 }
 
 impl PauseOperation<'_> {
-    /// The keys that the handler had before, as far as the plan knows. One that neither the plan nor the store has ever heard of is
-    /// an error, unless that is meant, which is said with `word`: a slip would be answered as if it had stopped something.
+    /// Returns the former keys of the handler in the configuration. A handler that neither the configuration nor the store knows is
+    /// an error unless `unknown` is set: a typing error would look like a success. `flag` is how a client sets `unknown`.
     pub(crate) async fn legacy(
         &self,
         handler: &HandlerKey,
         unknown: bool,
-        word: &str,
+        flag: &str,
     ) -> Result<Vec<HandlerKey>> {
         let planned = self.plan.map_or(&[][..], |plan| &plan.handlers);
         if let Some(found) = planned.iter().find(|one| one.key == handler.as_str()) {
@@ -204,28 +204,30 @@ impl PauseOperation<'_> {
         let stored = stored.chain(counts.paused_keys.iter().map(|key| &key.handler)).map(HandlerKey::as_str);
         let planned = planned.iter().flat_map(|one| one.legacy.iter().chain([&one.key])).map(String::as_str);
         let known: BTreeSet<&str> = stored.chain(planned).collect();
-        // A store calls a handler by its newest key, and takes any.
+        // A store lists a handler under its newest key, and accepts any.
         let mut by_key = EntryFilter::any(inbox.clone());
         (by_key.handler, by_key.limit) = (Some(handler.clone()), 1);
         if !self.store.list(&by_key).await?.entries.is_empty() {
             return Ok(Vec::new());
         }
-        // What was done before is answered as it was, though nobody may know the handler any more.
+        // A repeated request succeeds again, even if the handler is gone by now.
         if known.contains(handler.as_str()) || record(self.store, inbox, self.action.id).await?.is_some() {
             return Ok(Vec::new());
         }
-        let more = if known.len() > NAMED { ", and others" } else { "" };
+        let more = if known.len() > MAX_LISTED { ", and others" } else { "" };
         let there = match known.len() {
-            0 => "there is none yet".to_owned(),
-            _ => format!("there are {}{more}", known.into_iter().take(NAMED).collect::<Vec<_>>().join(", ")),
+            0 => "it has none yet".to_owned(),
+            _ => {
+                format!("it has {}{more}", known.into_iter().take(MAX_LISTED).collect::<Vec<_>>().join(", "))
+            }
         };
         let what = format!(
-            "nobody knows a handler {handler} in the inbox {inbox}; {there}; say {word} if it is yet to come"
+            "the inbox {inbox} has no handler {handler}; {there}; use {flag} for a handler that does not exist yet"
         );
         Err(Error::new(ErrorKind::NotFound, what))
     }
 
-    /// Does it, and the same to each key that the handler had before.
+    /// Runs the action for the handler and for each of its former keys.
     pub(crate) async fn act(
         &self,
         legacy: &[HandlerKey],
@@ -239,8 +241,7 @@ impl PauseOperation<'_> {
             part.kind = what(key.clone());
             let done = self.store.act(&part).await.map_err(|error| {
                 let verb = action.kind.verb();
-                let what =
-                    format!("{verb} was done, but it is not known whether also for the former key {key}");
+                let what = format!("{verb} was done, but its outcome for the former key {key} is unknown");
                 Error::new(ErrorKind::CommitUnknown, what).caused_by(error)
             })?;
             if done.answer == ActionResult::Changed(true) {

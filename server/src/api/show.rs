@@ -1,18 +1,18 @@
-//! What the stores know, as it goes over the wire: errors and payloads as the rules of redaction show them.
+//! Converts types of the store to wire types, and redacts errors and payloads. Tests: below.
 
 use oncebox::Message;
-use oncebox::privacy::{Redaction, Shown};
+use oncebox::privacy::{Redacted, Redaction};
 use oncebox::state::{ErrorText, InLine, PoisonReason};
 use oncebox::store;
 
 use super::access::hex;
 use super::wire::{
-    BlockedCount, BlockedOrderingKey, DoctorFinding, EntryCount, EntryRecord, FailedAttempt, InboxCounts,
-    KeyText, MessageHeader, MessageLabel, MessageSummary, OperationRecord, OperationReport, OperationUuid,
+    BlockedCount, BlockedOrderingKey, BulkReport, DoctorFinding, EntryCount, EntryRecord, FailedAttempt,
+    InboxTotals, KeyText, MessageHeader, MessageIdentity, MessageSummary, OperationRecord, OperationUuid,
     PausedOrderingKey, PayloadView, QuarantineReasonWord, QuarantinedItem, StatusWord, TimeText,
 };
 
-/// Any bytes as text, and as digits if they are not text.
+/// Converts bytes to text, and to hexadecimal digits too if they are not UTF-8.
 fn text(bytes: &[u8]) -> (String, Option<String>) {
     let digits = || hex(bytes);
     match std::str::from_utf8(bytes) {
@@ -21,7 +21,7 @@ fn text(bytes: &[u8]) -> (String, Option<String>) {
     }
 }
 
-/// What is kept from whoever looks.
+/// Redaction of errors, payloads and headers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Privacy(pub(crate) Redaction);
 
@@ -72,9 +72,9 @@ impl Privacy {
 
     pub(crate) fn body(&self, message: &Message) -> PayloadView {
         let show = |bytes: &[u8]| match self.0.show(bytes) {
-            Shown::Text(text) => (Some(text), None),
-            Shown::Hidden(why, _) => (None, Some(why.to_owned())),
-            _ => (None, Some("it cannot be shown".to_owned())),
+            Redacted::Text(text) => (Some(text), None),
+            Redacted::Hidden(why, _) => (None, Some(why.to_owned())),
+            _ => (None, Some("it cannot be displayed".to_owned())),
         };
         let (text, hidden) = show(message.payload());
         let header = |(name, value): (&str, &axum::body::Bytes)| MessageHeader {
@@ -86,12 +86,12 @@ impl Privacy {
     }
 }
 
-fn label(label: &store::MessageLabel) -> MessageLabel {
+fn label(label: &store::MessageLabel) -> MessageIdentity {
     let (id, id_hex) = text(&label.id);
     let order = label.ordering_key.as_deref().map(text);
     let (ordering_key, ordering_key_hex) = order.map_or((None, None), |(text, hex)| (Some(text), hex));
     let (source, message_type) = (label.source.to_string(), label.message_type.to_string());
-    MessageLabel { source, id, id_hex, message_type, ordering_key, ordering_key_hex }
+    MessageIdentity { source, id, id_hex, message_type, ordering_key, ordering_key_hex }
 }
 
 fn reason(reason: store::QuarantineReason) -> QuarantineReasonWord {
@@ -147,15 +147,15 @@ pub(crate) fn paused_key(key: &store::PausedKey) -> PausedOrderingKey {
     }
 }
 
-pub(crate) fn counts(counts: &store::InboxCounts) -> InboxCounts {
+pub(crate) fn counts(counts: &store::InboxCounts) -> InboxTotals {
     let count = |one: &store::HandlerCount| EntryCount {
         handler: one.handler.to_string(),
         status: StatusWord(one.status),
         count: one.count,
     };
-    // The same each time, whatever the store has them in.
+    // Sorted, because stores return them in any order.
     let paused: std::collections::BTreeSet<_> = counts.paused.iter().collect();
-    InboxCounts {
+    InboxTotals {
         messages: counts.messages,
         unrouted: counts.unrouted,
         quarantined: counts.quarantined,
@@ -208,8 +208,8 @@ pub(crate) fn operation(one: &store::OperationView) -> OperationRecord {
     }
 }
 
-pub(crate) fn report(report: &oncebox::operate::OperationReport) -> OperationReport {
-    OperationReport {
+pub(crate) fn report(report: &oncebox::operate::OperationReport) -> BulkReport {
+    BulkReport {
         operation: OperationUuid(report.id),
         state: report.state.as_str().into(),
         active: false,
@@ -233,12 +233,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_that_are_not_text_can_be_named_exactly() {
+    fn bytes_that_are_not_text_have_hexadecimal_digits() {
         assert_eq!(text(b"evt_1"), ("evt_1".into(), None));
         assert_eq!(text(b"a\xff"), ("a\u{fffd}".into(), Some("61ff".into())));
     }
 
-    // FAULTS S12: an error that repeats a payload is shown as the payload is.
+    // FAULTS S12: an error that quotes a payload is redacted like the payload.
     #[test]
     fn patterns_hold_for_errors_and_headers() {
         let privacy = Privacy(Redaction::new().pattern(r"\b\d{16}\b").unwrap().pointer("/card").unwrap());

@@ -1,4 +1,4 @@
-//! What watchers and operators are told while the process waits for a store at its start.
+//! Health responses while the process waits for a store at its start. Tests: below.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -8,15 +8,15 @@ use serde::Serialize;
 
 use super::problem;
 
-/// When to ask again.
+/// Seconds until a client should retry.
 const RETRY_AFTER: u64 = 5;
 
-/// A store that is waited for.
+/// A store that the process waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct AwaitedStore {
-    /// Its name in the configuration.
+    /// Name in the configuration.
     pub(crate) store: String,
-    /// The kind of the last error; nothing before the first attempt has ended.
+    /// Kind of the last error; `None` before the first attempt has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<&'static str>,
 }
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_probe_is_told_what_is_waited_for_and_does_not_kill() {
+    async fn probes_name_the_awaited_store_and_restart_nothing() {
         let store = AwaitedStore { store: "main".into(), reason: Some("unavailable") };
         for (path, code, status) in [("/livez", 200, "degraded"), ("/readyz", 503, "unhealthy")] {
             let response = health(path, store.clone());

@@ -1,4 +1,4 @@
-//! `oncebox config`.
+//! `oncebox config`. Tests: `tests/serve/config.rs`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use super::{CommandError, Exit};
 use crate::config::{self, EXAMPLE, Secrets};
 use crate::sidecar;
 
-/// What `config` is told.
+/// Arguments of `oncebox config`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -24,25 +24,25 @@ enum Command {
     /// Check a configuration as `oncebox serve` does, without connecting to anything
     #[command(after_help = "Examples:
   oncebox config check --config /etc/oncebox.toml
-  oncebox config check --assume-secrets       where the secrets are not, as in CI")]
+  oncebox config check --assume-secrets       in CI, without the secrets")]
     Check {
-        /// The configuration. Default: `oncebox.toml` in this directory.
+        /// Config file [default: ./oncebox.toml]
         #[arg(long, value_name = "FILE", env = "ONCEBOX_CONFIG")]
         config: Option<PathBuf>,
-        /// Take all secrets, and the files that hold them, to be there and right
+        /// Do not read secrets or their files
         #[arg(long)]
         assume_secrets: bool,
-        /// One JSON object, for programs.
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Prints a configuration with every setting and its meaning.
+    /// Print a configuration with every setting, explained
     #[command(after_help = "Example:\n  oncebox config example > oncebox.toml")]
     Example,
-    /// Prints the JSON schema of the configuration, for editors.
+    /// Print the JSON schema of the configuration, for editors
     #[command(after_help = "Example:\n  oncebox config schema > oncebox.schema.json")]
     Schema,
-    /// Prints the page of the documentation that lists every setting.
+    /// Print the reference page of all settings
     #[command(hide = true)]
     Reference,
 }
@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CommandError> {
 fn check(named: Option<&Path>, assume_secrets: bool, json: bool) -> Result<(), CommandError> {
     let path = config::find(named).ok_or_else(|| {
         Exit::Usage.with(anyhow!(
-            "there is no oncebox.toml here; name one with --config, or begin with `oncebox config example`"
+            "no oncebox.toml in this directory; name a file with --config, or start with `oncebox config example`"
         ))
     })?;
     let secrets = if assume_secrets { Secrets::Assume } else { Secrets::Read };
@@ -78,5 +78,5 @@ fn check(named: Option<&Path>, assume_secrets: bool, json: bool) -> Result<(), C
     for warning in warnings {
         out::eprint_note(&format!("{}: warning: {}", path.display(), out::escaped_lines(&warning)));
     }
-    print(&format!("{}: good; inboxes: {inboxes}, handlers: {handlers}\n", path.display()))
+    print(&format!("{}: valid; inboxes: {inboxes}, handlers: {handlers}\n", path.display()))
 }

@@ -1,4 +1,4 @@
-//! `oncebox completions` and `oncebox man`: what belongs to a shell and to a system, made from the commands themselves.
+//! `oncebox completions` and `oncebox man`, generated from the commands. Tests: `tests/operate/output.rs`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,10 +9,10 @@ use clap_complete::Shell;
 
 use super::{Cli, CommandError, Exit, out};
 
-/// What `completions` is told.
+/// Arguments of `oncebox completions`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Completions {
-    /// The shell.
+    /// Shell
     #[arg(value_enum)]
     shell: Shell,
 }
@@ -24,11 +24,10 @@ pub(super) fn completions(args: &Completions) -> Result<ExitCode, CommandError> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// What `man` is told.
+/// Arguments of `oncebox man`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Man {
-    /// Writes a page for each command into this directory, which is made if it is missing. Default: the first page, to the
-    /// standard output.
+    /// Write one page per command into this directory, and create it if needed
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -40,13 +39,13 @@ pub(super) fn man(args: &Man) -> Result<ExitCode, CommandError> {
     }
     let mut page = Vec::new();
     let rendered = clap_mangen::Man::new(Cli::command()).render(&mut page);
-    rendered.context("cannot make the page").map_err(|error| Exit::Failure.with(error))?;
+    rendered.context("cannot render the manual page").map_err(|error| Exit::Failure.with(error))?;
     out::print(&String::from_utf8_lossy(&page))?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn pages(dir: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(Cli::command(), dir)).with_context(
-        || format!("cannot write pages into {}; name a directory that can be written", dir.display()),
+        || format!("cannot write manual pages to {}; choose a writable directory", dir.display()),
     )
 }

@@ -1,4 +1,4 @@
-//! Logs: for people or for machines, never a payload or a secret, and never a flood.
+//! The log: as text or JSON, without payloads and secrets, and with a limit on repeated lines. Tests: below.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,29 +18,29 @@ use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// One line for each message: what became of it.
+/// Log target with one line for each message.
 pub(crate) const MESSAGES: &str = "oncebox::messages";
 
-/// What the library logs of single messages: the lines of [`MESSAGES`] say the same. And that the driver had to wait for a
-/// connection, which is said when the wait is over; what the store has trouble with is said when it begins.
-const DOUBLED: &str = "oncebox::observe=off,oncebox::inbox=error,sqlx::pool::acquire=off";
+/// Filter for lines that repeat others: the library's lines about single messages, which [`MESSAGES`] covers, and the driver's
+/// late line about waiting for a connection.
+const REPEATED: &str = "oncebox::observe=off,oncebox::inbox=error,sqlx::pool::acquire=off";
 
-/// How logs are written.
+/// Arguments of the log.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LogArgs {
-    /// What is logged, as in `RUST_LOG`: `info`, `warn`, `info,oncebox::messages=off`.
+    /// Log filter, like `warn` or `info,oncebox::messages=off`
     #[arg(long, value_name = "FILTER", env = "RUST_LOG", default_value = "info", hide_env_values = true)]
     log: String,
-    /// How it is written.
+    /// Log format
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum LogFormat {
-    /// For people.
+    /// Plain text
     Text,
-    /// One JSON object on each line.
+    /// One JSON object per line
     Json,
 }
 
@@ -49,20 +49,19 @@ impl LogArgs {
         self.log_format == LogFormat::Json
     }
 
-    /// Sends everything that is logged to the standard error, and spans to where they are exported.
+    /// Writes log lines to standard error, and exports spans.
     pub(crate) fn start(&self, telemetry: &Telemetry) -> Result<()> {
         let parsed = || {
-            EnvFilter::builder().parse(format!("{DOUBLED},{}", self.log)).with_context(|| {
+            EnvFilter::builder().parse(format!("{REPEATED},{}", self.log)).with_context(|| {
                 format!(
-                    "the log filter {:?} cannot be read; write it like `info` or `warn,oncebox=debug`",
+                    "the log filter {:?} is not valid; write it like `info` or `warn,oncebox=debug`",
                     self.log
                 )
             })
         };
         let filter = parsed()?;
-        let flood = LogLimiter { json: self.is_json(), places: Mutex::default() };
-        // Spans are exported whatever is logged, and lines are no part of them. Those of a lower level, which are calls of the store,
-        // are exported if the log filter asks for them.
+        let limiter = LogLimiter { json: self.is_json(), callsites: Mutex::default() };
+        // Spans up to INFO are exported whatever the log filter is. Lower ones, such as calls of the store, only if it includes them.
         let ours = |about: &Metadata<'_>| about.is_span() && about.target().starts_with("oncebox");
         let always = |about: &Metadata<'_>| *about.level() <= Level::INFO;
         let always = filter_fn(always).with_max_level_hint(LevelFilter::INFO);
@@ -73,20 +72,20 @@ impl LogArgs {
         match self.log_format {
             LogFormat::Text => {
                 let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-                let text = stderr.event_format(LimitedFormat { flood, inner: TextFormat { colours } });
+                let text = stderr.event_format(LimitedFormat { limiter, inner: TextFormat { colours } });
                 registry.with(text.with_filter(filter)).try_init()
             }
             LogFormat::Json => {
                 let json = stderr.json().flatten_event(true).with_current_span(false).with_span_list(false);
-                let json = json.map_event_format(|inner| LimitedFormat { flood, inner });
+                let json = json.map_event_format(|inner| LimitedFormat { limiter, inner });
                 registry.with(json.with_filter(filter)).try_init()
             }
         }
-        .context("logs are written somewhere else already")
+        .context("a logger is installed already")
     }
 }
 
-/// A line for people: time, level if it matters, what happened, and its circumstances.
+/// Text format of a line: time, level unless INFO, message, fields.
 struct TextFormat {
     colours: bool,
 }
@@ -127,75 +126,75 @@ impl Visit for LogFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         use fmt::Write as _;
         if field.name() == "message" {
-            self.message = harmless(&format!("{value:?}"));
+            self.message = without_controls(&format!("{value:?}"));
         } else {
             // Writing to a string cannot fail.
-            let _ = write!(self.others, " {}={}", field.name(), harmless(&format!("{value:?}")));
+            let _ = write!(self.others, " {}={}", field.name(), without_controls(&format!("{value:?}")));
         }
     }
 }
 
-/// Nothing that a terminal would obey, and no second line.
-fn harmless(text: &str) -> String {
+/// Replaces control characters, so that a line cannot control a terminal or start a new line.
+fn without_controls(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// So many lines of one kind are written in this time; the rest is counted.
+/// Maximum lines from one callsite per [`WINDOW`]. Further lines are counted.
 const MAX_LINES: u32 = 100;
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Keeps an outage from filling the disk: lines from one place of the program are written up to a number in a time, and
-/// one line tells how many were left out.
+/// Limits the lines of each callsite, so that an outage cannot fill the disk, and reports the number of suppressed lines.
 struct LogLimiter {
     json: bool,
-    places: Mutex<HashMap<Identifier, CallsiteBudget>>,
+    callsites: Mutex<HashMap<Identifier, CallsiteBudget>>,
 }
 
 struct CallsiteBudget {
     since: Instant,
     written: u32,
-    left_out: u64,
+    suppressed: u64,
 }
 
 impl LogLimiter {
-    /// Whether a line is written, and how many were left out before it.
+    /// Returns true if a line may be written, and the number of lines suppressed before it.
     fn admit(&self, from: Identifier, now: Instant) -> (bool, u64) {
-        let mut places = self.places.lock();
-        let place = places.entry(from).or_insert(CallsiteBudget { since: now, written: 0, left_out: 0 });
-        let mut left_out = 0;
-        if now.duration_since(place.since) >= WINDOW {
-            left_out = place.left_out;
-            *place = CallsiteBudget { since: now, written: 0, left_out: 0 };
+        let mut callsites = self.callsites.lock();
+        let budget =
+            callsites.entry(from).or_insert(CallsiteBudget { since: now, written: 0, suppressed: 0 });
+        let mut suppressed = 0;
+        if now.duration_since(budget.since) >= WINDOW {
+            suppressed = budget.suppressed;
+            *budget = CallsiteBudget { since: now, written: 0, suppressed: 0 };
         }
-        let admitted = place.written < MAX_LINES;
+        let admitted = budget.written < MAX_LINES;
         if admitted {
-            place.written += 1;
+            budget.written += 1;
         } else {
-            place.left_out += 1;
+            budget.suppressed += 1;
         }
-        (admitted, left_out)
+        (admitted, suppressed)
     }
 
-    /// Not through the log itself, which is in the middle of an event.
-    fn tell(&self, event: &Event<'_>, left_out: u64) {
+    /// Reports suppressed lines. Writes directly, because the logger is in the middle of an event.
+    fn report(&self, event: &Event<'_>, suppressed: u64) {
         let mut fields = LogFields::default();
         event.record(&mut fields);
         let like: String = fields.message.chars().take(40).collect();
         let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         if self.json {
             let line = serde_json::json!({
-                "timestamp": time, "level": "INFO", "message": "lines were left out", "left_out": left_out, "like": like,
+                "timestamp": time, "level": "INFO", "message": "log lines suppressed", "suppressed": suppressed, "like": like,
             });
             eprintln!("{line}");
         } else {
-            eprintln!("{time} … {left_out} more lines like \"{like}\" were left out");
+            eprintln!("{time} … suppressed {suppressed} more lines like \"{like}\"");
         }
     }
 }
 
-/// Writes lines as another does, unless they are a flood.
+/// Wraps a format with a [`LogLimiter`].
 struct LimitedFormat<F> {
-    flood: LogLimiter,
+    limiter: LogLimiter,
     inner: F,
 }
 
@@ -206,9 +205,9 @@ where
     F: FormatEvent<S, N>,
 {
     fn format_event(&self, cx: &FmtContext<'_, S, N>, out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        let (admitted, left_out) = self.flood.admit(event.metadata().callsite(), Instant::now());
-        if left_out > 0 {
-            self.flood.tell(event, left_out);
+        let (admitted, suppressed) = self.limiter.admit(event.metadata().callsite(), Instant::now());
+        if suppressed > 0 {
+            self.limiter.report(event, suppressed);
         }
         if admitted { self.inner.format_event(cx, out, event) } else { Ok(()) }
     }
@@ -220,19 +219,19 @@ mod tests {
 
     /// J6.
     #[test]
-    fn a_flood_is_cut_and_counted() {
-        let flood = LogLimiter { json: false, places: Mutex::default() };
+    fn repeated_lines_are_suppressed_and_counted() {
+        let limiter = LogLimiter { json: false, callsites: Mutex::default() };
         let place = tracing::callsite!(name: "here", kind: tracing::metadata::Kind::EVENT, level: Level::INFO, fields: );
         let from = tracing::callsite::Callsite::metadata(place).callsite();
         let start = Instant::now();
-        let written = (0..1_000).filter(|_| flood.admit(from.clone(), start).0).count();
+        let written = (0..1_000).filter(|_| limiter.admit(from.clone(), start).0).count();
         assert_eq!(written, MAX_LINES as usize);
-        assert_eq!(flood.admit(from.clone(), start + WINDOW), (true, 900));
-        assert_eq!(flood.admit(from, start + WINDOW), (true, 0));
+        assert_eq!(limiter.admit(from.clone(), start + WINDOW), (true, 900));
+        assert_eq!(limiter.admit(from, start + WINDOW), (true, 0));
     }
 
     #[test]
-    fn nothing_reaches_the_terminal_that_it_would_obey() {
-        assert_eq!(harmless("a\x1b[31m\nb"), "a [31m b");
+    fn control_characters_never_reach_the_terminal() {
+        assert_eq!(without_controls("a\x1b[31m\nb"), "a [31m b");
     }
 }

@@ -1,4 +1,4 @@
-//! `oncebox migrate`.
+//! `oncebox migrate`. Tests: `tests/operate/migrate.rs` and `tests/operate/postgres.rs`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,33 +13,42 @@ use super::{CommandError, Exit, checked, out};
 use crate::config::{self, Secrets, StorePlan};
 use crate::sidecar;
 
-/// What `migrate` is told.
+/// Arguments of `oncebox migrate`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
 }
 
+impl Args {
+    /// Returns true if the command changes nothing in a store.
+    pub(super) fn is_read(&self) -> bool {
+        !matches!(self.command, Command::Apply(_))
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Says which steps are missing, and changes nothing.
+    /// List the missing steps without applying them
     #[command(
         after_help = "Examples:\n  oncebox migrate plan\n  oncebox migrate plan --store sqlite:inbox.db"
     )]
     Plan(StoreArgs),
-    /// Prints the SQL of the whole schema, and opens nothing. For PostgreSQL it is to be run in one transaction.
+    /// Print the SQL of the whole schema, without connecting
+    ///
+    /// Run the SQL for PostgreSQL in one transaction.
     #[command(
         after_help = "Example:\n  oncebox migrate print --store env:DATABASE_URL | psql --single-transaction \"$DATABASE_URL\""
     )]
     Print(StoreArgs),
-    /// Applies what is missing. Two who do it at once do it once.
+    /// Apply the missing steps; safe to run concurrently
     #[command(after_help = "Example:\n  oncebox migrate apply --store env:DATABASE_URL")]
     Apply(StoreArgs),
-    /// Says whether nothing is missing, by its exit code: for a probe, or before a deployment.
+    /// Check that no step is missing, for a probe or before a deployment
     #[command(after_help = "Example:\n  oncebox migrate check && oncebox serve\n\n\
-                            Exit codes: 0 nothing is missing, 1 something is, or the tables are newer than this build")]
+                            Exit codes: 0 up to date, 1 steps are missing, or the tables are newer than this build")]
     Check(StoreArgs),
-    /// Prints the SQL that gives a role what it needs to work with the tables without owning them; connects to nothing.
+    /// Print the SQL that grants a role access to the tables, without connecting
     #[command(
         after_help = "Example:\n  oncebox migrate grants --role shop_worker --store env:DATABASE_URL | psql \"$DATABASE_URL\""
     )]
@@ -48,30 +57,30 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct GrantArgs {
-    /// The role that the service logs in with.
+    /// Database role of the service
     #[arg(long, value_name = "NAME")]
     role: String,
     #[command(flatten)]
     which: StoreArgs,
 }
 
-/// Which stores.
+/// Arguments that select stores.
+#[expect(clippy::doc_markdown, reason = "clap prints the texts as they are")]
 #[derive(Debug, clap::Args)]
 struct StoreArgs {
-    /// The configuration. Default: `oncebox.toml` in this directory.
+    /// Config file [default: ./oncebox.toml]
     #[arg(long, value_name = "FILE", env = "ONCEBOX_CONFIG")]
     config: Option<PathBuf>,
-    /// One store: its name in the configuration, or without one `sqlite:FILE`, a `postgres://` URL, or where that is kept
-    /// (`env:NAME`, `file:PATH`). Default: all of the configuration.
+    /// Store name, sqlite:FILE, postgres:// URL, env:NAME or file:PATH [default: all]
     #[arg(long, value_name = "NAME|URL")]
     store: Option<String>,
-    /// With a URL: the schema that the tables are in. Default `public`.
+    /// PostgreSQL schema of the tables, with a URL [default: public]
     #[arg(long, requires = "store")]
     schema: Option<String>,
-    /// With a URL: what the names of the tables start with. Default `oncebox_`.
+    /// Prefix of the table names, with a URL [default: oncebox_]
     #[arg(long, requires = "store")]
     prefix: Option<String>,
-    /// One JSON object for each store, for programs.
+    /// Print one JSON object per store
     #[arg(long)]
     json: bool,
 }
@@ -84,7 +93,7 @@ impl StoreArgs {
         }
         let path = config::find(self.config.as_deref()).ok_or_else(|| {
             let what =
-                "there is no oncebox.toml here; name one with --config, or a store with --store sqlite:FILE";
+                "no oncebox.toml in this directory; name a file with --config, or a store with --store sqlite:FILE";
             Exit::Usage.with(anyhow!(what))
         })?;
         let mut stores = config::load(&path, Secrets::Stores)?.plan.stores;
@@ -92,24 +101,23 @@ impl StoreArgs {
         let known: Vec<String> = stores.iter().map(|store| store.name.clone()).collect();
         stores.retain(|store| store.name == *wanted);
         if stores.is_empty() {
-            let what =
-                format!("there is no store {wanted:?} in {}; there are {}", path.display(), known.join(", "));
+            let what = format!("{} has no store {wanted:?}; it has {}", path.display(), known.join(", "));
             return Err(Exit::Usage.with(anyhow!(what)));
         }
         Ok(stores)
     }
 
-    /// The same stores for the next command. A URL may hold a password, and is left to be typed again.
-    fn again(&self) -> String {
+    /// Returns the flags that select the same stores, without URLs: they may contain a password.
+    fn as_flags(&self) -> String {
         let mut words = String::new();
         let config = self.config.as_ref().map(|path| path.display().to_string());
         let store = self.store.as_ref().map(|store| match store.split_once("://") {
             Some((scheme, _)) => format!("{scheme}://…"),
             None => store.clone(),
         });
-        let said =
+        let flags =
             [("config", &config), ("store", &store), ("schema", &self.schema), ("prefix", &self.prefix)];
-        for (name, value) in said {
+        for (name, value) in flags {
             if let Some(value) = value {
                 let quote = if value.contains(char::is_whitespace) { "'" } else { "" };
                 words.extend([" --", name, " ", quote, value, quote]);
@@ -132,7 +140,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CommandError> {
         stores.retain(|store| {
             let has_roles = sidecar::has_roles(store);
             if !has_roles {
-                out::eprint_note(&format!("{}: a SQLite file knows no roles; nothing to grant", store.name));
+                out::eprint_note(&format!("{}: a SQLite file has no roles; nothing to grant", store.name));
             }
             has_roles
         });
@@ -144,7 +152,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     Ok(checked(found))
 }
 
-/// Says whether a check found something.
+/// Runs the command on one store; returns true if a check found missing steps.
 async fn one(command: &Command, store: &StorePlan, which: &StoreArgs) -> Result<bool, CommandError> {
     let json = which.json;
     let start = |error: oncebox::Error| Exit::Start.with(anyhow::Error::new(error));
@@ -163,7 +171,7 @@ async fn one(command: &Command, store: &StorePlan, which: &StoreArgs) -> Result<
             } else if applied.is_empty() {
                 out::line(&format!("{name}: up to date"))?;
             } else {
-                out::line(&format!("{name}: steps applied: {}", names(&applied)))?;
+                out::line(&format!("{name}: applied steps {}", names(&applied)))?;
             }
         }
         Command::Plan(_) | Command::Check(_) => {
@@ -176,14 +184,14 @@ async fn one(command: &Command, store: &StorePlan, which: &StoreArgs) -> Result<
                 pending => pending.map_err(start)?,
             };
             if json {
-                let told = json!({ "store": name, "version": current, "missing": steps(&missing) });
-                out::line(&told.to_string())?;
+                let object = json!({ "store": name, "version": current, "missing": steps(&missing) });
+                out::line(&object.to_string())?;
             } else if missing.is_empty() {
                 out::line(&format!("{name}: up to date (version {current})"))?;
             } else {
-                let (missing, again) = (names(&missing), which.again());
+                let (missing, flags) = (names(&missing), which.as_flags());
                 let what = format!(
-                    "{name}: version {current}; missing: {missing}; `oncebox migrate apply{again}` applies it"
+                    "{name}: version {current}; missing: {missing}; run `oncebox migrate apply{flags}`"
                 );
                 out::line(&what)?;
             }

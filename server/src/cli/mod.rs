@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line. Tests: `tests/operate/`, `tests/serve/` and `tree.rs`.
 
 mod config;
 mod generate;
@@ -20,19 +20,24 @@ use oncebox::{Error, ErrorKind};
 use crate::config::Invalid;
 use crate::demo;
 
-/// What the numbers mean that the program ends with. They are part of the interface.
-pub(crate) const EXITS: &str = "Exit codes: 0 done, or stopped as asked; 1 a check found something wrong; 2 the command line or the \
-                                configuration is wrong; 3 it could not start: a store, a server or an address is not to be had; 4 it \
-                                failed; 5 not found, refused or not allowed";
+/// Exit codes of the program. They are part of the interface.
+pub(crate) const EXITS: &str = "\
+Exit codes:
+  0  success, or stopped by a signal
+  1  a check found a problem
+  2  command line or configuration not valid
+  3  cannot start: database, server or address unavailable
+  4  failed
+  5  not found, refused or not allowed";
 
-/// A durable inbox for message consumers: what is delivered twice happens once.
+/// Durable inbox for message consumers: duplicate deliveries take effect once
 #[derive(Debug, Parser)]
 #[command(
     name = "oncebox",
     version,
     propagate_version = true,
     arg_required_else_help = true,
-    after_help = format!("Start here:\n  oncebox serve --to http://127.0.0.1:9000/hook\n\n{EXITS}")
+    after_help = format!("Example:\n  oncebox serve --to http://127.0.0.1:9000/hook\n\n{EXITS}")
 )]
 struct Cli {
     #[command(subcommand)]
@@ -41,56 +46,67 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Takes messages in, stores each once, and delivers it to HTTP endpoints: the sidecar for any language.
+    /// Run the sidecar: accept messages, store each once, deliver to HTTP endpoints
     ///
-    /// Without a configuration it starts at once: a SQLite file in this directory, an endpoint on this machine, and with
-    /// `--to` one handler for everything. With an `oncebox.toml` it does what that says.
+    /// Without a config file, the sidecar uses a SQLite file in the current directory, accepts messages from this machine, and
+    /// delivers all of them to `--to`. With an `oncebox.toml`, it uses that file.
     #[command(after_help = serve::EXAMPLES)]
     Serve(serve::Args),
-    /// Checks a configuration, shows an example, or prints its schema.
+    /// Check a configuration, or print an example or the schema
     #[command(after_help = "Examples:\n  oncebox config example > oncebox.toml\n  oncebox config check")]
     Config(config::Args),
-    /// Makes the tables of the stores, says what is missing, or prints the SQL.
+    /// Create or upgrade the tables of the stores, or print the SQL
     #[command(after_help = "Examples:\n  oncebox migrate plan\n  oncebox migrate apply\n  \
                             oncebox migrate print --store main | psql \"$DATABASE_URL\"")]
     Migrate(migrate::Args),
-    /// Makes a token for the API of operators, and the lines of the configuration that let it in.
+    /// Create an API token and its lines for the configuration
     #[command(after_help = "Examples:\n  oncebox token ada --role operator --role payload-reader\n  \
                             oncebox token prometheus >> oncebox.toml")]
     Token(token::Args),
-    /// Shows an inbox survive duplicates, failing handlers and killed workers.
+    /// Show that duplicates, failing handlers and killed workers lose nothing
     ///
-    /// Offers messages, delivers each several times to several worker processes, makes handlers fail and panic, kills
-    /// workers half-way, and then counts in the business table what really happened. Exits with 1 if anything was
-    /// lost or doubled.
+    /// The demo delivers each message several times to several worker processes. Handlers fail and panic, and the demo kills
+    /// workers. Then it counts the rows in the business table. The exit code is 1 if a message was lost or took effect twice.
     #[command(after_help = "Example:\n  oncebox demo --messages 5000 --duplicates 3 --workers 4 --seed 7")]
     Demo(demo::Args),
-    /// One worker of the demo; started by it.
+    /// Run one worker of the demo
     #[command(hide = true)]
     DemoWorker(demo::WorkerArgs),
     #[command(flatten)]
     Operate(Box<operate::Command>),
-    /// Prints the completions of a shell.
+    /// Print shell completions
     #[command(after_help = "Examples:\n  oncebox completions bash > /etc/bash_completion.d/oncebox\n  \
                             oncebox completions zsh > ~/.zfunc/_oncebox")]
     Completions(generate::Completions),
-    /// Prints the manual, or writes a page for each command.
+    /// Print the manual, or write one page per command
     #[command(
         after_help = "Examples:\n  oncebox man | man -l -\n  oncebox man --dir /usr/local/share/man/man1"
     )]
     Man(generate::Man),
 }
 
-/// How the program ended, if not well. The numbers are part of the interface.
+impl Command {
+    /// Returns true if the command changes nothing in a store.
+    fn is_read(&self) -> bool {
+        match self {
+            Self::Serve(_) | Self::Demo(_) | Self::DemoWorker(_) => false,
+            Self::Migrate(args) => args.is_read(),
+            Self::Operate(command) => command.is_read(),
+            Self::Config(_) | Self::Token(_) | Self::Completions(_) | Self::Man(_) => true,
+        }
+    }
+}
+
+/// Exit code of a failure. The numbers are part of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// The command line or the configuration is wrong.
+    /// The command line or the configuration is not valid.
     Usage = 2,
-    /// Something outside is missing: a database, an address.
+    /// A database, server or address is unavailable.
     Start = 3,
-    /// It ran, and could not go on.
+    /// The command failed while it ran.
     Failure = 4,
-    /// What was asked for is not there, or not allowed.
+    /// The object does not exist, or the action is refused or not allowed.
     Refused = 5,
 }
 
@@ -102,32 +118,32 @@ pub(crate) struct CommandError {
 }
 
 impl CommandError {
-    /// Whether what was asked for is not there.
-    pub(crate) fn is_absent(&self) -> bool {
+    /// Returns true if the object does not exist.
+    pub(crate) fn is_not_found(&self) -> bool {
         let ours = self.error.downcast_ref::<Error>();
-        ours.is_some_and(|error| error.kind() == ErrorKind::NotFound) || self.error.is::<Absent>()
+        ours.is_some_and(|error| error.kind() == ErrorKind::NotFound) || self.error.is::<ServerNotFound>()
     }
 
-    /// The same, with what was being done.
+    /// Adds the context of the error.
     pub(crate) fn context(self, what: String) -> Self {
         Self { exit: self.exit, error: self.error.context(what) }
     }
 }
 
-/// What a server says of something that is not there.
+/// A not-found response of the API.
 #[derive(Debug)]
-pub(crate) struct Absent(pub(crate) String);
+pub(crate) struct ServerNotFound(pub(crate) String);
 
-impl std::fmt::Display for Absent {
+impl std::fmt::Display for ServerNotFound {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Absent {}
+impl std::error::Error for ServerNotFound {}
 
 impl Exit {
-    /// An error that ends the program with this code.
+    /// Returns an error that ends the program with this code.
     pub(crate) fn with(self, error: impl Into<anyhow::Error>) -> CommandError {
         CommandError { exit: self, error: error.into() }
     }
@@ -145,7 +161,7 @@ impl From<Invalid> for CommandError {
     }
 }
 
-/// An error of a store that was reached.
+/// Converts an error of an open store.
 impl From<Error> for CommandError {
     fn from(error: Error) -> Self {
         let exit = match error.kind() {
@@ -157,27 +173,31 @@ impl From<Error> for CommandError {
     }
 }
 
-/// The code of a check: whether it found something wrong.
+/// Returns the exit code of a check.
 fn checked(found: bool) -> ExitCode {
     ExitCode::from(u8::from(found))
 }
 
-/// The error and its causes. Of errors of ours only the first says what was kept and what to do: inside of it they would say it
-/// again.
-fn sentence(error: &anyhow::Error) -> String {
-    let mut told = false;
+/// Formats the error and its causes. Only the first library error adds its advice, and what was kept unless the command only reads.
+fn sentence(error: &anyhow::Error, is_read: bool) -> String {
+    let mut advised = false;
     let part = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<Error>() {
-        Some(ours) if told => ours.what().to_owned(),
+        Some(ours) if advised => ours.what().to_owned(),
         ours => {
-            told |= ours.is_some();
-            cause.to_string()
+            advised |= ours.is_some();
+            match ours.filter(|_| is_read) {
+                Some(ours) => format!("{}; {}", ours.what(), ours.kind().advice()),
+                None => cause.to_string(),
+            }
         }
     };
     error.chain().map(part).collect::<Vec<_>>().join(": ")
 }
 
 pub(crate) fn run() -> ExitCode {
-    let result = match Cli::parse().command {
+    let command = Cli::parse().command;
+    let is_read = command.is_read();
+    let result = match command {
         Command::Serve(args) => serve::run(args),
         Command::Config(args) => config::run(&args),
         Command::Migrate(args) => migrate::run(&args),
@@ -189,7 +209,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Man(args) => generate::man(&args),
     };
     result.unwrap_or_else(|CommandError { exit, error }| {
-        out::eprint_note(&format!("oncebox: {}", out::escaped_lines(&sentence(&error))));
+        out::eprint_note(&format!("oncebox: {}", out::escaped_lines(&sentence(&error, is_read))));
         ExitCode::from(exit as u8)
     })
 }

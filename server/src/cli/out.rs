@@ -1,4 +1,4 @@
-//! What is printed: for people, tables whose cells cannot play tricks on a terminal; for programs, JSON.
+//! Output of commands: JSON lines, and tables whose cells cannot control a terminal. Tests: below.
 
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -9,12 +9,12 @@ use oncebox::store::Severity;
 
 use super::{CommandError, Exit};
 
-/// Text on one line that a terminal does not obey: an id may hold any bytes, and an error any text. Characters that turn the
-/// direction of writing count too, since they make a line read as what it is not.
+/// Escapes control characters and characters that change the direction of writing. Ids and errors may contain any of them.
 pub(crate) fn escaped(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut safe, c| {
-        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        if c.is_control() || turns {
+        let is_bidi =
+            matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if c.is_control() || is_bidi {
             safe.extend(c.escape_default());
         } else {
             safe.push(c);
@@ -23,46 +23,45 @@ pub(crate) fn escaped(text: &str) -> String {
     })
 }
 
-/// The same for a text of several lines, such as an error with its causes. Tabs stay: a line that is pointed at keeps its shape.
+/// Escapes each line of a text, such as an error with its causes. Keeps tabs.
 pub(crate) fn escaped_lines(text: &str) -> String {
     let line = |line: &str| line.split('\t').map(escaped).collect::<Vec<_>>().join("\t");
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Writes to the standard output. A reader that went away wants no more, and that is no failure: what was asked for is done all
-/// the same.
+/// Writes to standard output. A closed pipe is no error: the command continues.
 pub(crate) fn print(text: &str) -> Result<(), CommandError> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => {
-            written.context("cannot write to the standard output").map_err(|error| Exit::Failure.with(error))
+            written.context("cannot write to standard output").map_err(|error| Exit::Failure.with(error))
         }
     }
 }
 
-/// A line on the standard output.
+/// Writes a line to standard output.
 pub(crate) fn line(text: &str) -> Result<(), CommandError> {
     print(&format!("{text}\n"))
 }
 
-/// A line on the standard error. That nobody reads it stops nothing.
+/// Writes a line to standard error, and ignores errors.
 pub(crate) fn eprint_note(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Whether the standard output shows colours.
+/// Returns true if standard output shows colours.
 pub(crate) fn colours() -> bool {
     let var = |name: &str| std::env::var_os(name);
     wants_colours(io::stdout().is_terminal(), var("NO_COLOR").as_deref(), var("TERM").as_deref())
 }
 
-/// Only on a terminal that can, and only if nobody said no.
+/// Returns true for a terminal with colours, unless `NO_COLOR` is set.
 fn wants_colours(terminal: bool, no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
     terminal && no_color.is_none_or(OsStr::is_empty) && term.is_none_or(|term| term != "dumb")
 }
 
-/// How something stands out.
+/// Colour of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Colour {
     Plain,
@@ -85,7 +84,7 @@ impl Colour {
         }
     }
 
-    /// The text in this colour, if there are colours.
+    /// Returns the text in this colour, if `colours` is set.
     pub(crate) fn paint(self, text: &str, colours: bool) -> String {
         match self.code().filter(|_| colours) {
             None => text.to_owned(),
@@ -116,7 +115,7 @@ impl From<Severity> for Colour {
     }
 }
 
-/// A cell of a table: always one line, and harmless.
+/// A cell of a table: one line, with escaped control characters.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     text: String,
@@ -132,7 +131,7 @@ impl Cell {
         Self { text: escaped(text.as_ref()), colour: colour.into() }
     }
 
-    /// No longer than so many characters.
+    /// Cuts the text after `max` characters.
     pub(crate) fn cut(text: impl AsRef<str>, max: usize) -> Self {
         let mut cell = Self::new(text);
         if cell.text.chars().count() > max {
@@ -142,7 +141,7 @@ impl Cell {
     }
 }
 
-/// A table, as wide as its cells.
+/// Formats a table as wide as its cells.
 pub(crate) fn table(head: &[&str], rows: &[Vec<Cell>], colours: bool) -> String {
     let mut widths: Vec<usize> = head.iter().map(|cell| cell.chars().count()).collect();
     for row in rows {
@@ -171,20 +170,20 @@ mod tests {
 
     // FAULTS S14
     #[test]
-    fn a_terminal_is_not_told_what_to_do() {
+    fn output_cannot_control_the_terminal() {
         assert_eq!(escaped("\u{1b}[31mred\u{7}"), "\\u{1b}[31mred\\u{7}");
-        assert_eq!(escaped("c1 \u{9b}31m"), "c1 \\u{9b}31m", "the other way to begin a sequence");
-        assert_eq!(escaped("a\u{202e}b\u{2066}"), "a\\u{202e}b\\u{2066}", "no line reads backwards");
+        assert_eq!(escaped("c1 \u{9b}31m"), "c1 \\u{9b}31m", "the C1 form of an escape sequence");
+        assert_eq!(escaped("a\u{202e}b\u{2066}"), "a\\u{202e}b\\u{2066}", "no bidirectional text");
         assert_eq!(escaped("a\0b\nc\r"), "a\\u{0}b\\nc\\r");
         assert_eq!(escaped("größe 箱"), "größe 箱");
         assert_eq!(escaped_lines("a\u{7}\n\tb\n"), "a\\u{7}\n\tb");
     }
 
     #[test]
-    fn colours_are_for_terminals_alone() {
+    fn only_terminals_get_colours() {
         let os = OsStr::new;
         assert!(wants_colours(true, None, Some(os("xterm"))));
-        assert!(wants_colours(true, Some(os("")), None), "an empty NO_COLOR says nothing");
+        assert!(wants_colours(true, Some(os("")), None), "an empty NO_COLOR has no effect");
         assert!(!wants_colours(true, Some(os("1")), Some(os("xterm"))));
         assert!(!wants_colours(true, None, Some(os("dumb"))));
         assert!(!wants_colours(false, None, Some(os("xterm"))));
@@ -201,6 +200,6 @@ mod tests {
         let coloured = table(&["S", "LONG", "T"], &rows, true);
         assert!(coloured.contains("\x1b[31mpoisoned\x1b[0m  b\\nc\n"), "{coloured:?}");
         let bare = regex_lite::Regex::new("\x1b\\[[0-9]+m").unwrap().replace_all(&coloured, "").into_owned();
-        assert_eq!(bare, plain, "colours take no room");
+        assert_eq!(bare, plain, "colours have no width");
     }
 }

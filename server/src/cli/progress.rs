@@ -1,23 +1,22 @@
-//! How far long work has come: on a terminal alone, and never where the output goes.
+//! Progress of long commands, on standard error if it is a terminal. Tests: `tests/operate/output.rs`.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A line that is redrawn; nothing at all if the standard error is no terminal.
+/// A progress line. Hidden unless standard error is a terminal.
 pub(crate) struct ProgressLine(ProgressBar);
 
 impl ProgressLine {
-    /// Work of known length.
+    /// Starts a bar for work of known length.
     pub(crate) fn of(total: u64, what: &'static str) -> Self {
         Self::styled(ProgressBar::new(total), "{wide_bar} {pos}/{len} {msg} {elapsed}", what)
     }
 
-    /// Work of which nobody knows the length.
+    /// Starts a spinner for work of unknown length.
     pub(crate) fn unknown(what: &'static str) -> Self {
         Self::styled(ProgressBar::new_spinner(), "{spinner} {pos} {msg} {elapsed}", what)
     }
 
     fn styled(bar: ProgressBar, template: &str, what: &'static str) -> Self {
-        // Draws nothing unless it is a terminal.
         bar.set_draw_target(ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
@@ -26,18 +25,18 @@ impl ProgressLine {
         Self(bar)
     }
 
-    /// So much is done.
+    /// Sets the amount of work done.
     pub(crate) fn at(&self, done: u64) {
         self.0.set_position(done);
     }
 
-    /// So much more is done.
+    /// Adds to the amount of work done.
     pub(crate) fn add(&self, more: usize) {
         self.0.inc(more as u64);
     }
 
-    /// What is said of it beside the number.
-    pub(crate) fn say(&self, what: String) {
+    /// Sets the text beside the number.
+    pub(crate) fn set_message(&self, what: String) {
         self.0.set_message(what);
     }
 }

@@ -1,4 +1,4 @@
-//! `oncebox serve`.
+//! `oncebox serve`. Tests: `tests/serve/`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,31 +19,30 @@ const LAST_CLONES: Duration = Duration::from_secs(6);
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  oncebox serve                                       see what arrives, deliver nothing yet
-  oncebox serve --to http://127.0.0.1:9000/hook       deliver everything to one handler
-  oncebox serve --config oncebox.toml                 several inboxes, sources and handlers
-  oncebox config example > oncebox.toml               every setting, explained
+  oncebox serve                                       store messages without delivering them
+  oncebox serve --to http://127.0.0.1:9000/hook       deliver all messages to one handler
+  oncebox serve --config oncebox.toml                 use several inboxes, sources and handlers
+  oncebox config example > oncebox.toml               print every setting, explained
 
-SIGTERM or Ctrl-C stops: what runs is finished or given back, and the exit code is 0; a second one stops at once.
-SIGHUP reads the configuration again, and keeps the old one if the new one is wrong.";
+SIGTERM or Ctrl-C: finish or release running deliveries, then exit with 0. A second signal stops at once.
+SIGHUP: reload the configuration; keep the old one if the new one is not valid.";
 
-/// What `serve` is told.
+/// Arguments of `oncebox serve`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The configuration. Default: `oncebox.toml` in this directory, if there is one.
+    /// Config file [default: ./oncebox.toml, if it exists]
     #[arg(long, value_name = "FILE", env = "ONCEBOX_CONFIG", conflicts_with_all = ["to", "store", "lease"])]
     config: Option<PathBuf>,
-    /// Delivers every message to this URL. Not beside a configuration.
+    /// Handler URL for all messages; not with a config file
     #[arg(long, value_name = "URL")]
     to: Option<String>,
-    /// The database: `sqlite:FILE`, or `env:NAME` for a URL in the environment. Default `sqlite:oncebox.db`. Not beside a
-    /// configuration.
+    /// sqlite:FILE or env:NAME; not with a config file [default: sqlite:oncebox.db]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// Redeliver messages of a dead process after this time [default: 30s]. Not beside a configuration.
+    /// Lease of a delivery; not with a config file [default: 30s]
     #[arg(long, value_name = "TIME")]
     lease: Option<String>,
-    /// Where messages come in. Default 127.0.0.1:8471, or what the configuration says; port 0 takes any.
+    /// Listen address; port 0 takes any [default: configured or 127.0.0.1:8471]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -54,8 +53,8 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CommandError> {
     let from = match config::find(args.config.as_deref()) {
         Some(path) if args.to.is_some() || args.store.is_some() || args.lease.is_some() => {
             let what = anyhow!(
-                "--to, --store and --lease are for a start without a configuration, and {} is here; write the handler into it, or \
-                 start in another directory",
+                "--to, --store and --lease do not work with a config file, and {} exists; add the handler to it, or start in \
+                 another directory",
                 path.display()
             );
             return Err(Exit::Usage.with(what));
@@ -71,16 +70,16 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CommandError> {
         let telemetry = telemetry(&args.log)?;
         let metrics = metrics_router(telemetry.prometheus());
         let served = sidecar::serve(&from, args.listen, args.log.is_json(), metrics).await;
-        // What was measured and traced until the end is sent.
+        // Sends the remaining metrics and spans.
         telemetry.shutdown().await;
         served
     });
-    // Tasks had their time. The last clone of a store may be in one of them, and ends its file when it is dropped.
+    // Tasks have had the grace period to finish. One of them may hold the last clone of a store, whose drop empties its log.
     runtime.shutdown_timeout(LAST_CLONES);
     served.map(|()| ExitCode::SUCCESS)
 }
 
-/// Sets up what is logged, measured and traced.
+/// Sets up logs, metrics and traces.
 fn telemetry(log: &LogArgs) -> Result<Telemetry, CommandError> {
     let settings = OtlpSettings::from_env("oncebox").map_err(|error| Exit::Usage.with(error))?;
     let telemetry = Telemetry::new(&settings).map_err(|error| Exit::Start.with(error))?;

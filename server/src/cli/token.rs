@@ -1,4 +1,4 @@
-//! `oncebox token`.
+//! `oncebox token`. Tests: `tests/serve/api/access.rs`.
 
 use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::process::ExitCode;
@@ -11,15 +11,15 @@ use ring::rand::SecureRandom as _;
 use super::{CommandError, Exit};
 use crate::api::access::{ApiRole, hash, hex};
 
-/// What `token` is told.
+/// Arguments of `oncebox token`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Who it is for: recorded with what they do.
+    /// Token name, recorded in the audit log
     name: String,
-    /// What it may do; can be given several times.
+    /// Role; repeatable
     #[arg(long = "role", value_name = "ROLE", value_parser = role, default_value = "viewer")]
     roles: Vec<ApiRole>,
-    /// Hashes the token that is read from the standard input, instead of making one.
+    /// Read the token from standard input instead of creating one
     #[arg(long)]
     stdin: bool,
 }
@@ -32,40 +32,42 @@ fn role(text: &str) -> Result<ApiRole, String> {
 pub(super) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if args.name.is_empty() || !args.name.chars().all(good) {
-        return Err(Exit::Usage.with(anyhow!("a name is made of letters, digits, `-` and `_`")));
+        return Err(Exit::Usage.with(anyhow!("a token name consists of letters, digits, `-` and `_`")));
     }
     let token = if args.stdin { read()? } else { fresh()? };
     let digits = hex(&hash(token.as_bytes()));
     let roles: Vec<String> = args.roles.iter().map(|role| format!("\"{}\"", role.as_str())).collect();
     let (name, roles) = (&args.name, roles.join(", "));
     if !args.stdin {
-        // Apart from the rest, so that only the hash gets into a file by accident.
-        eprintln!("The token, shown this once; send it as `Authorization: Bearer …`:\n\n  {token}\n");
+        // On standard error, so that a redirect writes only the hash to a file.
+        eprintln!("The token is shown only once; send it as `Authorization: Bearer …`:\n\n  {token}\n");
         if std::io::stdout().is_terminal() {
-            eprintln!("For oncebox.toml, which needs only its hash:\n");
+            eprintln!("For oncebox.toml, which needs only the hash:\n");
         }
     }
-    // A file that does not end with a line break stays good when this is added to it.
+    // Starts with a line break, in case the file does not end with one.
     let table = format!("\n[api.token.{name}]\nhash = \"sha256:{digits}\"\nroles = [{roles}]\n");
-    std::io::stdout().write_all(table.as_bytes()).context("cannot write to the standard output")?;
+    std::io::stdout().write_all(table.as_bytes()).context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// 256 random bits: nobody guesses them, so a plain hash keeps them.
+/// Returns a token of 256 random bits: long enough that a plain hash protects it.
 fn fresh() -> Result<String, CommandError> {
     let mut bytes = [0; 32];
     let random = ring::rand::SystemRandom::new();
-    random.fill(&mut bytes).map_err(|_| Exit::Start.with(anyhow!("the system has no random numbers")))?;
+    random
+        .fill(&mut bytes)
+        .map_err(|_| Exit::Start.with(anyhow!("the system provides no random numbers")))?;
     Ok(format!("obx_{}", URL_SAFE_NO_PAD.encode(bytes)))
 }
 
 fn read() -> Result<String, CommandError> {
     let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).context("cannot read the standard input")?;
+    std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
     let token = text.trim_end_matches(['\r', '\n']);
     let sendable = token.bytes().all(|byte| byte.is_ascii_graphic());
     if token.len() < 32 || !sendable {
-        let what = "a token has 32 characters or more, without blanks: a short one is guessed from its hash";
+        let what = "a token needs at least 32 characters without spaces: an attacker can guess a short one from its hash";
         return Err(Exit::Usage.with(anyhow!(what)));
     }
     Ok(token.to_owned())

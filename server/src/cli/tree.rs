@@ -1,4 +1,4 @@
-//! What is true of every command there is.
+//! Tests of all commands: help texts, examples and command lines in the documentation.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use clap::{Command, CommandFactory as _, Parser as _};
 
 use super::Cli;
 
-/// Every command that people see, with the names that lead to it.
+/// Returns all visible commands with their full names.
 fn commands() -> Vec<(String, Command)> {
     fn walk(name: &str, command: &Command, found: &mut Vec<(String, Command)>) {
         for inner in
@@ -24,7 +24,7 @@ fn commands() -> Vec<(String, Command)> {
     found
 }
 
-/// The words of a command line, as a shell would split it, up to where it goes somewhere else.
+/// Splits a command line as a shell does, up to a pipe or redirect.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote, mut begun) = (Vec::new(), String::new(), None, false);
     for c in line.chars() {
@@ -47,7 +47,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// The command lines in the help of a command. What is explained stands after two blanks.
+/// Returns the command lines in the help of a command, without the explanations behind three spaces.
 fn examples(help: &str) -> Vec<String> {
     let lines =
         help.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| line.starts_with("oncebox "));
@@ -55,7 +55,7 @@ fn examples(help: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_definition_holds_together() {
+fn the_definition_is_valid() {
     Cli::command().debug_assert();
 }
 
@@ -65,7 +65,7 @@ fn every_command_shows_an_example_of_itself_that_parses() {
     assert!(commands.len() > 25, "{}", commands.len());
     for (name, command) in commands {
         let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-        assert!(help.contains("Example"), "{name} shows no example");
+        assert!(help.contains("Example"), "{name} has no example");
         let examples = examples(&help);
         assert!(examples.iter().any(|example| example.starts_with(&name)), "{name}: {examples:?}");
         for example in examples {
@@ -76,14 +76,17 @@ fn every_command_shows_an_example_of_itself_that_parses() {
                 parsed.err().map(|error| error.to_string()).unwrap_or_default()
             );
         }
-        assert!(command.get_about().is_some(), "{name} does not say what it does");
+        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        assert!((1..=80).contains(&about.chars().count()), "{name}: {about}");
         for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
-            assert!(argument.get_help().is_some(), "{name}: {} is not explained", argument.get_id());
+            let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+            let length = help.chars().count();
+            assert!((1..=80).contains(&length), "{name}: {}: {length} characters: {help}", argument.get_id());
         }
     }
 }
 
-/// The pages below a directory.
+/// Collects the pages below a directory.
 fn pages(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).expect("a directory") {
         let path = entry.expect("a file").path();
@@ -95,7 +98,7 @@ fn pages(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The command lines on a page: what is typed after `$ `, and what stands between backticks.
+/// Returns the command lines on a page: those after `$ ` and those in backticks.
 fn shown(page: &str) -> Vec<String> {
     let page = page.replace("\\\n", " ").replace("cargo run --release -- ", "oncebox ");
     let typed = page.lines().filter_map(|line| line.strip_prefix("$ "));
@@ -103,7 +106,7 @@ fn shown(page: &str) -> Vec<String> {
     typed.chain(quoted).filter(|line| line.starts_with("oncebox ")).map(str::to_owned).collect()
 }
 
-/// What is wrong with the names of commands and flags in a command line.
+/// Returns an unknown command or flag in a command line, if any.
 fn unknown(line: &str) -> Option<String> {
     let mut command = Cli::command();
     command.build();
@@ -112,7 +115,7 @@ fn unknown(line: &str) -> Option<String> {
         if let Some(inner) = command.find_subcommand(word) {
             command = inner.clone();
         } else if at == 1 && !word.starts_with('-') {
-            return Some(format!("there is no command {word:?}"));
+            return Some(format!("unknown command {word:?}"));
         } else if let Some(flag) = word.strip_prefix("--").filter(|flag| !flag.is_empty()) {
             let name = flag.split('=').next().unwrap_or_default();
             if !command.get_arguments().any(|argument| argument.get_long() == Some(name)) {
@@ -123,9 +126,8 @@ fn unknown(line: &str) -> Option<String> {
     None
 }
 
-// A page that shows a flag of yesterday sends its reader into an error.
 #[test]
-fn pages_show_commands_and_flags_that_are_there() {
+fn pages_show_only_existing_commands_and_flags() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut found = vec![root.join("README.md"), root.join("SECURITY.md")];
     for dir in ["docs", "examples"] {
@@ -141,11 +143,11 @@ fn pages_show_commands_and_flags_that_are_there() {
     assert!(lines > 40, "{lines} command lines");
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert_eq!(unknown("oncebox config check --secrets").as_deref(), Some("check has no flag --secrets"));
-    assert_eq!(unknown("oncebox chek").as_deref(), Some("there is no command \"chek\""));
+    assert_eq!(unknown("oncebox chek").as_deref(), Some("unknown command \"chek\""));
 }
 
 #[test]
-fn a_shell_splits_as_it_does_here() {
+fn command_lines_are_split_like_in_a_shell() {
     assert_eq!(words("a 'b c' \"\" d=e | f"), ["a", "b c", "", "d=e"]);
     assert_eq!(words("a > b"), ["a"]);
     assert_eq!(examples("Example:\n  oncebox a --b     what it is for\n\nExit"), ["oncebox a --b"]);

@@ -1,4 +1,4 @@
-//! The API of operators, checked.
+//! Checks the settings of the API. Tests: `tests/serve/config.rs`.
 
 use std::net::SocketAddr;
 
@@ -10,27 +10,27 @@ use super::value::{Located, many};
 use crate::api::Privacy;
 use crate::api::access::{self, Access, ApiToken};
 
-/// Where the API is served, if nothing else is said.
+/// Default address of the API.
 pub(crate) const API_LISTEN: &str = "127.0.0.1:8472";
 
-/// The API for operators.
+/// Plan of the API for operators.
 #[derive(Clone, Debug)]
 pub(crate) struct ApiPlan {
     pub(crate) listen: SocketAddr,
-    /// Whether it has the certificate of the port where messages come in. On this machine it needs none, and its name would not fit.
+    /// True if it uses the certificate of the message port. On a loopback address the name of the certificate would not match.
     pub(crate) tls: bool,
     pub(crate) access: Access,
     pub(crate) privacy: Privacy,
 }
 
 impl ApiPlan {
-    /// What is risked with it, and what to do about that.
+    /// Returns a warning if the API is unencrypted on the network.
     pub(crate) fn warning(&self) -> Option<String> {
         let open = !self.tls && !self.listen.ip().is_loopback();
         open.then(|| {
             format!(
-                "`api.listen` is {}: other machines can reach it, and nothing that is said there is encrypted, tokens included; set \
-                 `tls`, or listen on 127.0.0.1 behind a reverse proxy with TLS",
+                "`api.listen` is {}: other machines can reach it, and requests are not encrypted, tokens included; set `tls`, or \
+                 listen on 127.0.0.1 behind a reverse proxy with TLS",
                 self.listen
             )
         })
@@ -51,12 +51,11 @@ impl Planner {
         if !listen.ip().is_loopback() && api.token.is_empty() {
             self.wrong(
                 at,
-                "other machines can reach this, and there is no [api.token.NAME]; make one with `oncebox token`, or listen on \
-                 127.0.0.1",
+                "other machines can reach this address, and no [api.token.NAME] is set; create one with `oncebox token`, or listen on 127.0.0.1",
             );
         }
         if messages == Some(listen) && listen.port() != 0 {
-            self.wrong(at, "messages come in on this address; choose another one for operators");
+            self.wrong(at, "`listen` uses this address for messages; choose another one for the API");
         }
         let privacy = self.privacy(api);
         let tls = tls && !listen.ip().is_loopback();
@@ -66,19 +65,18 @@ impl Planner {
     fn token(&mut self, name: &Located<String>, token: &model::TokenTable) -> Option<ApiToken> {
         let (roles, roles_at) = many(Some(&token.roles), name.at());
         if roles.is_empty() {
-            self.wrong(roles_at, "a token without a role can do nothing; name one, or leave the token out");
+            self.wrong(roles_at, "a token needs a role; name one, or remove the token");
         }
         let text = self.guarded(&token.hash)?;
         let hash = text.strip_prefix("sha256:").and_then(digits);
         if hash.is_none() {
-            // Not repeated: it may be the token itself.
+            // Not quoted: it may be the token itself.
             let what =
-                "this is no hash of a token; `oncebox token` makes one, like \"sha256:\" and 64 digits";
+                "not a hash of a token; create one with `oncebox token`, like \"sha256:\" and 64 digits";
             self.wrong(token.hash.at(), what);
         }
-        if hash.as_ref().is_some_and(is_of_a_guess) {
-            let what = "the token of this hash has no more than two characters, or is a common word, so it is guessed; make \
-                        another with `oncebox token`";
+        if hash.as_ref().is_some_and(is_of_weak_token) {
+            let what = "the token of this hash is empty, very short or a common word; create another one with `oncebox token`";
             self.wrong(token.hash.at(), what);
         }
         Some(ApiToken { name: name.to_string(), roles: roles.to_vec(), hash: hash? })
@@ -104,8 +102,8 @@ impl Planner {
     }
 }
 
-/// Whether a hash is that of a token that is tried first: nothing, one or two characters, a common word.
-fn is_of_a_guess(hash: &[u8; 32]) -> bool {
+/// Returns true for the hash of an empty token, one or two characters, or a common word.
+fn is_of_weak_token(hash: &[u8; 32]) -> bool {
     const WORDS: [&str; 9] =
         ["admin", "changeme", "hunter2", "oncebox", "password", "s3cret", "secret", "test", "token"];
     let is = |token: &[u8]| access::hash(token) == *hash;
@@ -114,7 +112,7 @@ fn is_of_a_guess(hash: &[u8; 32]) -> bool {
     is(b"") || WORDS.iter().any(|word| is(word.as_bytes())) || is_short()
 }
 
-/// 64 hexadecimal digits.
+/// Parses 64 hexadecimal digits.
 pub(super) fn digits(text: &str) -> Option<[u8; 32]> {
     let mut hash = [0; 32];
     if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {

@@ -1,4 +1,4 @@
-//! A configuration with every setting and its meaning.
+//! The example configuration, with every setting. Tests: `tests/serve/config.rs`.
 
-/// What `oncebox config example` prints. A line that starts with `#` and no blank is a setting that can be switched on.
+/// Output of `oncebox config example`. A line that starts with `#` and no space is a setting to enable.
 pub(crate) const EXAMPLE: &str = include_str!("example.toml");

@@ -1,11 +1,11 @@
-//! The names and values of headers that deliveries have.
+//! Checks the headers of deliveries. Tests: `tests/serve/config.rs`.
 
 use reqwest::header::{HOST, HeaderName, HeaderValue};
 
 use super::plan::Planner;
 use super::value::{Guarded, Located};
 
-/// Headers of one connection: those of RFC 9110, section 7.6.1, what was called so before it, and what says how long a request is.
+/// Headers of one connection: those of RFC 9110, section 7.6.1, earlier ones, and those that define the length of a request.
 const OF_CONNECTION: [&str; 12] = [
     "connection",
     "content-length",
@@ -24,15 +24,15 @@ const OF_CONNECTION: [&str; 12] = [
 impl Planner {
     fn header_name(&mut self, name: &str, at: usize) -> Option<HeaderName> {
         let parsed = HeaderName::from_bytes(name.as_bytes());
-        parsed.map_err(|_| self.wrong(at, format!("{name:?} is no name of a header"))).ok()
+        parsed.map_err(|_| self.wrong(at, format!("{name:?}is not the name of a header"))).ok()
     }
 
-    /// A header that belongs to a message, not to the connection that brought it.
+    /// Parses the name of a header, and refuses those of a connection.
     fn end_to_end(&mut self, name: &str, at: usize) -> Option<HeaderName> {
         let header = self.header_name(name, at)?;
         if OF_CONNECTION.contains(&header.as_str()) {
             let what = format!(
-                "{name:?} is a header of one connection, and a handler could be made to misread where a request ends; leave it out"
+                "{name:?} is a header of one connection, and could make a handler misread the end of a request; remove it"
             );
             self.wrong(at, what);
             return None;
@@ -40,17 +40,17 @@ impl Planner {
         Some(header)
     }
 
-    /// A header of a message that is passed on.
+    /// Checks the name of a header to forward.
     pub(super) fn forwarded(&mut self, name: &str, at: usize) -> Option<HeaderName> {
         let header = self.end_to_end(name, at)?;
         if header == HOST {
-            self.wrong(at, "the host of a delivery is that of its URL, not what a sender says; leave it out");
+            self.wrong(at, "the host of a delivery is the host of its URL; remove it");
             return None;
         }
         Some(header)
     }
 
-    /// A header that every delivery has.
+    /// Checks a header of every delivery.
     pub(super) fn header(
         &mut self,
         name: &Located<String>,
@@ -59,7 +59,7 @@ impl Planner {
         let (key, text) = (self.end_to_end(name, name.at())?, self.guarded(value)?);
         let parsed = HeaderValue::from_str(&text);
         let mut value =
-            parsed.map_err(|_| self.wrong(name.at(), "its value cannot be sent in a header")).ok()?;
+            parsed.map_err(|_| self.wrong(name.at(), "the value is not valid in a header")).ok()?;
         value.set_sensitive(true);
         Some((key, value))
     }

@@ -1,4 +1,4 @@
-//! The limits of health, checked.
+//! Checks the limits of health. Tests: `tests/serve/config.rs`.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::model;
 use super::plan::Planner;
 use super::value::{Located, TimeSpan, Window};
 
-/// A limit as the file has it.
+/// A limit and its location in the file.
 struct HealthLimit<T> {
     name: &'static str,
-    /// Its place in the file, if it is set there.
+    /// Offset in the file, if it is set there.
     at: Option<usize>,
     value: Option<T>,
 }
@@ -50,7 +50,9 @@ impl Planner {
             if **set > max {
                 self.wrong(
                     set.at(),
-                    format!("messages are counted up to {max}: this would never be reached"),
+                    format!(
+                        "messages are counted only up to {max}, so this limit would never apply; lower it"
+                    ),
                 );
             }
         }
@@ -95,16 +97,13 @@ impl Planner {
         limits
     }
 
-    /// Checks that a limit can be told from always, and that the milder one of two is reached first.
+    /// Checks that a limit is not zero, and that the degraded limit is not above the unhealthy one.
     fn in_order<T: Quantity>(&mut self, degraded: Option<&HealthLimit<T>>, unhealthy: &HealthLimit<T>) {
         for limit in degraded.into_iter().chain([unhealthy]) {
             if let (Some(at), Some(value)) = (limit.at, &limit.value)
                 && *value == T::NOTHING
             {
-                self.wrong(
-                    at,
-                    format!("`{}` would always be reached; make it more than nothing", limit.name),
-                );
+                self.wrong(at, format!("`{}` is zero and would always apply; raise it", limit.name));
             }
         }
         let Some(degraded) = degraded else { return };
@@ -116,17 +115,17 @@ impl Planner {
             match (degraded.at, unhealthy.at) {
                 (Some(at), _) => self.wrong(at, compared),
                 (None, at) => {
-                    self.wrong(at.unwrap_or(0), format!("{compared} by default; set `{mild}`, too"));
+                    self.wrong(at.unwrap_or(0), format!("{compared} by default; set `{mild}` too"));
                 }
             }
         }
     }
 }
 
-/// What a limit is counted in.
+/// Unit of a limit.
 trait Quantity: PartialOrd {
     const NOTHING: Self;
-    /// How the greater one of two is called.
+    /// Comparative for the greater one of two.
     const MORE: &'static str;
 }
 

@@ -1,4 +1,4 @@
-//! The configuration: found, read, checked, explained.
+//! The configuration: finds, reads, checks and documents it. Tests: below and `tests/serve/config.rs`.
 
 mod api;
 mod example;
@@ -31,10 +31,10 @@ pub(crate) use sources::{HttpPlan, PREFIX, RabbitmqPlan};
 pub(crate) use stores::{StorePlace, StorePlan};
 pub(crate) use value::secret;
 
-/// The file that is read if none is named.
+/// Default config file.
 const FILE: &str = "oncebox.toml";
 
-/// A configuration that was read.
+/// A configuration and its text.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     path: PathBuf,
@@ -43,30 +43,30 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// Settings that are in no file.
-    pub(crate) fn quick(text: String) -> Result<Self, String> {
+    /// Parses settings from the command line.
+    pub(crate) fn from_text(text: String) -> Result<Self, String> {
         match parse(&text, Secrets::Read) {
             Ok(plan) => Ok(Self { path: "the command line".into(), text, plan }),
-            // Lines and names of keys would be those of a file nobody has seen.
+            // Without lines and keys, because the user has not seen this text.
             Err(problems) => {
                 Err(problems.into_iter().map(|problem| problem.what).collect::<Vec<_>>().join("; "))
             }
         }
     }
 
-    /// The error for something that only shows when what is planned is built.
+    /// Returns the error for a problem that appears only when the plan is built.
     pub(crate) fn wrong(self, at: usize, what: impl Into<String>) -> Invalid {
         let problems = vec![problem::ConfigProblem { at, what: what.into() }];
         Invalid { path: self.path, text: self.text, problems }
     }
 }
 
-/// The file to read: the one that is named, or the one in this directory if there is one.
+/// Returns the named file, or the default file if it exists.
 pub(crate) fn find(named: Option<&Path>) -> Option<PathBuf> {
     named.map(Path::to_owned).or_else(|| Path::new(FILE).exists().then(|| FILE.into()))
 }
 
-/// Reads a file and checks everything in it.
+/// Reads and checks a file.
 pub(crate) fn load(path: &Path, secrets: Secrets) -> Result<Loaded> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     match parse(&text, secrets) {
@@ -75,11 +75,11 @@ pub(crate) fn load(path: &Path, secrets: Secrets) -> Result<Loaded> {
     }
 }
 
-/// A store that is named on the command line: by its URL, or by where that is kept, and where its tables are. No error repeats
-/// the URL, since it may hold a password.
+/// Plans a store from the command line: its URL or a reference to it, and its tables. No error quotes the URL, which may contain
+/// a password.
 pub(crate) fn store_at(url: &str, schema: Option<&str>, prefix: Option<&str>) -> Result<StorePlan, String> {
     if oncebox_postgres::Postgres::url_has_password(url) {
-        let what = "--store holds a password, and everybody on this machine can read command lines; use --store env:NAME";
+        let what = "--store contains a password, and every user of this machine can read command lines; use --store env:NAME";
         return Err(what.into());
     }
     let mut store = toml::Table::new();
@@ -95,7 +95,7 @@ pub(crate) fn store_at(url: &str, schema: Option<&str>, prefix: Option<&str>) ->
         toml::Table::from_iter([(INBOX.to_owned(), toml::Table::new().into())]).into(),
     );
     let text = toml::to_string(&file).map_err(|error| error.to_string())?;
-    let stores = Loaded::quick(text)?.plan.stores;
+    let stores = Loaded::from_text(text)?.plan.stores;
     stores.into_iter().next().ok_or_else(|| "there is no store".into())
 }
 
@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    // Whatever is in the file: it is a plan, or every problem is told in words that a terminal can show.
+    // Any input is a plan, or every problem is reported without control characters.
     #[test]
     fn any_file_is_a_plan_or_explained() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../chaos/untrusted-input/corpus/config");
@@ -126,15 +126,15 @@ mod tests {
                 Ok(_) => plans += 1,
                 Err(problems) => {
                     wrong += 1;
-                    assert!(!problems.is_empty(), "nothing is said to be wrong");
-                    let told = Invalid { path: FILE.into(), text, problems }.to_string();
-                    for line in told.lines() {
-                        assert!(line.starts_with("oncebox.toml:"), "{told:?} does not say where");
-                        assert!(!line.contains(char::is_control), "{told:?} controls the terminal");
+                    assert!(!problems.is_empty(), "no problem is reported");
+                    let text = Invalid { path: FILE.into(), text, problems }.to_string();
+                    for line in text.lines() {
+                        assert!(line.starts_with("oncebox.toml:"), "{text:?} has no location");
+                        assert!(!line.contains(char::is_control), "{text:?} controls the terminal");
                     }
                 }
             }
         });
-        assert!(plans > 100 && wrong > 100, "{plans} plans and {wrong} that were none");
+        assert!(plans > 100 && wrong > 100, "{plans} plans, {wrong} errors");
     }
 }

@@ -1,4 +1,4 @@
-//! From what was written to what is run: every value checked, every secret read, every default put in.
+//! Turns the settings into a plan: checks values, reads secrets, adds defaults. Tests: `tests/serve/config.rs`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use super::stores::{StorePlace, StorePlan};
 use super::value::{Guarded, Located, Many, SecretRef, many};
 use crate::delivery::{Allowed, HandlerEndpoint, Signer, check_url};
 
-/// Where messages come in, if nothing else is said.
+/// Default address for messages.
 pub(crate) const LISTEN: &str = "127.0.0.1:8471";
-/// The file of the store, if nothing else is said.
+/// Default file of the store.
 pub(crate) const DATABASE: &str = "oncebox.db";
-/// The inbox, if nothing else is said.
+/// Default name of the inbox.
 pub(crate) const INBOX: &str = "messages";
 const TIMEOUT: Duration = Duration::from_secs(30);
 const CONCURRENCY: usize = 16;
 
-/// What is run.
+/// Checked configuration of a sidecar.
 #[derive(Debug)]
 pub(crate) struct ConfigPlan {
     pub(crate) listen: SocketAddr,
@@ -34,15 +34,15 @@ pub(crate) struct ConfigPlan {
     pub(crate) connections_per_address: Option<usize>,
     pub(crate) stores: Vec<StorePlan>,
     pub(crate) inboxes: Vec<InboxPlan>,
-    /// The API for operators, if there is one.
+    /// API for operators, if configured.
     pub(crate) api: Option<ApiPlan>,
     pub(crate) health: HealthLimits,
-    /// What is said at every start, of no inbox in particular.
+    /// Warnings to log at start that belong to no inbox.
     pub(crate) warnings: Vec<String>,
 }
 
 impl ConfigPlan {
-    /// What is risked with it, and what to do about that.
+    /// Returns all warnings, with advice.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let of_inbox = |inbox: &InboxPlan| {
             let name = inbox.name.clone();
@@ -67,11 +67,11 @@ impl std::fmt::Debug for TlsPlan {
     }
 }
 
-/// An inbox.
+/// Plan of an inbox.
 #[derive(Clone, Debug)]
 pub(crate) struct InboxPlan {
     pub(crate) name: String,
-    /// Where its table begins in the file.
+    /// Offset of its table in the file.
     pub(crate) at: usize,
     pub(crate) store: String,
     pub(crate) config: Config,
@@ -79,11 +79,11 @@ pub(crate) struct InboxPlan {
     pub(crate) http: Vec<HttpPlan>,
     pub(crate) rabbitmq: Vec<RabbitmqPlan>,
     pub(crate) handlers: Vec<HandlerPlan>,
-    /// What is said at every start.
+    /// Warnings to log at start.
     pub(crate) warnings: Vec<String>,
 }
 
-/// A handler.
+/// Plan of a handler.
 #[derive(Clone, Debug)]
 pub(crate) struct HandlerPlan {
     pub(crate) key: String,
@@ -99,22 +99,22 @@ pub(crate) struct HandlerPlan {
     pub(crate) retention: Option<Duration>,
     pub(crate) legacy: Vec<String>,
     pub(crate) on_poisoned: OnPoisoned,
-    /// Whether it gets what was stored before it was there.
+    /// True if each start adds entries for stored messages that it has not had.
     pub(crate) backfill: bool,
 }
 
-/// Which secrets are read; the others are taken to be there.
+/// Secrets to read. The others are assumed to be valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Secrets {
     /// All of them.
     Read,
-    /// What opens the stores: who looks at a store must not need what verifies messages and signs requests.
+    /// Only those that open stores. An operator of a store does not need the secrets of sources and handlers.
     Stores,
     /// None.
     Assume,
 }
 
-/// Makes a plan, and collects everything that is wrong.
+/// Builds a plan and collects all problems.
 pub(super) struct Planner {
     pub(super) secrets: Secrets,
     pub(super) problems: Vec<ConfigProblem>,
@@ -125,11 +125,11 @@ impl Planner {
         self.problems.push(ConfigProblem { at, what: what.into() });
     }
 
-    /// The secrets of a setting; none if they are only assumed to be there.
+    /// Returns the secrets of a setting; none if they are assumed.
     pub(super) fn read_all(&mut self, set: Option<&Located<Many<SecretRef>>>) -> Vec<String> {
         let (secrets, at) = many(set, 0);
         if set.is_some() && secrets.is_empty() {
-            self.wrong(at, "there is no secret in this list; name at least one, or leave the setting out");
+            self.wrong(at, "the list has no secret; name at least one, or remove the setting");
         }
         let wanted = secrets.iter().filter(|_| self.secrets == Secrets::Read);
         let read: Vec<_> = wanted.map(SecretRef::read).collect();
@@ -165,7 +165,7 @@ impl Planner {
             stores.push(StorePlan { name: "main".into(), place, migrate: true, seal: None });
         }
         if file.inbox.is_empty() {
-            self.wrong(0, "there is no inbox; add one, like [inbox.orders]");
+            self.wrong(0, "no inbox is configured; add one, like [inbox.orders]");
         }
         let inboxes: Vec<InboxPlan> =
             file.inbox.iter().filter_map(|(name, inbox)| self.inbox(file, name, inbox)).collect();
@@ -199,7 +199,8 @@ impl Planner {
     }
 
     pub(super) fn address(&mut self, text: &str, at: usize) -> Option<SocketAddr> {
-        let what = || format!("{text:?} is no address; write it like \"127.0.0.1:8471\" or \"[::1]:8471\"");
+        let what =
+            || format!("{text:?}is not an address; write it like \"127.0.0.1:8471\" or \"[::1]:8471\"");
         text.parse().map_err(|_| self.wrong(at, what())).ok()
     }
 
@@ -224,7 +225,7 @@ impl Planner {
             inbox.http.iter().map(|(source, http)| self.http(source, http)).collect();
         let rabbitmq = inbox.rabbitmq.iter().map(|(source, queue)| self.rabbitmq(source, queue)).collect();
         if inbox.http.is_empty() && inbox.rabbitmq.is_empty() {
-            http.push(HttpPlan::near(name));
+            http.push(HttpPlan::local(name));
         }
         self.check_tenants(name, inbox);
         self.check_backfill(inbox);
@@ -255,8 +256,10 @@ impl Planner {
             (None, []) => Some("main".into()),
             (None, [only]) => Some((*only).to_owned()),
             (None, several) => {
-                let what =
-                    format!("`store` is missing, and there are several; name one of {}", several.join(", "));
+                let what = format!(
+                    "`store` is missing, and several are configured; name one of {}",
+                    several.join(", ")
+                );
                 self.wrong(name.at(), what);
                 None
             }
@@ -266,7 +269,7 @@ impl Planner {
                     Some(meant) => format!("did you mean {meant:?}?"),
                     None => format!("add [store.{}]", store.as_str()),
                 };
-                self.wrong(store.at(), format!("there is no store {:?}; {hint}", store.as_str()));
+                self.wrong(store.at(), format!("unknown store {:?}; {hint}", store.as_str()));
                 None
             }
         }
@@ -277,10 +280,8 @@ impl Planner {
         if let Some(key) = &inbox.key {
             match &key.0 {
                 Dedupe::By(strategy) => config.key = strategy.clone(),
-                _ => self.wrong(
-                    key.at(),
-                    "an inbox recognises repeats; set `key = \"off\"` for a handler instead",
-                ),
+                _ => self
+                    .wrong(key.at(), "an inbox always has a key; set `key = \"off\"` for a handler instead"),
             }
         }
         let span = |set: &Option<Located<super::value::TimeSpan>>, default| {
@@ -331,7 +332,7 @@ impl Planner {
         let allowed = allowed(handler.allow_private.as_ref().or(file.allow_private.as_ref()));
         let url = self.url(handler, &allowed);
         if let Some(timeout) = handler.timeout.as_ref().filter(|timeout| timeout.0.is_zero()) {
-            self.wrong(timeout.at(), "no answer could come in time; use a second or more");
+            self.wrong(timeout.at(), "no response can arrive in time; use at least one second");
         }
         let signer = Signer::new(self.read_all(handler.secret.as_ref())).map_err(|why| {
             self.wrong(many(handler.secret.as_ref(), key.at()).1, why);
@@ -381,12 +382,12 @@ impl Planner {
         let url = match Url::parse(text) {
             Ok(url) if ["http", "https"].contains(&url.scheme()) => url,
             _ => {
-                self.wrong(at, "this is no URL of a handler; write it like \"https://example.com/hook\"");
+                self.wrong(at, "not the URL of a handler; write it like \"https://example.com/hook\"");
                 return None;
             }
         };
         if !url.username().is_empty() || url.password().is_some() {
-            let what = "the URL holds a password; put it into `headers`: { authorization = \"env:NAME\" }";
+            let what = "the URL contains a password; move it to `headers`: { authorization = \"env:NAME\" }";
             self.wrong(at, what);
             return None;
         }
@@ -403,20 +404,20 @@ impl Planner {
         if roots.is_empty() {
             self.wrong(
                 path.at(),
-                format!("there is no certificate in {:?}; it has to be PEM", path.as_str()),
+                format!("{:?} contains no certificate in PEM format; check the file", path.as_str()),
             );
         }
         roots
     }
 
-    /// What a file holds; nothing if files are only assumed to be there.
+    /// Reads a file; returns `None` if secrets are assumed.
     pub(super) fn file(&mut self, path: &Located<String>) -> Option<String> {
         if self.secrets != Secrets::Read {
             return None;
         }
         let read = std::fs::read_to_string(path.as_str());
         let wrong =
-            |error| format!("{:?} cannot be read ({error}); check its path and rights", path.as_str());
+            |error| format!("{:?} cannot be read ({error}); check its path and permissions", path.as_str());
         read.map_err(|error| self.wrong(path.at(), wrong(error))).ok()
     }
 }

@@ -1,4 +1,4 @@
-//! Settings that are a word or a table: retries, rates, keys, and where deliveries may go.
+//! Settings that are a word or a table: retries, rates, keys and allowed networks. Tests: `tests/serve/config.rs`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,9 +15,9 @@ use super::model;
 use super::value::TimeSpan;
 use crate::delivery::Network;
 
-/// A value that is written as a word or as a table.
+/// A setting that is a word or a table.
 trait WordOrTable: Sized {
-    /// What it is called in errors.
+    /// Expected values, for errors.
     const WHAT: &'static str;
     type Table: DeserializeOwned;
 
@@ -43,21 +43,21 @@ impl<'de, T: WordOrTable> Visitor<'de> for Either<T> {
     }
 }
 
-/// When a failed delivery is tried again.
+/// The retry policy of a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RetrySetting(pub(crate) oncebox::Retry);
 
-/// A retry in numbers.
+/// A retry policy in numbers.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RetryTable {
-    /// Attempts in all, the first one included.
+    /// Maximum attempts, including the first.
     attempts: u32,
-    /// The wait after the first failure; it doubles each time.
+    /// Delay after the first failure. Each further failure doubles it.
     first: TimeSpan,
-    /// The longest wait.
+    /// Longest delay.
     max: Option<TimeSpan>,
-    /// Whether waits are spread over their upper half, so that what failed together does not come back together. Default `true`.
+    /// Add jitter: spread each delay over its upper half. Default: `true`.
     #[serde(default = "yes")]
     spread: bool,
 }
@@ -85,7 +85,7 @@ impl WordOrTable for RetrySetting {
     fn from_table<E: Error>(table: RetryTable) -> Result<Self, E> {
         if table.attempts == 0 {
             return Err(E::custom(
-                "`attempts` is 0, and the first attempt counts; use at least 1, or \"never\" for no retry",
+                "`attempts` is 0, but the first attempt counts; use at least 1, or \"never\" for no retry",
             ));
         }
         let first = table.first.0;
@@ -117,19 +117,19 @@ impl JsonSchema for RetrySetting {
     }
 }
 
-/// How many deliveries are begun in a time.
+/// A rate limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RateSetting(pub(crate) oncebox::Rate);
 
-/// A rate in numbers.
+/// A rate limit in numbers.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RateTable {
-    /// How many.
+    /// Number of messages.
     count: u32,
-    /// In which time.
+    /// Period.
     per: TimeSpan,
-    /// How many at once after a pause; as many as `count`, if not said.
+    /// Maximum burst after a pause. Default: `count`.
     burst: Option<u32>,
 }
 
@@ -148,7 +148,7 @@ impl WordOrTable for RateSetting {
         };
         let rate = parts.and_then(|(count, unit)| Some(oncebox::Rate::new(count, per(unit)?)));
         rate.map(Self).ok_or_else(|| {
-            E::custom(format!("{word:?} is no rate; write it like \"100/s\", \"30/min\" or \"10/h\""))
+            E::custom(format!("{word:?} is not a rate; write it like \"100/s\", \"30/min\" or \"10/h\""))
         })
     }
 
@@ -179,17 +179,17 @@ impl JsonSchema for RateSetting {
     }
 }
 
-/// What makes two messages the same.
+/// A deduplication key.
 #[derive(Clone, Debug)]
 pub(crate) struct KeySetting(pub(crate) Dedupe);
 
-/// Where in a message a key is.
+/// Location of a key in a message.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub(crate) enum KeyLocation {
-    /// The value of a header.
+    /// Value of a header.
     Header(String),
-    /// A field of a JSON payload, by JSON pointer: `/order/id`.
+    /// Field of a JSON payload, as a JSON pointer: `/order/id`.
     Pointer(String),
 }
 
@@ -201,27 +201,27 @@ impl KeyLocation {
         }
     }
 
-    /// What is wrong with it.
+    /// Returns a problem of the location, if any.
     pub(crate) fn flaw(&self) -> Option<&'static str> {
         match self {
-            Self::Header(name) if name.is_empty() => Some("no header has an empty name; name one"),
+            Self::Header(name) if name.is_empty() => Some("the name of the header is empty; set it"),
             Self::Pointer(pointer) if !pointer.starts_with('/') => {
-                Some("a JSON pointer to a field starts with `/`; write it like \"/order/id\"")
+                Some("a JSON pointer starts with `/`; write it like \"/order/id\"")
             }
             _ => None,
         }
     }
 }
 
-/// Where in a message a key is, and what happens when it comes back with another payload.
+/// Location of a key in a message, and the policy for another payload.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct KeyTable {
-    /// The name of a header.
+    /// Name of a header.
     header: Option<String>,
-    /// A field of a JSON payload, by JSON pointer: `/order/id`.
+    /// Field of a JSON payload, as a JSON pointer: `/order/id`.
     pointer: Option<String>,
-    /// The policy for this key, whatever the inbox says.
+    /// Policy for a known key with another payload. Default: the policy of the inbox.
     on_conflict: Option<model::OnConflictSetting>,
 }
 
@@ -246,7 +246,7 @@ impl WordOrTable for KeySetting {
         let place = match (header, pointer) {
             (Some(header), None) => KeyLocation::Header(header),
             (None, Some(pointer)) => KeyLocation::Pointer(pointer),
-            _ => return Err(E::custom("a key is either in a `header` or at a `pointer`; name one of them")),
+            _ => return Err(E::custom("a key needs a `header` or a `pointer`, not both; name one of them")),
         };
         if let Some(flaw) = place.flaw() {
             return Err(E::custom(flaw));
@@ -280,14 +280,14 @@ impl JsonSchema for KeySetting {
     }
 }
 
-/// Which addresses that are not public deliveries may go to.
+/// Non-public addresses that deliveries may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Private {
     #[default]
     Refused,
     /// Loopback and private networks.
     Allowed,
-    /// These networks, whatever they are.
+    /// These networks.
     Networks(Vec<Network>),
 }
 
@@ -308,7 +308,7 @@ impl<'de> Visitor<'de> for PrivateVisitor {
         let mut networks = Vec::new();
         while let Some(text) = seq.next_element::<String>()? {
             networks.push(
-                text.parse().map_err(|why| A::Error::custom(format!("{text:?} is no network: {why}")))?,
+                text.parse().map_err(|why| A::Error::custom(format!("{text:?}is not a network: {why}")))?,
             );
         }
         Ok(Private::Networks(networks))

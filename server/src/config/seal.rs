@@ -1,4 +1,4 @@
-//! Encryption at rest, checked.
+//! Checks the settings of encryption at rest. Tests: `tests/serve/sealed.rs`.
 
 use std::fmt;
 
@@ -13,15 +13,15 @@ use super::value::{Located, SecretRef};
 /// A secret of 32 bytes.
 type SealKey = [u8; 32];
 
-/// How a store is encrypted. Never shows a key.
+/// Plan of the encryption of a store. Never shows a key.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct SealPlan {
-    /// The keys by name, the one to write with first. None if they are only assumed to be there, or could not be read.
+    /// Keys by name, the active one first. Empty if keys are assumed or unreadable.
     keys: Vec<(String, SealKey)>,
     fingerprints: SealKey,
     plaintext: bool,
     version_1: bool,
-    /// Why an operator has no keys, if there are none.
+    /// Reason that an operator has no keys, if any.
     locked: Option<String>,
 }
 
@@ -33,43 +33,43 @@ impl fmt::Debug for SealPlan {
 }
 
 impl SealPlan {
-    /// Why what is sealed cannot be shown, if it cannot.
+    /// Returns the reason that sealed content cannot be shown, if any.
     pub(crate) fn locked(&self) -> Option<&str> {
         self.locked.as_deref()
     }
 
-    /// The keys; none of them if they could not be read.
+    /// Returns the keyring; a locked one without keys.
     pub(crate) fn keyring(&self) -> oncebox::Result<Keyring> {
         let Some(((name, key), others)) = self.keys.split_first() else { return Ok(Keyring::locked()) };
         let keyring = Keyring::new(name, key, &self.fingerprints)?;
         others.iter().try_fold(keyring, |keyring, (name, key)| keyring.reads(name, key))
     }
 
-    /// A store that is encrypted like this.
+    /// Wraps a store with this encryption.
     pub(crate) fn wrap<S>(&self, store: S, keys: SharedKeyring) -> Sealed<S> {
         let mut sealed = Sealed::new(store, keys);
-        // What cannot be opened is shown as sealed, and what is not sealed as it is.
+        // Without keys, sealed content is shown as sealed and plain content as it is.
         if self.plaintext || self.locked.is_some() {
             sealed = sealed.allow_plaintext();
         }
         if self.version_1 { sealed } else { sealed.require_version_2() }
     }
 
-    /// Whether only keys differ: they can be replaced while the store is used.
+    /// Returns true if at most the keys differ, which a reload can replace.
     pub(super) fn is_same_but_keys(&self, other: &Self) -> bool {
         (self.plaintext, self.version_1) == (other.plaintext, other.version_1)
     }
 
-    /// Whether repeats are recognised by the same secret.
+    /// Returns true if both recognise duplicates with the same secret.
     pub(crate) fn has_fingerprints_of(&self, other: &Self) -> bool {
         self.fingerprints == other.fingerprints
     }
 
-    /// What is risked with it.
+    /// Returns a warning about plain messages, if allowed.
     pub(super) fn warning(&self) -> Option<&'static str> {
         self.plaintext.then_some(
-            "`seal.plaintext` is \"read\": a person who can write to the database can have plain messages delivered; set it to \
-             \"refuse\" when the last message of the time before has left",
+            "`seal.plaintext` is \"read\": an attacker who can write to the database can inject plain messages; set it to \"refuse\" \
+             when retention has deleted the last plain message",
         )
     }
 }
@@ -81,14 +81,14 @@ impl Planner {
             (None, []) => {
                 self.wrong(
                     seal.at(),
-                    "there is no key; add one, like `keys = { \"2026-11\" = \"file:/run/secrets/seal\" }`",
+                    "no key is configured; add one, like `keys = { \"2026-11\" = \"file:/run/secrets/seal\" }`",
                 );
                 return None;
             }
             (None, [only]) => *only,
             (None, several) => {
                 let what = format!(
-                    "`active` is missing, and there are several keys; name one of {}",
+                    "`active` is missing, and several keys are configured; name one of {}",
                     several.join(", ")
                 );
                 self.wrong(seal.at(), what);
@@ -96,7 +96,7 @@ impl Planner {
             }
             (Some(active), known) if known.contains(&active.as_str()) => active.as_str(),
             (Some(active), known) => {
-                let what = format!("there is no key {:?}; name one of {}", active.as_str(), known.join(", "));
+                let what = format!("unknown key {:?}; name one of {}", active.as_str(), known.join(", "));
                 self.wrong(active.at(), what);
                 return None;
             }
@@ -108,14 +108,14 @@ impl Planner {
             let Some((_, secret)) = found else { continue };
             if let Some(key) = self.seal_key(secret, &mut locked) {
                 if keys.iter().any(|(_, known)| *known == key) {
-                    self.wrong(secret.at(), "another key of this store has the same value; make a new one");
+                    self.wrong(secret.at(), "another key of this store has the same value; create a new one");
                 }
                 keys.push((name.to_owned(), key));
             }
         }
         let fingerprints = self.seal_key(&seal.fingerprints, &mut locked);
         if fingerprints.is_some_and(|secret| keys.iter().any(|(_, key)| *key == secret)) {
-            let what = "`fingerprints` has the value of a key, which is rotated, and this never is; make another secret";
+            let what = "`fingerprints` has the value of a key, but keys rotate and it must never change; create another secret";
             self.wrong(seal.fingerprints.at(), what);
         }
         if locked.is_some() || self.secrets == Secrets::Assume {
@@ -128,19 +128,19 @@ impl Planner {
             version_1: seal.version_1 != Some(Unsealed::Refuse),
             locked,
         };
-        // What the library says of names and values.
+        // The library checks names and values.
         plan.keyring().map_err(|error| self.wrong(seal.at(), error.what())).ok()?;
         Some(plan)
     }
 
-    /// The value of a key. An operator who looks at a store may be one who must not read it: then that is noted, and not wrong.
+    /// Reads a key. For an operator of a store, an unreadable key locks the keyring and is no problem.
     fn seal_key(&mut self, secret: &Located<SecretRef>, locked: &mut Option<String>) -> Option<SealKey> {
         if self.secrets == Secrets::Assume {
             return None;
         }
         let read = secret.read().and_then(|text| {
             decoded(&text).ok_or_else(|| {
-                format!("{} is no key: 32 random bytes in base64 or 64 hexadecimal digits, as from `openssl rand -base64 32`", **secret)
+                format!("{} is not a key: use 32 random bytes in base64 or 64 hexadecimal digits, as from `openssl rand -base64 32`", **secret)
             })
         });
         match read {
@@ -157,7 +157,7 @@ impl Planner {
     }
 }
 
-/// 64 hexadecimal digits, or base64 of 32 bytes.
+/// Decodes 64 hexadecimal digits, or base64 of 32 bytes.
 fn decoded(text: &str) -> Option<SealKey> {
     if text.len() == 64 {
         return super::api::digits(text);

@@ -1,4 +1,4 @@
-//! Secrets that prove nothing: too short, or known to more than one sender.
+//! Checks secrets: too short, or shared by several senders. Tests: below and `tests/serve/config/secrets.rs`.
 
 use std::collections::BTreeMap;
 
@@ -7,28 +7,26 @@ use super::plan::{InboxPlan, Planner, Secrets};
 use super::sources::HttpPlan;
 use super::value::{Located, SecretRef, many};
 
-/// A secret of fewer characters is guessed within minutes.
+/// Minimum length of a secret, in characters: an attacker guesses a shorter one within minutes.
 const SHORTEST: usize = 8;
-/// A secret of fewer characters is worth a warning: 128 random bits have 22 characters in base64.
+/// Length below which a secret gets a warning, in characters. 128 random bits have 22 in base64.
 const SHORT: usize = 16;
 
-/// Why a secret cannot be meant.
-fn is_guessed(secret: &str) -> Option<String> {
+/// Returns the reason to refuse a weak secret, if any.
+fn weakness(secret: &str) -> Option<String> {
     let count = secret.chars().count();
     if count < SHORTEST {
         return Some(format!(
-            "a secret of {count} characters is guessed; use 32 random ones, as from `openssl rand -hex 16`"
+            "a secret of {count} characters is too weak; use 32 random ones, as from `openssl rand -hex 16`"
         ));
     }
     let first = secret.chars().next();
     let same = secret.chars().all(|c| Some(c) == first);
-    same.then(|| {
-        "a secret that is one character again and again is guessed; use `openssl rand -hex 16`".to_owned()
-    })
+    same.then(|| "a secret of one repeated character is too weak; use `openssl rand -hex 16`".to_owned())
 }
 
 impl Planner {
-    /// Refuses secrets that are guessed or that two kinds of senders share; returns what is only risky.
+    /// Refuses weak secrets and secrets shared by sources of different kinds. Returns warnings for the risky ones.
     pub(super) fn check_secrets(&mut self, file: &ConfigFile, inboxes: &[InboxPlan]) -> Vec<String> {
         let mut warnings = Vec::new();
         let mut known: BTreeMap<String, (&str, &HttpPlan)> = BTreeMap::new();
@@ -39,7 +37,7 @@ impl Planner {
                 let at = inbox.http.iter().find(|(name, _)| name.as_str() == http.name);
                 let at = at.and_then(|(_, http)| http.secret.as_ref()).map_or(plan.at, Located::at);
                 for secret in &http.secrets {
-                    if let Some(why) = is_guessed(secret) {
+                    if let Some(why) = weakness(secret) {
                         self.wrong(at, why);
                         continue;
                     }
@@ -60,20 +58,18 @@ impl Planner {
                     let (one, two) = (&other.name, &http.name);
                     if (other.format, other.verify) == (http.format, http.verify) {
                         warnings.push(format!(
-                            "the sources {one:?} and {two:?} have the same secret: what is signed for one is taken by the other; give each \
-                             its own"
+                            "the sources {one:?} and {two:?} have the same secret, so each accepts messages signed for the other; use different secrets"
                         ));
                     } else {
                         let what = format!(
-                            "the source {one:?} has the same secret and verifies in another way, so a sender of one can pose as the other; \
-                             give each its own"
+                            "the source {one:?} has the same secret and another format or verification, so a sender of one can impersonate the other; use different secrets"
                         );
                         self.wrong(at, what);
                     }
                 }
             }
         }
-        // A handler that has the secret of a source can send it anything.
+        // A handler that knows the secret of a source can send it forged messages.
         for inbox in file.inbox.values() {
             for (key, handler) in &inbox.handler {
                 for secret in many(handler.secret.as_ref(), 0).0 {
@@ -81,8 +77,7 @@ impl Planner {
                     if let Some((_, source)) = known.get(&read) {
                         let (key, source) = (key.as_str(), &source.name);
                         warnings.push(format!(
-                            "the handler {key:?} is sent signatures with the secret of the source {source:?}, so it can send messages \
-                             there; give each its own"
+                            "the handler {key:?} and the source {source:?} have the same secret, so the handler can forge messages; use different secrets"
                         ));
                     }
                 }
@@ -91,7 +86,7 @@ impl Planner {
         warnings
     }
 
-    /// A secret that was read before, if secrets are read; what was wrong with it was said then.
+    /// Reads a secret again. Its problems were reported before.
     fn read_again(&self, secret: &SecretRef) -> Option<String> {
         (self.secrets == Secrets::Read).then(|| secret.read().ok()).flatten()
     }
@@ -102,10 +97,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_guessed_is_refused() {
+    fn weak_secrets_are_refused() {
         for bad in ["", "x", "1234567", "aaaaaaaaaaaaaaaaaaaaaaaa", "äöüäöüä"] {
-            assert!(is_guessed(bad).is_some(), "{bad:?}");
+            assert!(weakness(bad).is_some(), "{bad:?}");
         }
-        assert_eq!(is_guessed("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), None);
+        assert_eq!(weakness("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Where messages come from, checked.
+//! Checks the settings of sources. Tests: `tests/serve/config.rs`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use super::model::{self, Declare, ShopifyIdSetting, SignatureEncoding, SourceFor
 use super::plan::{InboxPlan, Planner, Secrets};
 use super::value::Located;
 
-/// What all endpoints are below.
+/// Path prefix of all endpoints.
 pub(crate) const PREFIX: &str = "/in";
 
-/// An endpoint that messages are posted to. Never shows its secrets.
+/// Plan of an HTTP endpoint. Never shows its secrets.
 #[derive(Clone)]
 pub(crate) struct HttpPlan {
     pub(crate) name: String,
@@ -27,7 +27,7 @@ pub(crate) struct HttpPlan {
     pub(crate) kind: Option<String>,
     pub(crate) tenant: Option<String>,
     pub(crate) quota: Option<oncebox::Rate>,
-    /// The secrets are only assumed to be there.
+    /// True if the secrets are assumed, not read.
     pub(crate) assumed: bool,
 }
 
@@ -41,8 +41,8 @@ impl std::fmt::Debug for HttpPlan {
 }
 
 impl HttpPlan {
-    /// The endpoint of an inbox that names none: for this machine alone.
-    pub(super) fn near(inbox: &Located<String>) -> Self {
+    /// Returns the default endpoint of an inbox, only for this machine.
+    pub(super) fn local(inbox: &Located<String>) -> Self {
         Self {
             name: inbox.to_string(),
             at: inbox.at(),
@@ -60,17 +60,17 @@ impl HttpPlan {
         }
     }
 
-    /// The path of its URL.
+    /// Returns the path of its URL.
     pub(crate) fn url_path(&self) -> String {
         format!("{PREFIX}{}", self.path)
     }
 
-    /// Whether its messages are signed in their own way.
+    /// Returns true if the format defines the signature.
     fn is_webhook(&self) -> bool {
         !matches!(self.format, SourceFormat::Plain | SourceFormat::CloudEvents)
     }
 
-    /// Whether the time is part of what is signed.
+    /// Returns true if the signature includes a time.
     fn signs_time(&self) -> bool {
         match self.format {
             SourceFormat::StandardWebhooks | SourceFormat::Stripe | SourceFormat::Slack => true,
@@ -79,25 +79,24 @@ impl HttpPlan {
         }
     }
 
-    /// How long after its first delivery a message may come again, if the sender says so. docs/guides/webhooks.md has the
-    /// pages that this is from.
+    /// Returns the longest time until a redelivery, if the sender documents it. docs/guides/webhooks.md lists the sources.
     fn redelivers(&self) -> Option<Duration> {
         match self.format {
-            // The schedule that the specification proposes.
+            // Schedule of the specification.
             SourceFormat::StandardWebhooks => Some(Duration::from_mins(75 * 60 + 35)),
             // shopify.dev/changelog/updates-to-webhook-retry-mechanism, of 2024-09-10: 8 times over 4 hours.
             SourceFormat::Shopify => Some(Duration::from_hours(4)),
             // Three times within minutes; an app can ask for more, each hour for a day.
             SourceFormat::Slack => Some(Duration::from_hours(25)),
             // docs.stripe.com/webhooks/process-undelivered-events: "for up to three days".
-            // docs.github.com/webhooks/testing-and-troubleshooting-webhooks/redelivering-webhooks: never by itself, and
-            // when somebody asks for it, what is of the past 3 days.
+            // docs.github.com/webhooks/testing-and-troubleshooting-webhooks/redelivering-webhooks: only on request, for
+            // deliveries of the past 3 days.
             SourceFormat::Stripe | SourceFormat::Github => Some(Duration::from_hours(72)),
             SourceFormat::Plain | SourceFormat::CloudEvents => None,
         }
     }
 
-    /// What it takes, and from whom, for people.
+    /// Returns a description of its format and senders.
     pub(crate) fn describe(&self) -> String {
         let format = match self.format {
             SourceFormat::Plain => "any body",
@@ -113,13 +112,13 @@ impl HttpPlan {
             VerifySetting::Loopback => "from this machine",
             VerifySetting::Token => "with a token",
             VerifySetting::StandardWebhooks | VerifySetting::Hmac => "signed",
-            VerifySetting::Open => "from anybody",
+            VerifySetting::Open => "from any client",
         };
         format!("{format}, {from}")
     }
 }
 
-/// A queue. Never shows its URL.
+/// Plan of a queue. Never shows its URL.
 #[derive(Clone)]
 pub(crate) struct RabbitmqPlan {
     pub(crate) name: String,
@@ -130,20 +129,20 @@ pub(crate) struct RabbitmqPlan {
     pub(crate) ca: Option<String>,
 }
 
-/// A time for people.
+/// Formats a time span.
 fn span(time: Duration) -> String {
     if time == Duration::MAX { "any time".into() } else { humantime::format_duration(time).to_string() }
 }
 
 impl RabbitmqPlan {
-    /// How long after its first delivery a message may come again, if that was said.
+    /// Returns the longest time until a redelivery, if configured.
     fn redelivers(&self) -> Option<Duration> {
         self.settings.redelivers.as_ref().map(|window| window.0.unwrap_or(Duration::MAX))
     }
 }
 
 impl InboxPlan {
-    /// How long after its first delivery a message of any source may come again, as far as that is known.
+    /// Returns the longest time until a redelivery from any source, if known.
     pub(crate) fn redelivers(&self) -> Option<Duration> {
         let http = self.http.iter().filter_map(HttpPlan::redelivers);
         http.chain(self.rabbitmq.iter().filter_map(RabbitmqPlan::redelivers)).max()
@@ -188,24 +187,23 @@ impl Planner {
     fn check_http(&mut self, name: &Located<String>, http: &model::HttpTable, plan: &HttpPlan) {
         let at = http.verify.as_ref().map_or(name.at(), Located::at);
         if plan.is_webhook() && http.verify.is_some() {
-            self.wrong(at, "these webhooks are signed in their own way; leave `verify` out");
+            self.wrong(at, "these webhooks define their own signature; remove `verify`");
         }
         let wants =
             plan.is_webhook() || !matches!(plan.verify, VerifySetting::Loopback | VerifySetting::Open);
         match (wants, &http.secret) {
             (true, None) => {
-                self.wrong(at, "nobody could be verified without a secret; add `secret = \"env:NAME\"`");
+                self.wrong(at, "senders cannot be verified without a secret; add `secret = \"env:NAME\"`");
             }
             (false, Some(secret)) => {
-                let what =
-                    "a secret is given, and nothing is verified with it; set `verify`, or leave it out";
+                let what = "a secret is set, and `verify` does not use it; set `verify`, or remove it";
                 self.wrong(secret.at(), what);
             }
             _ => {}
         }
         let hmac = plan.verify == VerifySetting::Hmac;
         if hmac && http.signature_header.is_none() {
-            self.wrong(at, "`signature_header` is missing: which header is the signature in?");
+            self.wrong(at, "`signature_header` is missing; name the header of the signature");
         }
         let of_hmac = [
             http.signature_header.as_ref().map(Located::at),
@@ -213,38 +211,33 @@ impl Planner {
             http.signature_encoding.as_ref().map(Located::at),
         ];
         for at in of_hmac.into_iter().flatten().filter(|_| !hmac) {
-            self.wrong(at, "this is for `verify = \"hmac\"`; leave it out");
+            self.wrong(at, "this is for `verify = \"hmac\"`; remove it");
         }
         if let Some(id) = http.shopify_id.as_ref().filter(|_| plan.format != SourceFormat::Shopify) {
-            self.wrong(id.at(), "this is for `format = \"shopify\"`; leave it out");
+            self.wrong(id.at(), "this is for `format = \"shopify\"`; remove it");
         }
         if let Some(window) = http.replay_window.as_ref().filter(|_| !plan.signs_time()) {
-            self.wrong(window.at(), "no time is signed here, so nothing can be too old; leave it out");
+            self.wrong(window.at(), "these signatures have no time, so they cannot expire; remove it");
         }
         if let (SourceFormat::CloudEvents, Some(kind)) = (plan.format, &http.kind) {
-            self.wrong(kind.at(), "CloudEvents have a type of their own; leave it out");
+            self.wrong(kind.at(), "CloudEvents have their own type; remove it");
         }
     }
 
     pub(super) fn rabbitmq(&mut self, name: &Located<String>, queue: &model::RabbitmqTable) -> RabbitmqPlan {
         let url = self.guarded(&queue.url);
         if url.as_ref().is_some_and(|url| !(url.starts_with("amqp://") || url.starts_with("amqps://"))) {
-            self.wrong(
-                queue.url.at(),
-                "this is no URL of RabbitMQ; it starts with \"amqp://\" or \"amqps://\"",
-            );
+            self.wrong(queue.url.at(), "not the URL of RabbitMQ; start it with \"amqp://\" or \"amqps://\"");
         }
         let dead_letters = queue.dead_letter_exchange.is_some() || queue.dead_letter_queue.is_some();
         let lost = !dead_letters && queue.rejected_exchange.is_none();
         if lost && queue.discard_rejected != Some(true) {
-            let what = "a message that can never be taken would be lost; name the `dead_letter_exchange` of the queue or a \
-                        `dead_letter_queue` to declare with it, say where they go with `rejected_exchange`, or set \
-                        `discard_rejected = true`";
+            let what = "rejected messages would be lost; name the `dead_letter_exchange` of the queue, a `dead_letter_queue` to declare, or a `rejected_exchange`, or set `discard_rejected = true`";
             self.wrong(queue.queue.at(), what);
         }
         self.check_rejected(queue);
         if let (Some(_), Some(kind)) = (&queue.type_header, &queue.kind) {
-            let what = "one type for all leaves nothing to `type_header`; leave one of the two out";
+            let what = "`type` and `type_header` exclude each other; remove one of them";
             self.wrong(kind.at(), what);
         }
         let ca = queue.ca_file.as_ref().and_then(|path| self.file(path));
@@ -258,57 +251,56 @@ impl Planner {
         }
     }
 
-    /// Where the rejected go has to be somewhere.
+    /// Checks where rejected messages go.
     fn check_rejected(&mut self, queue: &model::RabbitmqTable) {
         if let Some(letters) = &queue.dead_letter_queue {
             if queue.declare.is_none() {
-                let what = "nothing is declared of a queue that exists; add `declare`, or name the `dead_letter_exchange` that it has";
+                let what =
+                    "an existing queue is not declared; add `declare`, or name its `dead_letter_exchange`";
                 self.wrong(letters.at(), what);
             }
             if let Some(other) =
                 queue.dead_letter_exchange.as_ref().or(queue.dead_letter_routing_key.as_ref())
             {
-                let what = "dead letters go to the `dead_letter_queue`; leave one of the two out";
+                let what = "`dead_letter_queue` excludes this setting; remove one of them";
                 self.wrong(other.at(), what);
             }
         } else if let (Some(key), None) = (&queue.dead_letter_routing_key, &queue.dead_letter_exchange) {
-            let what = "there is no exchange that would route by it; name the `dead_letter_exchange`, too, or leave it out";
+            let what = "this key has no effect without a `dead_letter_exchange`; add it, or remove this";
             self.wrong(key.at(), what);
         }
         if let Some(limit) = queue.delivery_limit.as_ref().filter(|_| queue.declare != Some(Declare::Quorum))
         {
-            let what = "only a quorum queue that is declared here has one; add `declare = \"quorum\"`, or leave it out";
+            let what = "this needs a declared quorum queue; add `declare = \"quorum\"`, or remove it";
             self.wrong(limit.at(), what);
         }
         let nowhere = |name: &&Located<String>| name.is_empty() && queue.dead_letter_routing_key.is_none();
         if let Some(exchange) = queue.dead_letter_exchange.as_ref().filter(nowhere) {
-            let what = "the default exchange would bring dead letters back to the queue, or nowhere; name another exchange, or \
-                        a `dead_letter_routing_key` too: the queue they go to";
+            let what = "the default exchange would return dead letters to this queue or drop them; name another exchange, or add the target queue as `dead_letter_routing_key`";
             self.wrong(exchange.at(), what);
         }
         match (&queue.rejected_exchange, &queue.rejected_routing_key) {
             (None, Some(key)) => {
-                let what = "nothing is published by this key without a `rejected_exchange`; add it, or leave this out";
+                let what = "this key has no effect without a `rejected_exchange`; add it, or remove this";
                 self.wrong(key.at(), what);
             }
             (Some(exchange), None) if exchange.is_empty() => {
-                let what = "the default exchange needs a `rejected_routing_key`: the queue that they go to";
+                let what = "the default exchange needs the target queue; add it as `rejected_routing_key`";
                 self.wrong(exchange.at(), what);
             }
             _ => {}
         }
     }
 
-    /// A message whose source and inbox do not agree on tenants would be refused, every one of them.
+    /// Checks that sources and inbox agree on tenants; otherwise the inbox would refuse every message.
     pub(super) fn check_tenants(&mut self, name: &Located<String>, inbox: &model::InboxTable) {
         let http = inbox.http.iter().map(|(name, source)| (name, source.tenant.as_ref()));
         let queues = inbox.rabbitmq.iter().map(|(name, source)| (name, source.tenant.as_ref()));
         if let Some(tenant) = &inbox.adopted_tenant {
             if tenant.trim().is_empty() {
-                self.wrong(tenant.at(), "a tenant has a name; name it, or leave this out");
+                self.wrong(tenant.at(), "the tenant has no name; set it, or remove this");
             } else if inbox.tenants != Some(model::TenantsSetting::Required) {
-                let what =
-                    "the messages of this tenant would meet those without one; set `tenants = \"required\"`";
+                let what = "messages of this tenant would mix with messages without a tenant; set `tenants = \"required\"`";
                 self.wrong(tenant.at(), what);
             }
         }
@@ -319,11 +311,11 @@ impl Planner {
         for (source, tenant) in sources {
             match (inbox.tenants, tenant) {
                 (None | Some(model::TenantsSetting::Off), Some(tenant)) => {
-                    let what = "the inbox has no tenants; set `tenants = \"optional\"` or \"required\" for it, or leave this out";
+                    let what = "the inbox has no tenants; set `tenants = \"optional\"` or \"required\" for it, or remove this";
                     self.wrong(tenant.at(), what);
                 }
                 (Some(model::TenantsSetting::Required), None) => {
-                    let what = "every message of this inbox belongs to a tenant, and this source names none; add `tenant = \"..\"` \
+                    let what = "the inbox requires a tenant, and this source names none; add `tenant = \"..\"` \
                                 to the source, or set `tenants = \"optional\"`";
                     self.wrong(source.at(), what);
                 }
@@ -332,18 +324,17 @@ impl Planner {
         }
     }
 
-    /// What a handler has forgotten earlier than the others would be taken for what it never had.
+    /// Refuses a backfill beside a shorter retention window: it would repeat messages that a handler has forgotten.
     pub(super) fn check_backfill(&mut self, inbox: &model::InboxTable) {
         let forgets = inbox.handler.values().any(|handler| handler.retention.is_some());
         let wanted = inbox.handler.values().filter_map(|handler| handler.backfill.as_ref());
         for backfill in wanted.filter(|wanted| ***wanted && forgets) {
-            let what = "handlers of this inbox have a `retention` of their own, and would get again what they have forgotten; \
-                        leave one of the two out";
+            let what = "a handler of this inbox has its own `retention` and would get messages again that it has forgotten; remove one of the two";
             self.wrong(backfill.at(), what);
         }
     }
 
-    /// Refuses a source that may bring a message again after it was forgotten, or notes a warning.
+    /// Refuses a source that may redeliver after the retention window, or adds a warning.
     pub(super) fn check_windows(&mut self, inbox: &mut InboxPlan) {
         let whole = inbox.config.retention.unwrap_or(Duration::MAX);
         let own = inbox.handlers.iter().map(|handler| handler.retention.unwrap_or(whole));
@@ -354,7 +345,7 @@ impl Planner {
             let Some(again) = again.filter(|again| *again > shortest) else { continue };
             let (kept, again) = (humantime::format_duration(shortest), span(again));
             let what = format!(
-                "the source {name:?} may bring a message again after {again}, and it is remembered for {kept}; set \
+                "the source {name:?} may redeliver a message after {again}, and the retention window is {kept}; set \
                  `retention` to more"
             );
             match inbox.config.short_window {
@@ -364,7 +355,7 @@ impl Planner {
         }
     }
 
-    /// Two sources with one name would share their ids, and two endpoints at one path would be one.
+    /// Checks that names and paths of sources are unique.
     pub(super) fn sources(&mut self, inboxes: &[InboxPlan]) {
         let mut names: BTreeMap<&str, &str> = BTreeMap::new();
         let mut paths: BTreeMap<&str, &str> = BTreeMap::new();
@@ -374,10 +365,10 @@ impl Planner {
             for (name, at, path) in http.chain(queues) {
                 if let Some(other) = names.insert(name, &inbox.name) {
                     let what =
-                        format!("the inbox {other:?} has a source of this name too; give each its own");
+                        format!("the inbox {other:?} has a source with the same name; rename one of them");
                     self.wrong(at, what);
                 } else if let Some(other) = path.and_then(|path| paths.insert(path, name)) {
-                    self.wrong(at, format!("{other:?} has the same path; give each endpoint its own"));
+                    self.wrong(at, format!("{other:?} has the same path; change one of them"));
                 }
             }
         }

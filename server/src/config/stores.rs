@@ -1,4 +1,4 @@
-//! The plan of a store: where it is, checked as far as that is known without opening them.
+//! Checks the settings of stores, without opening them. Tests: `tests/serve/config.rs`.
 
 use std::path::{Path, PathBuf};
 
@@ -9,18 +9,18 @@ use super::plan::{Planner, Secrets};
 use super::seal::SealPlan;
 use super::value::{Guarded, Located};
 
-/// A database. Never shows its URL.
+/// Plan of a database. Never shows its URL.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct StorePlan {
     pub(crate) name: String,
     pub(crate) place: StorePlace,
     pub(crate) migrate: bool,
-    /// How it is encrypted, if it is.
+    /// Encryption, if configured.
     pub(crate) seal: Option<SealPlan>,
 }
 
 impl StorePlan {
-    /// Tells whether both name the same tables of the same database, sealed in the same way. Login and keys may differ.
+    /// Returns true if both have the same tables and encryption. Login and keys may differ.
     pub(crate) fn is_same_but_secrets(&self, other: &Self) -> bool {
         let seals = match (&self.seal, &other.seal) {
             (Some(seal), Some(other)) => seal.is_same_but_keys(other),
@@ -49,7 +49,7 @@ pub(crate) enum StorePlace {
 }
 
 impl StorePlace {
-    /// Tells whether both are the same tables of the same database, whoever logs in.
+    /// Returns true if both have the same tables. The login may differ.
     fn is_same_but_login(&self, other: &Self) -> bool {
         let (mut place, mut former) = (self.clone(), other.clone());
         if let (Self::Postgres { url, .. }, Self::Postgres { url: other, .. }) = (&mut place, &mut former)
@@ -68,7 +68,7 @@ impl Planner {
         let wanted = self.secrets == Secrets::Stores;
         self.check_names(store);
         let Some(url) = (if wanted { self.read(&store.url) } else { self.guarded(&store.url) }) else {
-            // Assumed to be there, and never opened.
+            // Assumed, and never opened.
             let place = StorePlace::Sqlite(PathBuf::new());
             return Some(StorePlan { name: name.to_string(), place, migrate, seal });
         };
@@ -79,14 +79,11 @@ impl Planner {
                 store.pooled.as_ref().map(|set| (set.at(), "pooled")),
             ];
             for (at, setting) in only.into_iter().flatten() {
-                self.wrong(
-                    at,
-                    format!("`{setting}` is for PostgreSQL, and this store is SQLite; leave it out"),
-                );
+                self.wrong(at, format!("`{setting}` is for PostgreSQL, and this store is SQLite; remove it"));
             }
             let path = path.strip_prefix("//").unwrap_or(path);
             if path.is_empty() {
-                self.wrong(store.url.at(), "the URL names no file; write it like \"sqlite:oncebox.db\"");
+                self.wrong(store.url.at(), "the URL has no file; write it like \"sqlite:oncebox.db\"");
             } else if let Some(flaw) = self.flaw_of_file(Path::new(path)) {
                 self.wrong(store.url.at(), flaw);
             }
@@ -100,17 +97,17 @@ impl Planner {
                 pooled: store.pooled.as_deref().copied().unwrap_or(false),
             }
         } else {
-            // Not repeated: whatever it is may hold a password.
-            let what = "this URL is of no store; it starts with \"sqlite:\" or \"postgres://\"";
+            // Not quoted: it may contain a password.
+            let what = "not the URL of a store; start it with \"sqlite:\" or \"postgres://\"";
             self.wrong(store.url.at(), what);
             return None;
         };
         Some(StorePlan { name: name.to_string(), place, migrate, seal })
     }
 
-    /// Checks where the tables of a store are, whatever its URL is: that may be a secret which is not read.
+    /// Checks the names of the tables, even if the URL is a secret that is not read.
     pub(super) fn check_names(&mut self, store: &model::StoreTable) {
-        // Opens nothing: any URL does.
+        // Opens nothing, so any URL works.
         let options = || Postgres::options("postgres://localhost/oncebox");
         let checked = [
             store
@@ -129,25 +126,25 @@ impl Planner {
         }
     }
 
-    /// Checks the URL of a server. The error does not repeat it: it may hold a password.
+    /// Checks the URL of a server. The error does not quote it, because it may contain a password.
     pub(super) fn check_url(&mut self, set: &Located<Guarded>, url: &str) {
         if let Err(error) = Postgres::options(url) {
             self.wrong(set.at(), error.what());
         }
     }
 
-    /// What keeps a file from being opened or made. The files of another machine are not looked for.
+    /// Returns a reason that the file cannot be opened or created. Skips the check if secrets are assumed.
     pub(super) fn flaw_of_file(&self, path: &Path) -> Option<String> {
         if self.secrets != Secrets::Read {
             return None;
         }
         if path.is_dir() {
-            return Some(format!("{} is a directory; name a file in it", path.display()));
+            return Some(format!("{} is a directory; use a file in it", path.display()));
         }
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.is_dir())?;
         let (path, parent) = (path.display(), parent.display());
         Some(format!(
-            "the file {path} cannot be made: there is no directory {parent}; make it, or name another file"
+            "cannot create the file {path}: the directory {parent} does not exist; create it, or use another file"
         ))
     }
 }

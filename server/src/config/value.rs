@@ -1,4 +1,4 @@
-//! The values a configuration is made of: time spans, secrets, addresses, and where in the file each one stands.
+//! Values of the configuration: time spans, secrets, lists, and their location in the file. Tests: `tests/serve/config.rs`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,13 +11,13 @@ use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// A value and its place in the file.
+/// A value and its location in the file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Located<T>(toml::Spanned<T>);
 
 impl<T> Located<T> {
-    /// Where it begins, in bytes.
+    /// Returns the offset of its start, in bytes.
     pub(crate) fn at(&self) -> usize {
         self.0.span().start
     }
@@ -63,7 +63,7 @@ impl<'de> Deserialize<'de> for TimeSpan {
         let span = humantime::parse_duration(&text);
         span.map(Self).map_err(|_| {
             D::Error::custom(format!(
-                "{text:?} is no time span; write it like \"30s\", \"5m\", \"12h\" or \"7d\""
+                "{text:?}is not a time span; write it like \"30s\", \"5m\", \"12h\" or \"7d\""
             ))
         })
     }
@@ -96,7 +96,7 @@ impl<'de> Deserialize<'de> for Window {
         let span = humantime::parse_duration(&text);
         span.map(|span| Self(Some(span))).map_err(|_| {
             D::Error::custom(format!(
-                "{text:?} is no time span; write it like \"12h\" or \"7d\", or \"forever\""
+                "{text:?}is not a time span; write it like \"12h\" or \"7d\", or \"forever\""
             ))
         })
     }
@@ -116,7 +116,7 @@ impl JsonSchema for Window {
     }
 }
 
-/// Where a secret is: in the environment or in a file. Its value is never in the configuration, and never shown.
+/// A reference to a secret in the environment or in a file. Never holds or shows the value.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum SecretRef {
     Env(String),
@@ -132,32 +132,32 @@ impl SecretRef {
         (!path.is_empty()).then(|| Self::File(path.into()))
     }
 
-    /// The secret itself. The error names the reference, never what is behind it.
+    /// Reads the secret. The error names the reference, never the value.
     pub(crate) fn read(&self) -> Result<String, String> {
         let text = match self {
             Self::Env(name) => std::env::var(name).map_err(|error| match error {
                 std::env::VarError::NotPresent => {
-                    format!("the environment variable {name} is not set; set it")
+                    format!("the environment variable {name} is not set")
                 }
                 std::env::VarError::NotUnicode(_) => format!("the environment variable {name} is not text"),
             })?,
             Self::File(path) => std::fs::read_to_string(path).map_err(|error| {
-                format!("the file {path} cannot be read ({error}); check its path and rights")
+                format!("the file {path} cannot be read ({error}); check its path and permissions")
             })?,
         };
         let text = text.trim_end_matches(['\r', '\n']);
         if text.trim().is_empty() {
-            return Err(format!("{self} is empty; put the secret there"));
+            return Err(format!("{self} is empty; store the secret there"));
         }
         Ok(text.to_owned())
     }
 }
 
-/// A secret that is named on the command line.
+/// Reads a secret that the command line names.
 pub(crate) fn secret(named: &str) -> Result<String, String> {
-    // Whatever stands here may be the secret itself: no error repeats it.
+    // Not quoted: it may be the secret itself.
     let secret = SecretRef::parse(named);
-    secret.ok_or("a secret is named, not written down: use env:NAME or file:PATH")?.read()
+    secret.ok_or("never write a secret down; name it with env:NAME or file:PATH")?.read()
 }
 
 impl fmt::Display for SecretRef {
@@ -177,9 +177,9 @@ impl fmt::Debug for SecretRef {
 
 impl<'de> Deserialize<'de> for SecretRef {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Whatever stands here may be the secret itself: no error repeats it.
+        // Not quoted: it may be the secret itself.
         let no_secret =
-            || D::Error::custom("a secret is named, not written down: use \"env:NAME\" or \"file:/path\"");
+            || D::Error::custom("never write a secret down; name it with \"env:NAME\" or \"file:/path\"");
         let text = deserializer.deserialize_any(AnyText).map_err(|_: D::Error| no_secret())?;
         Self::parse(&text).ok_or_else(no_secret)
     }
@@ -199,7 +199,7 @@ impl JsonSchema for SecretRef {
     }
 }
 
-/// A text that may hold a secret, such as a URL with a password: written down, or named like a [`SecretRef`].
+/// A text that may contain a secret, such as a URL: the text itself, or a [`SecretRef`].
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Guarded {
     Plain(String),
@@ -245,7 +245,7 @@ impl JsonSchema for Guarded {
     }
 }
 
-/// A text, with an error that does not repeat what it is instead.
+/// Parses a text. The error does not quote another value.
 struct AnyText;
 
 impl Visitor<'_> for AnyText {
@@ -264,7 +264,7 @@ impl Visitor<'_> for AnyText {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Many<T>(pub(crate) Vec<T>);
 
-/// The values of a setting and its place; nothing, at `otherwise`, if it is not set.
+/// Returns the values of a setting and its offset; none, at `otherwise`, if it is not set.
 pub(crate) fn many<T>(set: Option<&Located<Many<T>>>, otherwise: usize) -> (&[T], usize) {
     set.map_or((&[], otherwise), |set| (&(**set).0, set.at()))
 }

@@ -1,4 +1,4 @@
-//! What a delivery says of its message.
+//! Headers of a delivery. Tests: below.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
@@ -8,29 +8,29 @@ use oncebox::store::Token;
 use oncebox::time::Timestamp;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
-/// What is told beside the message itself.
+/// Attributes of a run for the headers.
 #[derive(Clone, Debug)]
 pub(super) struct DeliveryRun {
     pub(super) inbox: String,
     pub(super) handler: String,
     pub(super) attempt: u32,
     pub(super) fence: Option<Token>,
-    /// The same at every attempt.
+    /// Stable across attempts.
     pub(super) idempotency_key: String,
-    /// The key by which the message is recognised, for whoever asks an operator about it.
+    /// Message key, which operators use to find the message.
     pub(super) key: String,
 }
 
-/// Headers that lead from the producer's trace to the handler's.
+/// Headers of the trace context.
 const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
 
-/// The longest id that is sent, in the way it is written in a header: servers refuse long headers, and would for ever.
-const LONGEST_ID: usize = 1 << 10;
-/// How much of a message's own headers is sent: of one, and of all.
-const LONGEST_VALUE: usize = 4 << 10;
-const ALL_VALUES: usize = 16 << 10;
+/// Maximum length of an encoded id, in bytes. Servers refuse longer headers at every attempt.
+const MAX_ID: usize = 1 << 10;
+/// Maximum bytes of one forwarded header, and of all.
+const MAX_VALUE: usize = 4 << 10;
+const MAX_VALUES: usize = 16 << 10;
 
-/// Every header of a delivery but those of the signature. `forward` names further ones of the message that are passed on.
+/// Returns the headers of a delivery without its signature. `forward` lists further headers of the message to send.
 pub(super) fn headers(message: &Message, run: &DeliveryRun, forward: &[HeaderName]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let content_type =
@@ -38,9 +38,9 @@ pub(super) fn headers(message: &Message, run: &DeliveryRun, forward: &[HeaderNam
     headers
         .insert(CONTENT_TYPE, content_type.unwrap_or(HeaderValue::from_static("application/octet-stream")));
     let event = event(message);
-    pass_on(&mut headers, message, forward, event.is_some());
+    forward_headers(&mut headers, message, forward, event.is_some());
     let mut set = |name: &'static str, value: &str| {
-        // Text that was percent-encoded, a number or hexadecimal digits: it always fits.
+        // Percent-encoded text, numbers and hexadecimal digits are always valid.
         if let Ok(value) = HeaderValue::from_str(value) {
             headers.insert(name, value);
         }
@@ -49,8 +49,8 @@ pub(super) fn headers(message: &Message, run: &DeliveryRun, forward: &[HeaderNam
     let named = if message.source().is_empty() { &*inbox } else { message.source() };
     let (source, id) = event.unwrap_or((named.as_bytes(), message.id()));
     let bounded = |bytes: &[u8], otherwise: &str| {
-        let short = (bytes.len() <= LONGEST_ID).then(|| encoded(bytes));
-        short.filter(|text| text.len() <= LONGEST_ID).unwrap_or_else(|| otherwise.to_owned())
+        let short = (bytes.len() <= MAX_ID).then(|| encoded(bytes));
+        short.filter(|text| text.len() <= MAX_ID).unwrap_or_else(|| otherwise.to_owned())
     };
     set("ce-specversion", "1.0");
     set("ce-id", &bounded(id, &run.key));
@@ -59,7 +59,7 @@ pub(super) fn headers(message: &Message, run: &DeliveryRun, forward: &[HeaderNam
     if let Some(time) = message.time().and_then(rfc3339) {
         set("ce-time", &time);
     }
-    // What was verified and routed by, whatever stands in the event.
+    // The verified attributes, whatever the event claims.
     set("oncebox-source", &encoded(message.source().as_bytes()));
     set("oncebox-type", &encoded(message.message_type().as_bytes()));
     set("oncebox-id", &bounded(message.id(), &run.key));
@@ -81,24 +81,23 @@ pub(super) fn headers(message: &Message, run: &DeliveryRun, forward: &[HeaderNam
     headers
 }
 
-/// The source and id of the event that a message was made of. Its own id is both, with a blank between them.
+/// Returns source and id of the event of a message. The message id is both, with a space between them.
 fn event(message: &Message) -> Option<(&[u8], &[u8])> {
     let (source, id) = (message.headers().get("ce-source")?, message.headers().get("ce-id")?);
     let rest = message.id().strip_prefix(&source[..])?.strip_prefix(b" ")?;
     (rest == &id[..]).then_some((source, id))
 }
 
-/// Passes on what may be of a message's own headers. The attributes of an event are kept as text, and are written as its
-/// binding asks.
-fn pass_on(headers: &mut HeaderMap, message: &Message, forward: &[HeaderName], event: bool) {
-    let mut left = ALL_VALUES;
+/// Copies the headers of a message that may be forwarded. Encodes attributes of an event for the HTTP binding.
+fn forward_headers(headers: &mut HeaderMap, message: &Message, forward: &[HeaderName], event: bool) {
+    let mut left = MAX_VALUES;
     for (name, value) in message.headers().iter() {
         let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else { continue };
         let attribute = name.as_str().starts_with("ce-");
         let wanted = attribute || TRACE.contains(&name.as_str()) || forward.contains(&name);
-        // These are ours to say.
+        // A sender must not set our headers.
         let ours = name.as_str().starts_with("oncebox-");
-        if !wanted || ours || headers.contains_key(&name) || value.len() > LONGEST_VALUE.min(left) {
+        if !wanted || ours || headers.contains_key(&name) || value.len() > MAX_VALUE.min(left) {
             continue;
         }
         let value = if attribute && event {
@@ -106,14 +105,14 @@ fn pass_on(headers: &mut HeaderMap, message: &Message, forward: &[HeaderName], e
         } else {
             HeaderValue::from_bytes(value).ok()
         };
-        if let Some(value) = value.filter(|value| value.len() <= LONGEST_VALUE.min(left)) {
+        if let Some(value) = value.filter(|value| value.len() <= MAX_VALUE.min(left)) {
             left -= value.len();
             headers.insert(name, value);
         }
     }
 }
 
-/// A text in the way the HTTP binding of `CloudEvents` puts it into a header.
+/// Encodes a text as the HTTP binding of `CloudEvents` requires.
 fn encoded(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for byte in bytes {
@@ -130,7 +129,7 @@ fn encoded(bytes: &[u8]) -> String {
 fn rfc3339(time: Timestamp) -> Option<String> {
     let millis = u64::try_from(time.as_millis()).ok()?;
     let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis))?;
-    // The year 9999 is the last one that can be written.
+    // RFC 3339 ends with the year 9999.
     (millis < 253_402_300_800_000).then(|| humantime::format_rfc3339_millis(time).to_string())
 }
 
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn says_everything_and_passes_on_no_more_than_it_may() {
+    fn sends_all_attributes_and_forwards_only_allowed_headers() {
         let message = Message::new("evt 1%", "order.placed", "{}")
             .with_source("shop/ü")
             .with_ordering_key("customer-7")
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_goes_out_as_it_came_in() {
+    fn an_event_is_sent_as_it_was_received() {
         let message = Message::new("/shop e 1", "placed", "{}")
             .with_source("events")
             .with_header("ce-source", "/shop")
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_looks_like_an_event_cannot_pose_as_another_message() {
+    fn a_body_that_looks_like_an_event_cannot_impersonate_another_message() {
         let message = Message::new("1", "t", "{}")
             .with_source("shop")
             .with_header("content-type", "Application/CloudEvents+JSON")
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_for_a_header_is_not_sent_in_one() {
+    fn values_that_are_too_long_are_not_sent() {
         let message = Message::new(vec![b'x'; 1 << 20], "t", "").with_source("s");
         let headers_of = |message: &Message| headers(message, &run(), &[]);
         let headers = headers_of(&message);
@@ -255,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_messages_make_good_headers() {
+    fn odd_messages_get_valid_headers() {
         let message = Message::new(vec![0, 0xff, b'\n'], "t\r\nx: y", "")
             .with_header("content-type", "text/plain\r\nx: y")
             .with_time(Timestamp::from_millis(i64::MAX));

@@ -1,4 +1,4 @@
-//! Handlers that are HTTP endpoints: one request for each attempt, and what the answer means.
+//! Delivers messages to HTTP endpoints, with one request per attempt. Tests: `tests/serve/responses.rs` and `network.rs`.
 
 mod descriptors;
 mod headers;
@@ -24,12 +24,12 @@ pub(crate) use resolve::{Refused, check_url};
 pub(crate) use response::On4xx;
 pub(crate) use sign::Signer;
 
-/// How long a connection may take to be there; the whole request has the handler's own timeout.
-const CONNECT: Duration = Duration::from_secs(10);
-/// How long a connection that nobody uses is kept.
-const IDLE: Duration = Duration::from_mins(1);
+/// Time limit for a connection. The whole request has the timeout of the handler.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time that an idle connection stays open.
+const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// An endpoint, and how messages are delivered to it.
+/// An HTTP endpoint and its settings.
 #[derive(Clone, Debug)]
 pub(crate) struct HandlerEndpoint {
     pub(crate) url: Url,
@@ -37,15 +37,15 @@ pub(crate) struct HandlerEndpoint {
     pub(crate) on_4xx: On4xx,
     pub(crate) allowed: Allowed,
     pub(crate) signer: Signer,
-    /// Headers that every request has.
+    /// Headers of every request.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
-    /// Headers of the message that are passed on.
+    /// Headers of the message to forward.
     pub(crate) forward: Vec<HeaderName>,
-    /// Certificates that are trusted beside the system's.
+    /// Certificates to trust besides those of the system.
     pub(crate) roots: Vec<Certificate>,
 }
 
-/// Delivers to one endpoint.
+/// Delivers messages to one endpoint.
 struct Courier {
     client: Client,
     inbox: String,
@@ -53,13 +53,13 @@ struct Courier {
     descriptors_log: DescriptorsLog,
 }
 
-/// A handler under `key` that delivers to an endpoint.
+/// Returns a handler with `key` that delivers to an endpoint.
 pub(crate) fn deliver_to<S: Store>(
     inbox: &str,
     key: &str,
     endpoint: HandlerEndpoint,
 ) -> Result<Registration<S>> {
-    let client = client(&endpoint).context("cannot make an HTTP client")?;
+    let client = client(&endpoint).context("cannot create the HTTP client")?;
     let descriptors_log = DescriptorsLog::default();
     let courier = Arc::new(Courier { client, inbox: inbox.to_owned(), endpoint, descriptors_log });
     let run = for_every_context(move |message: Message, cx: &mut Context<S>| {
@@ -87,18 +87,18 @@ fn client(endpoint: &HandlerEndpoint) -> reqwest::Result<Client> {
     builder
         .dns_resolver(Arc::new(resolve::Resolver(Arc::new(endpoint.allowed.clone()))))
         .redirect(reqwest::redirect::Policy::none())
-        // A proxy would resolve the name where nobody checks the answer.
+        // A proxy would resolve the name without our check of its address.
         .no_proxy()
         .referer(false)
-        .connect_timeout(CONNECT.min(endpoint.timeout))
-        .pool_idle_timeout(IDLE)
-        .tcp_keepalive(IDLE)
+        .connect_timeout(CONNECT_TIMEOUT.min(endpoint.timeout))
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        .tcp_keepalive(IDLE_TIMEOUT)
         .user_agent(concat!("oncebox/", env!("CARGO_PKG_VERSION")))
         .build()
 }
 
 impl Courier {
-    /// What a run says of itself.
+    /// Returns the attributes of a run.
     fn run<S: Store>(&self, cx: &Context<S>) -> DeliveryRun {
         DeliveryRun {
             inbox: self.inbox.clone(),
@@ -113,26 +113,27 @@ impl Courier {
 
     async fn deliver(&self, message: &Message, run: &DeliveryRun) -> Result<(), BoxError> {
         let HandlerEndpoint { url, timeout, on_4xx, allowed, .. } = &self.endpoint;
-        // An address is not resolved, so nothing else looks at it.
+        // The resolver never sees an address.
         check_url(allowed, url)?;
         let request = self.client.post(url.clone()).headers(self.headers(message, run));
         let sent = tokio::time::timeout(*timeout, request.body(message.payload().clone()).send()).await;
-        let response = sent.map_err(|_| format!("the handler did not answer within {timeout:?}"))?;
+        let response = sent.map_err(|_| format!("the handler did not respond within {timeout:?}"))?;
         let response = match response {
             Ok(response) => response,
             Err(error) if lacks_descriptors(&error) => return Err(self.no_descriptors()),
             Err(error) => return Err(failed(&error).into()),
         };
-        response::judge(response, *on_4xx).await
+        response::outcome(response, *on_4xx).await
     }
 
-    /// The handler was never asked: no attempt is counted.
+    /// Postpones the delivery without counting an attempt, because no request was sent.
     fn no_descriptors(&self) -> BoxError {
         let wait = DESCRIPTORS_AGAIN.mul_f64(1.0 + fastrand::f64());
         if self.descriptors_log.allow() {
             tracing::warn!(
                 inbox = self.inbox,
-                "no file descriptor for a delivery: it is tried again, and no attempt is counted; raise the limit (`ulimit -n`, `LimitNOFILE`)"
+                advice = "raise the limit (`ulimit -n`, `LimitNOFILE`)",
+                "no file descriptor for a delivery"
             );
         }
         Snooze(wait).into()
@@ -140,7 +141,7 @@ impl Courier {
 
     fn headers(&self, message: &Message, run: &DeliveryRun) -> HeaderMap {
         let mut all = headers::headers(message, run, &self.endpoint.forward);
-        // Where spans are exported, ours stands between the producer's and the handler's.
+        // With exported spans, ours becomes the parent of the handler's.
         oncebox_telemetry::inject(&mut all);
         let signed = self.endpoint.signer.sign(&run.idempotency_key, message.payload(), SystemTime::now());
         for (name, value) in signed.into_iter().flatten() {
@@ -155,14 +156,14 @@ impl Courier {
     }
 }
 
-/// Why there was no answer, without the URL: it may hold a token, and the handler's key says which one it is.
+/// Describes a failed request, without the URL, which may contain a token.
 fn failed(error: &reqwest::Error) -> String {
     let causes = || std::iter::successors(error.source(), |&error| error.source());
     if let Some(refused) = causes().find_map(|cause| cause.downcast_ref::<Refused>()) {
         return refused.to_string();
     }
     let what =
-        if error.is_connect() { "cannot connect to the handler" } else { "no answer from the handler" };
-    // The innermost cause says it; what is around it says where in the client it was noticed.
+        if error.is_connect() { "cannot connect to the handler" } else { "no response from the handler" };
+    // The innermost cause names the error; the outer ones name layers of the client.
     causes().last().map_or_else(|| what.to_owned(), |cause| format!("{what}: {cause}"))
 }

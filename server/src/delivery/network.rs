@@ -1,13 +1,13 @@
-//! Which addresses a delivery may go to.
+//! Checks the addresses of deliveries. Tests: below and `tests/serve/network.rs`.
 //!
-//! Everything that is not a public address is refused unless it is allowed: a handler's name may resolve to anything, and
-//! what is near the process (metadata services, databases, other people's ports) trusts whoever is near.
+//! Refuses every non-public address unless the configuration allows it. The name of a handler may resolve to any address, and
+//! services near the process (metadata services, databases) trust their neighbours.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// A network: an address and how many of its bits count.
+/// A network: an address and a prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Network {
     bits: u128,
@@ -35,7 +35,7 @@ impl Network {
 }
 
 impl Network {
-    /// Whether it is this address and no other.
+    /// Returns true if the network has only this address.
     fn is_only(self, address: IpAddr) -> bool {
         self.length == if self.v4 { 32 } else { 128 } && self.contains(address)
     }
@@ -53,7 +53,7 @@ impl FromStr for Network {
         let max = if address.is_ipv4() { 32 } else { 128 };
         let length = length.map_or(Ok(max), str::parse::<u8>).map_err(|_| FORM)?;
         if length > max {
-            return Err("its length is greater than its address");
+            return Err("the prefix length exceeds the length of the address");
         }
         let network = match address {
             IpAddr::V4(address) => Self::v4(address, length),
@@ -61,7 +61,9 @@ impl FromStr for Network {
         };
         let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
         if network.bits & !mask != 0 {
-            return Err("its address has bits beyond its length; shorten the address or raise the length");
+            return Err(
+                "the address has bits beyond the prefix length; shorten the address or raise the length",
+            );
         }
         Ok(network)
     }
@@ -78,16 +80,16 @@ impl fmt::Display for Network {
     }
 }
 
-/// What kind of address it is, if it is not a public one.
+/// Kind of a non-public address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Special {
     /// This machine.
     Loopback,
     /// A private network.
     Private,
-    /// Where a cloud tells its machines their credentials.
+    /// The metadata service of a cloud, which returns credentials.
     Metadata,
-    /// Anything else that is nobody's server on the Internet; the word says what.
+    /// Another non-public address, with its description.
     Other(&'static str),
 }
 
@@ -110,13 +112,30 @@ const fn six(a: u16, b: u16, c: u16, length: u8) -> Network {
     Network::v6(Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0), length)
 }
 
-/// The special-purpose registries of IANA, and what is like them; before them the metadata services that are in networks which are
-/// public or often allowed. The first that fits counts.
+const fn only(a: u8, b: u8, c: u8, d: u8) -> Network {
+    Network::v4(Ipv4Addr::new(a, b, c, d), 32)
+}
+
+/// The special-purpose registries of IANA, and what is like them; before them the metadata services of clouds. The first that fits
+/// counts.
 const SPECIAL: &[(Network, Special)] = &[
+    // AWS, Azure, Google Cloud, OpenStack and others.
+    (only(169, 254, 169, 254), Special::Metadata),
+    (Network::v6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0xa9fe, 0xa9fe), 128), Special::Metadata),
+    // AWS: the credentials of a task, and of a pod.
+    (only(169, 254, 170, 2), Special::Metadata),
+    (only(169, 254, 170, 23), Special::Metadata),
+    // Oracle Cloud.
+    (only(192, 0, 0, 192), Special::Metadata),
+    // Scaleway.
+    (only(169, 254, 42, 42), Special::Metadata),
+    (Network::v6(Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42), 128), Special::Metadata),
+    // Tencent Cloud.
+    (only(169, 254, 0, 23), Special::Metadata),
     // Alibaba Cloud.
-    (Network::v4(Ipv4Addr::new(100, 100, 100, 200), 32), Special::Metadata),
+    (only(100, 100, 100, 200), Special::Metadata),
     // Azure: a public address that every machine there reaches without leaving its host.
-    (Network::v4(Ipv4Addr::new(168, 63, 129, 16), 32), Special::Metadata),
+    (only(168, 63, 129, 16), Special::Metadata),
     // AWS: metadata, pod identity, time and names.
     (six(0xfd00, 0xec2, 0, 32), Special::Metadata),
     // Google Cloud.
@@ -155,33 +174,33 @@ const SPECIAL: &[(Network, Special)] = &[
     (six(0xff00, 0, 0, 8), Special::Other("a multicast address")),
 ];
 
-/// What is special about an address.
+/// Returns the kind of a non-public address.
 fn special(address: IpAddr) -> Option<Special> {
     let found = SPECIAL.iter().find(|(network, _)| network.contains(address));
     let beyond = || match address {
-        // Only this part of IPv6 has ever been given out.
+        // IANA has allocated only this part of IPv6.
         IpAddr::V6(v6) => (v6.segments()[0] >> 13 != 1).then_some(Special::Other("a reserved address")),
         IpAddr::V4(_) => None,
     };
     found.map(|(_, special)| *special).or_else(beyond)
 }
 
-/// Which addresses are allowed beyond the public ones.
+/// Non-public addresses that are allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Allowed {
     /// This machine and private networks.
     pub(crate) private: bool,
-    /// Whatever is in these.
+    /// All addresses in these networks.
     pub(crate) networks: Vec<Network>,
 }
 
 impl Allowed {
-    /// Refuses an address that is not public and not allowed. An IPv4 address in IPv6 clothes is what it is inside.
+    /// Refuses an address that is neither public nor allowed. Checks an IPv4-mapped IPv6 address as IPv4.
     pub(crate) fn check(&self, address: IpAddr) -> Result<(), Special> {
         let address = address.to_canonical();
         match special(address) {
             None => Ok(()),
-            // A network that was allowed for its servers does not mean its metadata service: that is named by itself.
+            // A metadata service must be listed by its own address, even inside an allowed network.
             Some(Special::Metadata) if self.networks.iter().any(|network| network.is_only(address)) => Ok(()),
             Some(Special::Metadata) => Err(Special::Metadata),
             Some(_) if self.networks.iter().any(|network| network.contains(address)) => Ok(()),
@@ -199,7 +218,7 @@ mod tests {
         allowed.check(address.parse().unwrap())
     }
 
-    /// FAULTS S16: every range that is nobody's public server, in all the clothes it can wear.
+    /// FAULTS S16: every non-public range, in every notation.
     #[test]
     fn only_public_addresses_are_allowed_by_themselves() {
         let none = Allowed::default();
@@ -276,29 +295,57 @@ mod tests {
             assert!(check(&private, address).is_err(), "{address}");
         }
         let named = Allowed { private: false, networks: vec!["169.254.169.0/24".parse().unwrap()] };
-        assert_eq!(check(&named, "169.254.169.254"), Ok(()));
-        assert_eq!(check(&named, "::ffff:169.254.169.254"), Ok(()));
+        assert_eq!(check(&named, "169.254.169.7"), Ok(()));
+        assert_eq!(check(&named, "::ffff:169.254.169.7"), Ok(()));
         assert!(check(&named, "169.254.170.1").is_err());
         assert!(check(&named, "127.0.0.1").is_err());
     }
 
-    // FAULTS S16: a configuration that allows private networks does not mean the credentials of the machine.
+    // FAULTS S16: an allowed private network does not include the metadata service of the machine.
     #[test]
     fn metadata_services_are_allowed_by_their_own_address_alone() {
-        let wide = ["0.0.0.0/0", "::/0", "100.64.0.0/10", "168.63.0.0/16", "fd00::/8", "fd00:ec2::/32"];
+        let wide = [
+            "0.0.0.0/0",
+            "::/0",
+            "100.64.0.0/10",
+            "168.63.0.0/16",
+            "169.254.0.0/16",
+            "169.254.169.0/24",
+            "192.0.0.0/24",
+            "fd00::/8",
+            "fd00:ec2::/32",
+            "fe80::/10",
+        ];
         let networks: Vec<Network> = wide.iter().map(|text| text.parse().unwrap()).collect();
-        for address in ["fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "168.63.129.16"] {
+        for address in [
+            "fd00:ec2::254",
+            "fd20:ce::254",
+            "fd00:42::42",
+            "fe80::a9fe:a9fe",
+            "100.100.100.200",
+            "168.63.129.16",
+            "169.254.169.254",
+            "::ffff:169.254.169.254",
+            "169.254.170.2",
+            "169.254.170.23",
+            "169.254.42.42",
+            "169.254.0.23",
+            "192.0.0.192",
+        ] {
             for allowed in [
                 Allowed { private: true, networks: Vec::new() },
                 Allowed { private: true, networks: networks.clone() },
             ] {
                 assert_eq!(check(&allowed, address), Err(Special::Metadata), "{address}");
             }
-            let named = Allowed { private: false, networks: vec![address.parse().unwrap()] };
+            let own = address.trim_start_matches("::ffff:").parse().unwrap();
+            let named = Allowed { private: false, networks: vec![own] };
             assert_eq!(check(&named, address), Ok(()), "{address}");
         }
         let wide = Allowed { private: false, networks };
-        for address in ["100.100.100.201", "168.63.129.17", "fd00::1"] {
+        for address in
+            ["100.100.100.201", "168.63.129.17", "169.254.170.1", "192.0.0.1", "fd00::1", "fe80::1"]
+        {
             assert_eq!(check(&wide, address), Ok(()), "{address}");
         }
     }

@@ -1,5 +1,6 @@
-//! Resolving the name of a handler, and refusing where it leads if that is not allowed: for every connection anew, so that
-//! a name that changes between a check and a connection gains nothing.
+//! Resolves the name of a handler and refuses addresses that are not allowed. Tests: below and `tests/serve/network.rs`.
+//!
+//! Every connection resolves and checks again, so that DNS rebinding has no effect.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -11,14 +12,14 @@ use super::network::{Allowed, Special};
 
 /// A target that is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{host} is {address}, {special}: not connected to; `allow_private` allows such addresses")]
+#[error("{host} is {address}, {special}; add it to `allow_private` to allow it")]
 pub(crate) struct Refused {
     host: String,
     address: IpAddr,
     special: Special,
 }
 
-/// Resolves names to allowed addresses alone.
+/// Resolves names to allowed addresses only.
 #[derive(Clone, Debug)]
 pub(super) struct Resolver(pub(super) Arc<Allowed>);
 
@@ -26,7 +27,7 @@ impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
         let allowed = Arc::clone(&self.0);
         Box::pin(async move {
-            // The port is put in by whoever connects.
+            // The connector sets the port.
             let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
             let addresses = permitted(&allowed, name.as_str(), found.map(|found| found.ip()))?;
             let addresses = addresses.into_iter().map(|address| SocketAddr::new(address, 0));
@@ -35,7 +36,7 @@ impl Resolve for Resolver {
     }
 }
 
-/// Those of the addresses of a host that are allowed; the first refusal if none is.
+/// Returns the allowed addresses of a host, or the first refusal if none is allowed.
 fn permitted(
     allowed: &Allowed,
     host: &str,
@@ -56,8 +57,7 @@ fn permitted(
     }
 }
 
-/// Refuses a URL whose host is an address that is not allowed, or a name that always means this machine. Addresses are
-/// not resolved, so the resolver never sees them.
+/// Checks a URL whose host is an address or a name for this machine. The resolver never sees an address.
 pub(crate) fn check_url(allowed: &Allowed, url: &Url) -> Result<(), Refused> {
     let Some(host) = url.host_str() else { return Ok(()) };
     let bare = host.trim_start_matches('[').trim_end_matches(']');
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_in_urls_are_checked_however_they_are_written() {
+    fn addresses_in_urls_are_checked_in_every_notation() {
         let none = Allowed::default();
         for url in [
             "http://127.0.0.1/",
@@ -111,7 +111,7 @@ mod tests {
         let refused = permitted(&Allowed::default(), "near", found[..1].iter().copied()).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "near is 127.0.0.1, a loopback address: not connected to; `allow_private` allows such addresses"
+            "near is 127.0.0.1, a loopback address; add it to `allow_private` to allow it"
         );
     }
 }

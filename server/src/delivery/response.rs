@@ -1,4 +1,4 @@
-//! What a handler's answer means.
+//! Maps the response of a handler to the outcome of an attempt. Tests: below and `tests/serve/responses.rs`.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,37 +6,37 @@ use oncebox::{BoxError, Reject, Snooze};
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 
-/// How much of an answer is read at the most; the connection is closed if there is more.
+/// Maximum bytes of a response to read. The connection is closed if there is more.
 const MAX_BODY: usize = 64 * 1024;
-/// How long to wait for the rest of an answer whose status is known.
-const REST: Duration = Duration::from_secs(5);
-/// How much of an answer an error quotes, in characters.
+/// Time limit for the body of a response.
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum characters of a response that an error quotes.
 const EXCERPT: usize = 200;
-/// Nobody is made to wait for longer by a `Retry-After`.
+/// Maximum delay that a `Retry-After` can set.
 pub(crate) const LONGEST_RETRY_AFTER: Duration = Duration::from_hours(24);
-/// Nobody is asked again sooner, whatever a `Retry-After` says.
+/// Minimum delay that a `Retry-After` can set.
 const SHORTEST_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What a 4xx means that has no meaning of its own.
+/// Policy for a 4xx response other than 410 and 429.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum On4xx {
-    /// A failed attempt like any other: most are mended at the other side, and the message is still good.
+    /// Count a failed attempt: usually the operator of the handler can fix the cause.
     #[default]
     Retry,
-    /// No retry will help: poisoned at once.
+    /// Poison the message at once.
     Poison,
 }
 
-/// What follows from an answer: nothing for a good one, otherwise the word for it.
+/// Meaning of a response for the entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     Done,
-    /// Later, uncounted.
+    /// Postponed without counting an attempt.
     Later(Duration),
     /// A failed attempt.
     Failed,
-    /// Never.
+    /// Poisoned.
     Never,
 }
 
@@ -54,11 +54,11 @@ pub(super) fn meaning(status: StatusCode, headers: &HeaderMap, on_4xx: On4xx, no
     }
 }
 
-/// The wait that a `Retry-After` asks for, in seconds or until a time of day; bounded.
+/// Returns the delay of a `Retry-After` in seconds or as a date, within the bounds.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = if text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() {
-        // More digits than a number has is a very long time.
+        // A number that is too long means the maximum.
         Duration::from_secs(text.parse().unwrap_or(u64::MAX))
     } else {
         httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default()
@@ -66,21 +66,21 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     Some(wait.clamp(SHORTEST_RETRY_AFTER, LONGEST_RETRY_AFTER))
 }
 
-/// Reads an answer, and says what it means for the entry.
-pub(super) async fn judge(response: Response, on_4xx: On4xx) -> Result<(), BoxError> {
+/// Reads a response and returns the outcome of the attempt.
+pub(super) async fn outcome(response: Response, on_4xx: On4xx) -> Result<(), BoxError> {
     let (status, location) = (response.status(), location(response.headers()));
     let meaning = meaning(status, response.headers(), on_4xx, SystemTime::now());
-    // Read to its end, so that the connection can be used again; what does not come is not waited for.
-    let body = tokio::time::timeout(REST, body(response)).await.unwrap_or_default();
-    let said = excerpt(&body);
-    let text = || match &*said {
-        "" => format!("the handler answered {status}{location}"),
-        said => format!("the handler answered {status}{location}: {said}"),
+    // Read to the end, so that the connection can be reused.
+    let body = tokio::time::timeout(BODY_TIMEOUT, body(response)).await.unwrap_or_default();
+    let excerpt = excerpt(&body);
+    let text = || match &*excerpt {
+        "" => format!("the handler responded with {status}{location}"),
+        excerpt => format!("the handler responded with {status}{location}: {excerpt}"),
     };
     match meaning {
         Meaning::Done => Ok(()),
         Meaning::Later(wait) => {
-            tracing::debug!(%status, ?wait, "the handler asked for time; no attempt is counted");
+            tracing::debug!(%status, ?wait, "handler asked to retry later");
             Err(Snooze(wait).into())
         }
         Meaning::Failed => Err(text().into()),
@@ -88,7 +88,7 @@ pub(super) async fn judge(response: Response, on_4xx: On4xx) -> Result<(), BoxEr
     }
 }
 
-/// Where a redirect would lead, for people alone: it is never followed.
+/// Describes the target of a redirect, which is never followed.
 fn location(headers: &HeaderMap) -> String {
     let location = headers.get(reqwest::header::LOCATION).map(|value| excerpt(value.as_bytes()));
     location.map_or_else(String::new, |to| format!(" to {to}, and redirects are not followed"))
@@ -105,7 +105,7 @@ async fn body(mut response: Response) -> Vec<u8> {
     body
 }
 
-/// The beginning of what was said, on one line and without anything a terminal would obey.
+/// Returns the beginning of a body on one line, without control characters.
 fn excerpt(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * EXCERPT)]);
     let mut words = String::new();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_honoured_in_seconds_and_as_a_date_within_bounds() {
+    fn retry_after_applies_in_seconds_and_as_a_date_within_bounds() {
         let later = |seconds| Meaning::Later(Duration::from_secs(seconds));
         for status in [429, 503] {
             let means = |value| means(status, Some(value), On4xx::Poison);
@@ -163,7 +163,7 @@ mod tests {
             assert_eq!(means(" 7 "), later(7));
             assert_eq!(means("0"), later(1));
             assert_eq!(means("99999999999999999999999"), Meaning::Later(LONGEST_RETRY_AFTER));
-            // One minute after the moment these tests call now.
+            // One minute after `now`.
             assert_eq!(means("Sun, 06 Nov 1994 08:50:37 GMT"), later(60));
             assert_eq!(means("Sun, 06 Nov 1994 08:00:00 GMT"), later(1), "past");
             assert_eq!(means("Sat, 06 Nov 2094 08:00:00 GMT"), Meaning::Later(LONGEST_RETRY_AFTER));

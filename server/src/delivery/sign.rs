@@ -1,4 +1,4 @@
-//! Signatures of deliveries, as Standard Webhooks has them: an HMAC-SHA256 of id, time and body.
+//! Signs deliveries after Standard Webhooks: an HMAC-SHA256 of id, time and body. Tests: below.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -7,32 +7,32 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
 
-/// Signs with every secret there is, so that one can be replaced without a gap.
+/// Signs with all secrets, so that an operator can replace one without a gap.
 #[derive(Clone)]
 pub(crate) struct Signer {
     keys: Vec<hmac::Key>,
 }
 
-/// The shortest and longest secret that the specification allows, in bytes.
+/// Length of a secret in the specification, in bytes.
 const LENGTHS: std::ops::RangeInclusive<usize> = 24..=64;
 
 impl Signer {
-    /// Takes secrets as the specification writes them: `whsec_` and base64. The error never shows one.
+    /// Parses secrets: `whsec_` and base64. The error never quotes one.
     pub(crate) fn new<T: AsRef<str>>(secrets: impl IntoIterator<Item = T>) -> Result<Self, &'static str> {
         let keys = secrets.into_iter().map(|secret| {
             let text = secret.as_ref().strip_prefix("whsec_").ok_or(
-                "a secret for signing starts with `whsec_`; make one with: echo whsec_$(openssl rand -base64 32)",
+                "a signing secret starts with `whsec_`; create one with: echo whsec_$(openssl rand -base64 32)",
             )?;
-            let bytes = STANDARD.decode(text).map_err(|_| "what follows `whsec_` is no base64")?;
+            let bytes = STANDARD.decode(text).map_err(|_| "the text after `whsec_` is not base64")?;
             if !LENGTHS.contains(&bytes.len()) {
-                return Err("a secret for signing has 24 to 64 bytes; make one with: echo whsec_$(openssl rand -base64 32)");
+                return Err("a signing secret has 24 to 64 bytes; create one with: echo whsec_$(openssl rand -base64 32)");
             }
             Ok(hmac::Key::new(hmac::HMAC_SHA256, &bytes))
         });
         Ok(Self { keys: keys.collect::<Result<_, _>>()? })
     }
 
-    /// The headers `webhook-timestamp` and `webhook-signature` for a message; nothing without a secret.
+    /// Returns the headers `webhook-timestamp` and `webhook-signature`; `None` without a secret.
     pub(super) fn sign(&self, id: &str, body: &[u8], now: SystemTime) -> Option<[(&'static str, String); 2]> {
         if self.keys.is_empty() {
             return None;

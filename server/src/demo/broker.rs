@@ -1,32 +1,30 @@
-//! The broker of the demo: knows what was delivered to whom, and delivers again what a dead worker did not
-//! acknowledge.
+//! The broker of the demo: redelivers messages that a dead worker did not acknowledge. Tests: `tests/demo.rs`.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::Args;
 use super::worker::OrderDelivery;
 
-/// Deliveries a worker may hold unacknowledged.
+/// Maximum unacknowledged deliveries per worker.
 const PREFETCH: usize = 64;
 
-/// How many orders the deliveries may be ahead of the shipments: far enough to keep every worker busy, near enough that
-/// deliveries are still under way when workers are killed.
+/// Maximum orders that deliveries may be ahead of shipments. Keeps workers busy, and still leaves deliveries for the kills.
 const AHEAD: u64 = 100;
 
-/// What still has to be delivered, and what is out.
+/// Deliveries that wait or are unacknowledged.
 pub(crate) struct DemoBroker {
     waiting: VecDeque<OrderDelivery>,
     /// Unacknowledged deliveries, by worker.
     out: Vec<HashMap<u64, OrderDelivery>>,
     next_delivery: u64,
-    /// Deliveries of one order.
+    /// Deliveries per order.
     each: u64,
     pub(crate) deliveries: u64,
     pub(crate) acked: u64,
 }
 
 impl DemoBroker {
-    /// Every order as often as asked, in an order that the seed chooses.
+    /// Creates all deliveries, shuffled by the seed.
     pub(crate) fn new(args: &Args, rng: &mut fastrand::Rng) -> Self {
         let mut orders: Vec<u32> = (0..args.messages)
             .flat_map(|order| std::iter::repeat_n(order, args.duplicates as usize + 1))
@@ -45,9 +43,9 @@ impl DemoBroker {
         }
     }
 
-    /// The next delivery for a worker, if it may have one.
+    /// Returns the next delivery for a worker, unless it has too many.
     pub(crate) fn next(&mut self, worker: usize, shipped: u64) -> Option<OrderDelivery> {
-        // Every shipped order had at least one delivery, so this never stops short of what is left.
+        // Every shipped order had at least one delivery, so this never blocks the remaining ones.
         if self.out[worker].len() >= PREFETCH || self.acked >= (shipped + AHEAD) * self.each {
             return None;
         }
@@ -63,7 +61,7 @@ impl DemoBroker {
         }
     }
 
-    /// A worker died: what it did not acknowledge is delivered again, under a new number.
+    /// Redelivers the unacknowledged deliveries of a dead worker, with new numbers.
     pub(crate) fn lost_worker(&mut self, worker: usize) {
         for (_, handed) in std::mem::take(&mut self.out[worker]) {
             self.waiting.push_back(OrderDelivery { delivery: self.next_delivery, order: handed.order });
@@ -71,7 +69,7 @@ impl DemoBroker {
         }
     }
 
-    /// Whether everything is acknowledged.
+    /// Returns true if all deliveries are acknowledged.
     pub(crate) fn is_done(&self) -> bool {
         self.waiting.is_empty() && self.out.iter().all(HashMap::is_empty)
     }

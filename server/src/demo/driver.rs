@@ -1,4 +1,4 @@
-//! Runs the demo: starts workers, feeds them, kills them, and counts at the end.
+//! Runs the demo: starts workers, feeds them, kills them, and counts the rows. Tests: `tests/demo.rs`.
 
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -18,11 +18,11 @@ use super::report::{DemoCounts, DemoReport};
 use super::worker::WorkerMessage;
 use super::{Args, shop};
 
-/// Without a new shipment for this long, what is missing counts as lost.
-const PATIENCE: Duration = Duration::from_mins(1);
-/// How often the table is looked at.
-const LOOK: Duration = Duration::from_millis(100);
-/// Workers killed from outside, at most.
+/// Time without a new shipment after which missing orders count as lost.
+const STALL_TIMEOUT: Duration = Duration::from_mins(1);
+/// Time between two queries of the business table.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum workers that the demo kills.
 const KILLS: u64 = 12;
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     let (dir, kept) = directory(args)?;
     shop::create(&dir)?;
-    // Makes the inbox's tables, so that the workers do not all begin with that.
+    // Creates the tables once, before the workers start.
     Sqlite::open(shop::file(&dir))?;
     let mut demo = Demo::new(args, &dir, seed);
     demo.drive()?;
@@ -40,16 +40,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     } else {
         report.table(demo.seen, start.elapsed().as_secs_f64())
     };
-    // Whoever does not read the report to its end still gets the exit code.
+    // A closed pipe does not change the exit code.
     let _ = writeln!(std::io::stdout(), "{text}");
     let sound = report.is_sound();
     match kept {
-        // What went wrong must stay where it can be looked at.
+        // After a failure the file is evidence.
         Some(temporary) if !sound => {
-            eprintln!("The file is kept: {}", shop::file(&temporary.keep()).display());
+            eprintln!("File kept: {}", shop::file(&temporary.keep()).display());
         }
         Some(_) => {}
-        None => eprintln!("The file is kept: {}", shop::file(&dir).display()),
+        None => eprintln!("File kept: {}", shop::file(&dir).display()),
     }
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
@@ -60,14 +60,14 @@ fn directory(args: &Args) -> Result<(PathBuf, Option<tempfile::TempDir>)> {
             let temporary = tempfile::Builder::new()
                 .prefix("oncebox-demo-")
                 .tempdir()
-                .context("no place for the demo's file")?;
+                .context("cannot create a temporary directory for the demo")?;
             Ok((temporary.path().to_owned(), Some(temporary)))
         }
         Some(dir) => {
-            std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+            std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
             if shop::file(dir).exists() {
                 bail!(
-                    "{} exists: the demo needs a fresh file; choose another directory",
+                    "{} exists, and the demo needs a new file; choose another directory",
                     shop::file(dir).display()
                 );
             }
@@ -80,11 +80,11 @@ fn directory(args: &Args) -> Result<(PathBuf, Option<tempfile::TempDir>)> {
 struct WorkerProcess {
     child: Child,
     input: Option<ChildStdin>,
-    /// Tells what it said from what an earlier process in its place said.
+    /// Number of the process, to ignore messages of an earlier process in its slot.
     life: u64,
 }
 
-/// Something a worker did, with its place.
+/// An event of a worker, with its slot.
 #[derive(Clone, Copy)]
 enum WorkerEvent {
     Message(usize, WorkerMessage),
@@ -120,7 +120,7 @@ impl<'a> Demo<'a> {
         }
     }
 
-    /// Delivers until everything is acknowledged and shipped, or nothing moves any more.
+    /// Delivers until all orders are acknowledged and shipped, or progress stalls.
     fn drive(&mut self) -> Result<()> {
         for place in 0..self.args.workers as usize {
             let worker = self.spawn(place)?;
@@ -134,17 +134,17 @@ impl<'a> Demo<'a> {
         loop {
             if interrupted.load(Ordering::Relaxed) {
                 bar.finish_and_clear();
-                bail!("interrupted; the workers are stopped");
+                bail!("interrupted; all workers were stopped");
             }
             for place in 0..self.workers.len() {
                 self.feed(place, shipped);
             }
-            match self.events.1.recv_timeout(LOOK) {
+            match self.events.1.recv_timeout(POLL_INTERVAL) {
                 Ok(event) => self.note(event)?,
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => bail!("all workers are gone"),
+                Err(RecvTimeoutError::Disconnected) => bail!("all workers have exited"),
             }
-            if looked.elapsed() < LOOK {
+            if looked.elapsed() < POLL_INTERVAL {
                 continue;
             }
             looked = Instant::now();
@@ -153,7 +153,7 @@ impl<'a> Demo<'a> {
             if shipments.effects != shipped {
                 (shipped, moved) = (shipments.effects, Instant::now());
             }
-            // Kills are spread over the progress, not over time: a fast machine sees as many as a slow one.
+            // Kills are spread over the progress, so that a fast machine sees as many as a slow one.
             if shipments.orders >= next_kill * u64::from(self.args.messages) / (KILLS + 1)
                 && next_kill <= KILLS
             {
@@ -163,8 +163,8 @@ impl<'a> Demo<'a> {
             if self.broker.is_done() && shipments.orders >= u64::from(self.args.messages) {
                 break;
             }
-            if moved.elapsed() > PATIENCE {
-                bar.println(format!("nothing moved for {} s; giving up", PATIENCE.as_secs()));
+            if moved.elapsed() > STALL_TIMEOUT {
+                bar.println(format!("no progress for {} s; stopping", STALL_TIMEOUT.as_secs()));
                 break;
             }
         }
@@ -194,7 +194,7 @@ impl<'a> Demo<'a> {
             .stdout(Stdio::piped())
             .spawn()
             .context("cannot start a worker")?;
-        let (input, output) = (child.stdin.take(), child.stdout.take().context("a worker without output")?);
+        let (input, output) = (child.stdin.take(), child.stdout.take().context("a worker has no output")?);
         let events = self.events.0.clone();
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(std::result::Result::ok) {
@@ -209,13 +209,13 @@ impl<'a> Demo<'a> {
 
     fn feed(&mut self, place: usize, shipped: u64) {
         let mut lines = Vec::new();
-        while let Some(handed) = self.broker.next(place, shipped) {
+        while let Some(delivery) = self.broker.next(place, shipped) {
             // Serializing two numbers cannot fail.
-            let _ = serde_json::to_writer(&mut lines, &handed);
+            let _ = serde_json::to_writer(&mut lines, &delivery);
             lines.push(b'\n');
         }
         if let Some(input) = &mut self.workers[place].input {
-            // A worker that is gone is noticed by its closed output.
+            // The closed output reports a dead worker.
             let _ = input.write_all(&lines).and_then(|()| input.flush());
         }
     }
@@ -232,7 +232,7 @@ impl<'a> Demo<'a> {
                 WorkerMessage::Dying => {}
             },
             WorkerEvent::Gone(place, life) if self.workers[place].life == life => {
-                // Whoever was killed from outside was counted then.
+                // `kill` has counted the workers that it killed.
                 let status = self.workers[place].child.wait()?;
                 self.seen.aborted += u64::from(was_aborted(status));
                 self.broker.lost_worker(place);
@@ -243,7 +243,7 @@ impl<'a> Demo<'a> {
         Ok(())
     }
 
-    /// Kills a worker where it stands.
+    /// Kills a random worker.
     fn kill(&mut self) {
         let place = self.rng.usize(0..self.workers.len());
         if self.workers[place].child.kill().is_ok() {
@@ -251,7 +251,7 @@ impl<'a> Demo<'a> {
         }
     }
 
-    /// Lets the workers finish and go.
+    /// Waits until the workers finish.
     fn stop(&mut self) -> Result<()> {
         for worker in &mut self.workers {
             worker.input = None;
@@ -277,7 +277,7 @@ impl Drop for Demo<'_> {
     }
 }
 
-/// Set when the user wants to stop, so that workers and files are not left behind.
+/// Returns a flag for a stop signal, so that the demo can remove workers and files.
 fn on_interrupt() -> Result<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);

@@ -1,11 +1,11 @@
-//! What the demo saw.
+//! The result of the demo. Tests: below.
 
 use serde::Serialize;
 
 use super::Args;
 use super::shop::Shipments;
 
-/// The result, as `--json` prints it.
+/// Result of the demo, as `--json` prints it.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct DemoReport {
     /// Different messages.
@@ -22,28 +22,28 @@ pub(crate) struct DemoReport {
     pub(crate) crashes: u64,
     /// Deliveries recognised as duplicates.
     pub(crate) duplicates: u64,
-    /// Handler runs that failed or panicked and were tried again.
+    /// Handler runs that failed or panicked and were retried.
     pub(crate) retried: u64,
-    /// Deliveries made again because their worker died before it acknowledged them.
+    /// Deliveries repeated because their worker died before it acknowledged them.
     pub(crate) redelivered: u64,
-    /// The seed that chose what failed and what died.
+    /// Seed of the faults.
     pub(crate) seed: u64,
 }
 
-/// What was counted on the way.
+/// Counts during the demo.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DemoCounts {
     pub(crate) duplicates: u64,
     pub(crate) failed: u64,
     pub(crate) panicked: u64,
-    /// Workers killed from outside.
+    /// Workers that the demo killed.
     pub(crate) killed: u64,
-    /// Workers taken down by their own handler.
+    /// Workers that a handler aborted.
     pub(crate) aborted: u64,
 }
 
 impl DemoReport {
-    /// Lost and doubled come from the business table alone.
+    /// Computes the result. Lost and doubled come only from the business table.
     pub(crate) fn new(
         args: &Args,
         deliveries: u64,
@@ -70,7 +70,7 @@ impl DemoReport {
         self.lost == 0 && self.doubled == 0
     }
 
-    /// For people.
+    /// Formats the result as a table.
     pub(crate) fn table(&self, seen: DemoCounts, seconds: f64) -> String {
         let verdict = if self.is_sound() {
             "Every message took effect exactly once."
@@ -80,15 +80,15 @@ impl DemoReport {
         format!(
             "\n\
              offered    {:>9}   different messages\n\
-             delivered  {:>9}   times, of which {} again because a worker died unacknowledged\n\
+             delivered  {:>9}   deliveries, {} of them repeated after a worker died\n\
              duplicates {:>9}   deliveries recognised as duplicates\n\
              retried    {:>9}   handler runs that failed ({}) or panicked ({})\n\
-             crashed    {:>9}   workers: {} killed from outside, {} taken down by a handler\n\
+             crashed    {:>9}   workers: {} killed by the demo, {} aborted by a handler\n\
              effects    {:>9}   rows in the business table\n\
              lost       {:>9}\n\
              doubled    {:>9}\n\
              \n\
-             {verdict} ({seconds:.1} s; --seed {} brings the same faults)",
+             {verdict} ({seconds:.1} s; repeat the faults with --seed {})",
             self.offered,
             self.deliveries,
             self.redelivered,
@@ -117,11 +117,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_lost_and_what_is_too_much_is_doubled() {
+    fn missing_rows_are_lost_and_extra_rows_are_doubled() {
         assert!(report(10, 10).is_sound());
         assert_eq!((report(9, 9).lost, report(9, 9).doubled), (1, 0));
         assert_eq!((report(11, 10).lost, report(11, 10).doubled), (0, 1));
-        // One lost and one doubled do not make up for each other.
+        // One lost and one doubled order do not cancel out.
         assert_eq!((report(10, 9).lost, report(10, 9).doubled), (1, 1));
         assert!(!report(10, 9).is_sound() && !report(9, 9).is_sound() && !report(11, 10).is_sound());
     }

@@ -1,4 +1,4 @@
-//! A worker process: takes deliveries on its standard input, acknowledges them on its standard output.
+//! A worker process: reads deliveries from standard input, acknowledges them on standard output. Tests: `tests/demo.rs`.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -12,29 +12,29 @@ use tokio::sync::mpsc;
 
 use super::{WorkerArgs, shop};
 
-/// What the broker hands a worker.
+/// A delivery to a worker.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct OrderDelivery {
     pub(crate) delivery: u64,
     pub(crate) order: u32,
 }
 
-/// What a worker says.
+/// A message of a worker to the driver.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WorkerMessage {
-    /// A delivery is stored, or was before: the broker may forget it.
+    /// The inbox has stored the delivery, or recognised a duplicate.
     Acked { delivery: u64, duplicate: bool },
-    /// A handler failed or panicked; it will be tried again.
+    /// A handler failed or panicked, and will be retried.
     Failed { panicked: bool },
-    /// A handler is about to take its process down.
+    /// A handler is about to abort its process.
     Dying,
 }
 
-/// How many orders in a hundred meet each fate at their first attempt.
+/// Percentage of orders that fail or panic at their first attempt.
 const FAIL: u64 = 5;
 const PANIC: u64 = 2;
-/// In ten thousand.
+/// Orders in ten thousand that abort their worker.
 const DIE: u64 = 15;
 
 #[derive(Deserialize)]
@@ -43,7 +43,7 @@ struct OrderPlaced {
 }
 
 pub(crate) fn work(args: &WorkerArgs) -> Result<()> {
-    // A panic is part of the show; its report is not.
+    // Hides the reports of panics, which are intended.
     std::panic::set_hook(Box::new(|_| {}));
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -53,40 +53,44 @@ pub(crate) fn work(args: &WorkerArgs) -> Result<()> {
 }
 
 async fn serve(args: WorkerArgs) -> Result<()> {
-    let (say, mut said) = mpsc::unbounded_channel::<WorkerMessage>();
+    let (sender, mut messages) = mpsc::unbounded_channel::<WorkerMessage>();
     let printer = tokio::task::spawn_blocking(move || {
         let mut out = std::io::stdout();
-        while let Some(said) = said.blocking_recv() {
-            // A driver that is gone reads nothing any more; the closed input ends this worker.
-            let line = serde_json::to_string(&said).unwrap_or_default();
+        while let Some(message) = messages.blocking_recv() {
+            // If the driver is gone, the closed input ends this worker.
+            let line = serde_json::to_string(&message).unwrap_or_default();
             let _ = writeln!(out, "{line}").and_then(|()| out.flush());
         }
     });
-    let inbox = inbox(&args, say.clone())?;
+    let inbox = inbox(&args, sender.clone())?;
     let running = inbox.start();
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = lines.next_line().await? {
-        let handed: OrderDelivery = serde_json::from_str(&line)?;
-        let (inbox, say) = (inbox.clone(), say.clone());
-        tokio::spawn(async move { take(&inbox, handed, &say).await });
+        let delivery: OrderDelivery = serde_json::from_str(&line)?;
+        let (inbox, sender) = (inbox.clone(), sender.clone());
+        tokio::spawn(async move { accept(&inbox, delivery, &sender).await });
     }
-    // The broker hung up: finish what is in hand and go.
+    // The driver closed the input: finish running handlers.
     running.shutdown().await;
-    drop((inbox, say));
+    drop((inbox, sender));
     printer.await?;
     Ok(())
 }
 
-/// Stores a delivery, and only then acknowledges it. While the file is locked it is held, not given back.
-async fn take(inbox: &Inbox<Sqlite>, handed: OrderDelivery, say: &mpsc::UnboundedSender<WorkerMessage>) {
-    let payload = serde_json::json!({ "order": handed.order }).to_string();
+/// Stores a delivery, then acknowledges it. Retries while the file is locked.
+async fn accept(
+    inbox: &Inbox<Sqlite>,
+    delivery: OrderDelivery,
+    sender: &mpsc::UnboundedSender<WorkerMessage>,
+) {
+    let payload = serde_json::json!({ "order": delivery.order }).to_string();
     let message =
-        Message::new(format!("order-{}", handed.order), "order.placed", payload).with_source("demo");
+        Message::new(format!("order-{}", delivery.order), "order.placed", payload).with_source("demo");
     loop {
         match inbox.accept(message.clone()).await {
             Ok(accepted) => {
                 let duplicate = !matches!(accepted, Accepted::First(_));
-                let _ = say.send(WorkerMessage::Acked { delivery: handed.delivery, duplicate });
+                let _ = sender.send(WorkerMessage::Acked { delivery: delivery.delivery, duplicate });
                 return;
             }
             Err(error) if error.is_retryable() => tokio::task::yield_now().await,
@@ -98,11 +102,11 @@ async fn take(inbox: &Inbox<Sqlite>, handed: OrderDelivery, say: &mpsc::Unbounde
     }
 }
 
-fn inbox(args: &WorkerArgs, say: mpsc::UnboundedSender<WorkerMessage>) -> Result<Inbox<Sqlite>> {
+fn inbox(args: &WorkerArgs, sender: mpsc::UnboundedSender<WorkerMessage>) -> Result<Inbox<Sqlite>> {
     let store = Sqlite::options(shop::file(&args.dir)).busy_timeout(Duration::from_secs(30)).open()?;
     let mut policy = Policy::default();
     policy.retry = Retry::new(20, Duration::from_millis(20), Duration::from_secs(1));
-    // Here it is not the messages that kill the workers, so none of them is to be poisoned for it.
+    // The driver kills the workers, not the messages, so no message is poisoned for a crash.
     policy.crashes = 1_000;
     let config = Config {
         lease: Duration::from_secs(1),
@@ -114,38 +118,38 @@ fn inbox(args: &WorkerArgs, say: mpsc::UnboundedSender<WorkerMessage>) -> Result
     };
     Ok(Inbox::builder("demo", store)
         .config(config)
-        .data(OrderFaults { args: args.clone(), say })
+        .data(OrderFaults { args: args.clone(), sender })
         .on("order.placed", handler("ship-order", ship).policy(policy).concurrency(16))
         .build()?)
 }
 
-/// Ships an order, in one transaction with the entry's completion. Some orders meet trouble on the way.
+/// Ships an order in one transaction with the completion of its entry. Injects faults.
 async fn ship(placed: OrderPlaced, cx: &mut Context<Sqlite>) -> Result<(), BoxError> {
     let first = cx.attempt() == 1;
     let worker = cx.data::<OrderFaults>()?.args.number;
     shop::ship(cx.tx().await?, placed.order, worker)?;
-    let fate = cx.data::<OrderFaults>()?;
-    match fate.of(placed.order) {
-        OrderOutcome::Dies if fate.first_death(placed.order) => {
-            let _ = fate.say.send(WorkerMessage::Dying);
+    let faults = cx.data::<OrderFaults>()?;
+    match faults.of(placed.order) {
+        OrderOutcome::Dies if faults.first_death(placed.order) => {
+            let _ = faults.sender.send(WorkerMessage::Dying);
             std::process::abort();
         }
         OrderOutcome::Fails if first => {
-            let _ = fate.say.send(WorkerMessage::Failed { panicked: false });
-            Err("the carrier does not answer".into())
+            let _ = faults.sender.send(WorkerMessage::Failed { panicked: false });
+            Err("the carrier does not respond".into())
         }
         OrderOutcome::Panics if first => {
-            let _ = fate.say.send(WorkerMessage::Failed { panicked: true });
+            let _ = faults.sender.send(WorkerMessage::Failed { panicked: true });
             panic!("a bug in the handler");
         }
         _ => Ok(()),
     }
 }
 
-/// What happens to which order.
+/// Planned faults of orders.
 struct OrderFaults {
     args: WorkerArgs,
-    say: mpsc::UnboundedSender<WorkerMessage>,
+    sender: mpsc::UnboundedSender<WorkerMessage>,
 }
 
 enum OrderOutcome {
@@ -169,7 +173,7 @@ impl OrderFaults {
         }
     }
 
-    /// Whether the order has not killed a worker yet; remembered in a file, because the worker cannot.
+    /// Returns true if the order has not aborted a worker yet. A file remembers it across processes.
     fn first_death(&self, order: u32) -> bool {
         std::fs::OpenOptions::new()
             .write(true)

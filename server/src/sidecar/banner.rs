@@ -1,4 +1,4 @@
-//! What is said at the start.
+//! Prints the addresses at the start. Tests: `tests/serve/zero_config.rs`.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use super::{Addresses, Origin};
 use crate::api::routes::PREFIX;
 use crate::config::{ConfigPlan, StorePlace};
 
-/// Where to see whether this process is ready.
+/// Returns the readiness URLs of this process.
 pub(super) fn watch(plan: &ConfigPlan, addresses: Addresses) -> String {
     let messages = format!("{}/readyz", base(plan, addresses.messages));
     match addresses.operators {
@@ -16,12 +16,12 @@ pub(super) fn watch(plan: &ConfigPlan, addresses: Addresses) -> String {
     }
 }
 
-/// What all URLs of this process begin with.
+/// Returns the base URL for messages.
 fn base(plan: &ConfigPlan, address: SocketAddr) -> String {
     format!("{}://{address}", if plan.tls.is_some() { "https" } else { "http" })
 }
 
-/// A URL for operators.
+/// Returns a URL for operators.
 fn url(plan: &ConfigPlan, address: SocketAddr, path: &str) -> String {
     let tls = plan.api.as_ref().is_some_and(|api| api.tls);
     format!("{}://{address}{path}", if tls { "https" } else { "http" })
@@ -34,10 +34,10 @@ pub(super) fn print(origin: &Origin, plan: &ConfigPlan, addresses: Addresses, js
             plan.inboxes.iter().flat_map(|inbox| inbox.http.iter().map(move |http| (inbox, http)))
         {
             let url = format!("{}{}", base(plan, address), http.url_path());
-            tracing::info!(inbox = inbox.name, url, "takes messages");
+            tracing::info!(inbox = inbox.name, url, "message endpoint");
         }
         if let Some(operators) = addresses.operators {
-            tracing::info!(url = url(plan, operators, PREFIX), "answers operators");
+            tracing::info!(url = url(plan, operators, PREFIX), "operator API");
         }
         tracing::info!(%address, "ready");
         return;
@@ -47,7 +47,8 @@ pub(super) fn print(origin: &Origin, plan: &ConfigPlan, addresses: Addresses, js
 
 fn text(origin: &Origin, plan: &ConfigPlan, addresses: Addresses) -> String {
     let base = base(plan, addresses.messages);
-    let mut text = format!("oncebox {}: what is delivered twice happens once\n\n", env!("CARGO_PKG_VERSION"));
+    let mut text =
+        format!("oncebox {}: duplicate deliveries take effect once\n\n", env!("CARGO_PKG_VERSION"));
     // Writing to a string cannot fail.
     let mut line = |name: &str, value: &str| _ = writeln!(text, "  {name:<8}  {value}");
     for store in &plan.stores {
@@ -69,30 +70,30 @@ fn text(origin: &Origin, plan: &ConfigPlan, addresses: Addresses) -> String {
             line("deliver", &format!("{types} to {}: {}", handler.key, shown(&handler.endpoint.url)));
         }
         if inbox.handlers.is_empty() {
-            line("deliver", "to nobody yet: messages are kept");
+            line("deliver", "no handler yet: messages are stored");
         }
     }
     if let Some(operators) = addresses.operators {
         let open = plan.api.as_ref().is_some_and(|api| api.access.tokens.is_empty());
-        let whom = if open { "for this machine" } else { "with a token" };
-        line("operate", &format!("{} ({whom})", url(plan, operators, PREFIX)));
-        line("watch", &format!("{} and /metrics", url(plan, operators, "/readyz")));
+        let whom = if open { "from this machine" } else { "with a token" };
+        line("API", &format!("{} ({whom})", url(plan, operators, PREFIX)));
+        line("monitor", &format!("{} and /metrics", url(plan, operators, "/readyz")));
     }
     if let Origin::ZeroConfig(quick) = origin {
         let target = format!("{base}/in/messages");
         _ = write!(
             text,
-            "\nTry it, twice:\n  curl -i {target} -H 'message-id: evt_1' -H 'message-type: order.placed' -d '{{\"order\":7}}'\n"
+            "\nSend a message twice:\n  curl -i {target} -H 'message-id: evt_1' -H 'message-type: order.placed' -d '{{\"order\":7}}'\n"
         );
         if quick.to.is_none() {
-            text.push_str("\nTo deliver them, start with --to http://127.0.0.1:9000/hook\n");
+            text.push_str("\nTo deliver messages, start with --to http://127.0.0.1:9000/hook\n");
         }
     }
-    text.push_str("\nready; Ctrl-C stops. What happens:\n");
+    text.push_str("\nready; stop with Ctrl-C. Messages:\n");
     text
 }
 
-/// A URL without what may be secret in it: many have a token in their path.
+/// Returns the origin of a URL: its path often contains a token.
 fn shown(url: &reqwest::Url) -> String {
     let origin = url.origin().ascii_serialization();
     if url.path() == "/" && url.query().is_none() { origin } else { format!("{origin}/…") }

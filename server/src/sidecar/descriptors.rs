@@ -1,29 +1,28 @@
-//! File descriptors: what connections may take, so that stores, operators and deliveries always find some.
+//! Divides the file descriptors, so that connections leave enough for stores, operators and deliveries. Tests: below.
 
 use oncebox_http::ServerLimits;
 
 use crate::config::ConfigPlan;
 
-/// Kept for the log, the listeners, name resolution, telemetry and what libraries open for a moment.
+/// Reserve for the log, listeners, name resolution, telemetry and libraries.
 const BASE: usize = 32;
-/// Kept for each store: its connections, or its files.
+/// Reserve for each store: its connections or files.
 const STORE: usize = 48;
-/// Kept for each queue.
+/// Reserve for each queue.
 const QUEUE: usize = 2;
-/// Connections to the port for operators, if there is room.
+/// Maximum connections to the port for operators.
 const OPERATORS: usize = 256;
-/// The fewest connections to each port, however little there is.
+/// Minimum connections to each port.
 const MIN_CONNECTIONS: usize = 8;
 
-/// How many connections each port takes at once.
+/// Maximum connections of each port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Connections {
     pub(super) messages: usize,
     pub(super) operators: usize,
 }
 
-/// Raises the limit on file descriptors as far as the system lets this process, and returns it; `None` if there is none that
-/// matters here.
+/// Raises the limit on file descriptors to the maximum of this process, and returns it; `None` without a limit.
 #[cfg(unix)]
 pub(super) fn raise_limit() -> Option<usize> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -32,7 +31,7 @@ pub(super) fn raise_limit() -> Option<usize> {
     let limit = match setrlimit(Resource::Nofile, raised) {
         Ok(()) => maximum,
         Err(error) => {
-            tracing::warn!(%error, ?current, "cannot raise the limit on file descriptors");
+            tracing::warn!(%error, ?current, "cannot raise file descriptor limit");
             current
         }
     };
@@ -44,7 +43,7 @@ pub(super) fn raise_limit() -> Option<usize> {
     None
 }
 
-/// Divides the descriptors of the process. What deliveries and stores need comes first, up to two thirds of all.
+/// Divides the descriptors of the process. Deliveries and stores come first, up to two thirds of all.
 pub(super) fn divide(plan: &ConfigPlan, limit: Option<usize>) -> Connections {
     let max = ServerLimits::default().connections;
     let Some(limit) = limit else { return Connections { messages: max, operators: OPERATORS } };
@@ -59,7 +58,8 @@ pub(super) fn divide(plan: &ConfigPlan, limit: Option<usize>) -> Connections {
             limit,
             reserve,
             connections = messages,
-            "few file descriptors: connections of senders are limited; raise the limit (`ulimit -n`, `LimitNOFILE`)"
+            advice = "raise the limit (`ulimit -n`, `LimitNOFILE`)",
+            "few file descriptors, connections limited"
         );
     }
     Connections { messages, operators }
@@ -81,9 +81,9 @@ mod tests {
         plan
     }
 
-    // FAULTS A18: connections never take what stores, operators and deliveries need.
+    // FAULTS A18: connections never use the descriptors of stores, operators and deliveries.
     #[test]
-    fn senders_get_what_is_left() {
+    fn senders_get_the_remaining_descriptors() {
         for (limit, concurrency, messages, operators) in [
             (1 << 20, 16, 4_096, 256),
             (4_096, 16, 3_744, 256),

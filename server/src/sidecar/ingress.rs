@@ -1,4 +1,4 @@
-//! Where messages come in over HTTP.
+//! HTTP endpoints for messages. Tests: `tests/serve/sources.rs`.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use tower::ServiceExt as _;
 use crate::api::OperatorApi;
 use crate::config::{self, ConfigPlan, HttpPlan, InboxPlan, PREFIX, SignatureEncoding, SourceFormat};
 
-/// The routes in use, which a new configuration replaces under running connections.
+/// Routes for messages. A reload replaces them while connections stay open.
 pub(super) struct MessageRoutes {
     current: RwLock<Router>,
     state: RwLock<IntakeState>,
@@ -31,13 +31,13 @@ enum IntakeState {
 }
 
 impl MessageRoutes {
-    /// Takes nothing yet: the stores are not there.
+    /// Refuses messages until the stores are open.
     pub(super) fn waiting(api: Arc<OperatorApi>) -> Self {
-        let current = RwLock::new(Router::new().fallback(not_yet));
+        let current = RwLock::new(Router::new().fallback(store_unavailable));
         Self { current, state: RwLock::new(IntakeState::Waiting), api }
     }
 
-    /// Takes messages from now on.
+    /// Accepts messages.
     pub(super) fn open(&self, router: Router) {
         self.replace(router);
         *self.state.write() = IntakeState::Open;
@@ -47,12 +47,12 @@ impl MessageRoutes {
         *self.current.write() = router;
     }
 
-    /// From now on we say that we are not ready.
+    /// Reports not ready.
     pub(super) fn close(&self) {
         *self.state.write() = IntakeState::Closed;
     }
 
-    /// One word for senders and what stands before them; what is wrong is told to operators.
+    /// Returns one word for senders and load balancers. The API reports the reasons to operators.
     fn live(&self) -> (StatusCode, &'static str) {
         if self.api.current().health().iter().all(|health| health.live) {
             (StatusCode::OK, "alive\n")
@@ -74,31 +74,31 @@ impl MessageRoutes {
         }
     }
 
-    /// What the server serves.
+    /// Returns the routes of the server.
     pub(super) fn router(self: &Arc<Self>) -> Router {
-        let (front, live, ready) = (Arc::clone(self), Arc::clone(self), Arc::clone(self));
+        let (routes, live, ready) = (Arc::clone(self), Arc::clone(self), Arc::clone(self));
         Router::new()
             .route("/livez", get(async move || (Extension(Anonymous), live.live())))
             .route("/readyz", get(async move || (Extension(Anonymous), ready.ready())))
             .fallback(async move |request: Request| {
-                let router = front.current.read().clone();
+                let router = routes.current.read().clone();
                 router.oneshot(request).await.into_response()
             })
     }
 }
 
-/// What senders are told while no store is there.
-async fn not_yet() -> impl IntoResponse {
+/// Responds to senders while no store is open.
+async fn store_unavailable() -> impl IntoResponse {
     let headers = [
         (header::CONTENT_TYPE, "application/problem+json"),
         (header::CACHE_CONTROL, "no-store"),
         (header::RETRY_AFTER, "5"),
     ];
-    let document = r#"{"type":"urn:oncebox:problem:unavailable","title":"The message cannot be stored now","status":503,"detail":"the store does not answer yet","kept":"nothing","advice":"send the message again after the time in Retry-After"}"#;
+    let document = r#"{"type":"urn:oncebox:problem:unavailable","title":"Store unavailable","status":503,"detail":"the store is not open yet","kept":"nothing","advice":"retry after the time in Retry-After"}"#;
     (StatusCode::SERVICE_UNAVAILABLE, headers, document)
 }
 
-/// What connections may cost, and how long they may go on at the end.
+/// Returns the limits of a server.
 pub(super) fn limits(plan: &ConfigPlan, connections: usize) -> ServerLimits {
     let mut limits = ServerLimits::default();
     limits.connections = connections;
@@ -110,7 +110,7 @@ pub(super) fn limits(plan: &ConfigPlan, connections: usize) -> ServerLimits {
     limits
 }
 
-/// The endpoints of all inboxes.
+/// Returns the endpoints of all inboxes.
 pub(super) fn router<'a, S: Store>(
     inboxes: impl IntoIterator<Item = (&'a InboxPlan, &'a Inbox<S>)>,
 ) -> Result<Router> {
@@ -123,7 +123,7 @@ pub(super) fn router<'a, S: Store>(
             ingress = ingress.endpoint(endpoint.max_body(plan.config.limits.payload), inbox);
         }
     }
-    // Large bodies may have half of it, and two of the largest are to fit.
+    // Large bodies may use half of the memory, which must hold two of the largest.
     bodies.in_flight = bodies.in_flight.max(bodies.max.saturating_mul(4));
     bodies.unverified = bodies.unverified.max(bodies.max.saturating_mul(4));
     ingress.bodies(bodies).into_router().map_err(|error| anyhow::anyhow!("{}", error.what()))

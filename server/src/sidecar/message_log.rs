@@ -1,5 +1,5 @@
-//! One line for each message: what became of it. A store is wrapped, so that it is told of every source and handler alike,
-//! and only of what was really stored.
+//! Logs one line for each message. Wraps a store, so that it covers all sources and handlers, and only committed changes.
+//! Tests: below and `tests/serve/zero_config.rs`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,19 +18,19 @@ use parking_lot::Mutex;
 
 use crate::cli::log::MESSAGES;
 
-/// So many messages in hand are known by name; beyond that, lines show numbers.
+/// Maximum claimed messages with a known name. Lines of others show the sequence number.
 const MAX_IN_HAND: usize = 10_000;
-/// How much of an id is shown, in characters.
-const SHOWN: usize = 64;
+/// Maximum characters of an id in a line.
+const MAX_SHOWN: usize = 64;
 
-/// A store that tells what happens in it.
+/// A store that logs messages.
 pub(super) struct MessageLog {
     store: Arc<dyn Store>,
-    /// What is in hand, by its claim. Those of one call may have the same token.
+    /// Names of claimed messages by claim. Claims of one call may share a token.
     in_hand: Mutex<HashMap<(Token, Seq, HandlerKey), MessageName>>,
 }
 
-/// What a message is called in a line: its type and its id.
+/// Name of a message in a line: its type and id.
 #[derive(Clone, Debug)]
 struct MessageName {
     message_type: String,
@@ -53,24 +53,24 @@ fn in_hand_as(claim: &Claim) -> (Token, Seq, HandlerKey) {
     (claim.token, claim.seq, claim.handler.clone())
 }
 
-/// Any bytes as harmless text of bounded length.
+/// Converts bytes to text of limited length without control characters.
 fn shown(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * SHOWN)]);
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * MAX_SHOWN)]);
     let mut short: String =
-        text.chars().take(SHOWN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    if bytes.len() > 4 * SHOWN || text.chars().nth(SHOWN).is_some() {
+        text.chars().take(MAX_SHOWN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if bytes.len() > 4 * MAX_SHOWN || text.chars().nth(MAX_SHOWN).is_some() {
         short.push('…');
     }
     short
 }
 
-/// A time for people: no finer than it matters.
+/// Formats a time span; drops fractions of a second above one second.
 fn about(span: Duration) -> humantime::FormattedDuration {
     let span = if span < Duration::from_secs(1) { span } else { Duration::from_secs(span.as_secs()) };
     humantime::format_duration(Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
 }
 
-/// A line about one message.
+/// Logs a line about one message.
 macro_rules! line {
     ($level:ident, $word:literal, $inbox:expr, $name:expr, $($text:tt)+) => {
         tracing::$level!(
@@ -97,20 +97,20 @@ impl MessageLog {
         let handlers: Vec<&str> = new.routes.iter().map(|route| route.key.as_str()).collect();
         match accepted {
             Accepted::First(_) if handlers.is_empty() => {
-                line!(info, "accepted", inbox, name, "(stored; no handler takes it yet)");
+                line!(info, "accepted", inbox, name, "(stored; no handler yet)");
             }
             Accepted::First(_) => line!(info, "accepted", inbox, name, "for {}", handlers.join(", ")),
             Accepted::Duplicate(known) => {
                 line!(info, "duplicate", inbox, name, "(first seen {} ago)", about(known.age));
             }
             Accepted::HandlersAdded(_, added) => {
-                line!(info, "accepted", inbox, name, "again, for handlers it had not: {added}");
+                line!(info, "accepted", inbox, name, "again, for new handlers: {added}");
             }
             Accepted::Conflict(_) => {
                 line!(warn, "conflict", inbox, name, "(same key, other payload: quarantined)");
             }
             Accepted::Stale => {
-                line!(warn, "stale", inbox, name, "(older than what is remembered: quarantined)");
+                line!(warn, "stale", inbox, name, "(older than the retention window: quarantined)");
             }
             _ => {}
         }
@@ -173,17 +173,10 @@ impl MessageLog {
                 line!(info, "postponed", inbox, name, "by {handler} for {}, not counted", about(again));
             }
             EntryEvent::Crash => {
-                line!(
-                    warn,
-                    "crashed",
-                    inbox,
-                    name,
-                    "at {handler}: its worker was gone; again in {}",
-                    about(again)
-                );
+                line!(warn, "crashed", inbox, name, "at {handler}: worker lost, again in {}", about(again));
             }
             EntryEvent::CrashOut => {
-                line!(error, "poisoned", inbox, name, "at {handler}: its workers died too often");
+                line!(error, "poisoned", inbox, name, "at {handler}: too many worker crashes");
             }
             EntryEvent::Dismiss => line!(warn, "discarded", inbox, name, "by {handler}: {why}"),
             _ => {}
@@ -270,7 +263,7 @@ mod tests {
     fn any_id_can_be_shown() {
         assert_eq!(shown(b"evt_1"), "evt_1");
         assert_eq!(shown(b"a\x1b[31m\n"), "a\u{fffd}[31m\u{fffd}");
-        assert_eq!(shown(&[b'x'; 1_000]).chars().count(), SHOWN + 1);
+        assert_eq!(shown(&[b'x'; 1_000]).chars().count(), MAX_SHOWN + 1);
         assert_eq!(about(Duration::from_millis(5_400)).to_string(), "5s");
         assert_eq!(about(Duration::from_micros(5_400)).to_string(), "5ms");
     }

@@ -1,4 +1,4 @@
-//! `oncebox serve`: messages come in, are stored once, and go out to HTTP endpoints.
+//! `oncebox serve`: accepts messages, stores each once, delivers them to HTTP endpoints. Tests: `tests/serve/`.
 
 mod banner;
 mod descriptors;
@@ -35,10 +35,10 @@ pub(crate) use running_config::check_plan;
 pub(crate) use stores::{grants_sql, has_roles, is_missing, migrate, open_admin, pending, schema_sql};
 pub(crate) use zero_config::ZeroConfig;
 
-/// Where the settings come from.
+/// Origin of the settings.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    /// A configuration.
+    /// A config file.
     File(PathBuf),
     /// The command line.
     ZeroConfig(ZeroConfig),
@@ -48,14 +48,14 @@ impl Origin {
     fn load(&self, listen: Option<SocketAddr>) -> Result<Loaded> {
         let mut loaded = match self {
             Self::File(path) => config::load(path, Secrets::Read)?,
-            Self::ZeroConfig(quick) => quick.load()?,
+            Self::ZeroConfig(flags) => flags.load()?,
         };
         loaded.plan.listen = listen.unwrap_or(loaded.plan.listen);
         Ok(loaded)
     }
 }
 
-/// Serves until it is told to stop.
+/// Serves until a signal asks to stop.
 pub(crate) async fn serve(
     origin: &Origin,
     listen: Option<SocketAddr>,
@@ -63,14 +63,14 @@ pub(crate) async fn serve(
     metrics: Router,
 ) -> Result<(), CommandError> {
     let descriptors = descriptors::raise_limit();
-    // First of all, so that no signal is missed.
+    // Registered first, so that no signal is missed.
     let mut signals = Signals::new().map_err(|error| Exit::Start.with(error))?;
     let loaded = check_plan(origin.load(listen)?)?;
     let plan = loaded.plan;
     let listener = bind(plan.listen).map_err(|error| Exit::Start.with(error))?;
     let operators = bind_api(origin, &plan).map_err(|error| Exit::Start.with(error))?;
     let addresses = Addresses::of(&listener, operators.as_ref()).map_err(|error| Exit::Start.with(error))?;
-    // Both ports answer from the first moment: a probe that gets no answer would end the process while it waits for a store.
+    // Both ports respond from the start: without a response, a probe would kill the process while it waits for a store.
     let operators = operators.map(|listener| (listener, metrics));
     let connections = descriptors::divide(&plan, descriptors);
     let listeners =
@@ -79,7 +79,7 @@ pub(crate) async fn serve(
     let stores = tokio::select! {
         stores = Stores::open(&plan.stores, &watch, &listeners.api) => stores.map_err(|error| Exit::Start.with(error))?,
         _ = signals.stop() => {
-            tracing::info!("stopped before a store was there");
+            tracing::info!("stopped while waiting for a store");
             return Ok(());
         }
     };
@@ -91,7 +91,7 @@ pub(crate) async fn serve(
     tokio::select! {
         () = sidecar.finish() => {}
         number = signals.stop() => {
-            tracing::warn!("stopped at once; what was running is run again when its lease is over");
+            tracing::warn!("stopped at once, deliveries interrupted");
             std::process::exit(128 + number);
         }
     }
@@ -99,7 +99,7 @@ pub(crate) async fn serve(
     stopped
 }
 
-/// Where we listen.
+/// Listen addresses.
 #[derive(Clone, Copy, Debug)]
 struct Addresses {
     messages: SocketAddr,
@@ -113,7 +113,7 @@ impl Addresses {
     }
 }
 
-/// Where operators are answered. Who has not chosen the port gets another one if it is taken.
+/// Binds the port for operators. Without a configuration, uses another port if the default is taken.
 fn bind_api(origin: &Origin, plan: &ConfigPlan) -> Result<Option<TcpListener>> {
     let Some(api) = &plan.api else { return Ok(None) };
     match listen(api.listen) {
@@ -132,26 +132,26 @@ fn bind_api(origin: &Origin, plan: &ConfigPlan) -> Result<Option<TcpListener>> {
 fn bind(address: SocketAddr) -> Result<TcpListener> {
     listen(address).map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => anyhow!(
-            "{address} is taken: another program listens there, perhaps another `oncebox serve`; stop it, or choose another \
-             address with --listen {}:0",
+            "{address} is in use by another program, perhaps another `oncebox serve`; stop it, or choose another address with \
+             --listen {}:0",
             address.ip()
         ),
         _ => anyhow!("cannot listen on {address}: {error}; choose another address with --listen"),
     })
 }
 
-/// What answers over HTTP, whatever it serves.
+/// HTTP servers of both ports.
 struct Listeners {
-    front: Arc<MessageRoutes>,
+    messages: Arc<MessageRoutes>,
     api: Arc<OperatorApi>,
     tls: Option<Tls>,
-    /// Ends the servers.
+    /// Stops the servers.
     stop: watch::Sender<bool>,
     servers: JoinSet<()>,
 }
 
 impl Listeners {
-    /// Answers at the address where messages come in, without taking any yet, and at the one for operators.
+    /// Starts both servers, without accepting messages yet.
     fn start(
         plan: &ConfigPlan,
         listener: TcpListener,
@@ -165,17 +165,17 @@ impl Listeners {
         if let Some(store) = plan.stores.first() {
             api.wait_for(AwaitedStore { store: store.name.clone(), reason: None });
         }
-        let front = Arc::new(MessageRoutes::waiting(Arc::clone(&api)));
+        let messages = Arc::new(MessageRoutes::waiting(Arc::clone(&api)));
         let mut limits = ingress::limits(plan, connections.messages);
         if let Some(set) = plan.connections_per_address {
             limits.connections_per_address = set.min(limits.connections);
         }
-        let mut server = Server::new(listener, front.router()).limits(limits);
+        let mut server = Server::new(listener, messages.router()).limits(limits);
         if let Some(tls) = &tls {
             server = server.tls(tls.clone());
         }
         let (stop, servers) = (watch::Sender::new(false), JoinSet::new());
-        let mut listeners = Self { front, api, tls, stop, servers };
+        let mut listeners = Self { messages, api, tls, stop, servers };
         listeners.spawn(server);
         if let Some((listener, metrics)) = operators {
             let mut limits = ingress::limits(plan, connections.operators);
@@ -194,12 +194,12 @@ impl Listeners {
     fn spawn(&mut self, server: Server) {
         let mut stopped = self.stop.subscribe();
         self.servers.spawn(server.serve(async move {
-            // A sender that is gone stops it as well.
+            // A dropped sender stops the server too.
             let _ = stopped.wait_for(|stopped| *stopped).await;
         }));
     }
 
-    /// Takes up the certificate of another configuration.
+    /// Replaces the certificate.
     fn change(&self, plan: &ConfigPlan) -> Result<()> {
         if let (Some(tls), Some(plan)) = (&self.tls, &plan.tls) {
             tls.replace(plan.certificate.as_bytes(), plan.key.as_bytes())?;
@@ -208,7 +208,7 @@ impl Listeners {
     }
 }
 
-/// Everything that runs.
+/// A running sidecar.
 struct RunningSidecar<'a> {
     origin: &'a Origin,
     listen: Option<SocketAddr>,
@@ -216,8 +216,8 @@ struct RunningSidecar<'a> {
     stores: Stores,
     running_config: RunningConfig,
     listeners: Listeners,
-    /// Fleets of earlier configurations that finish what they have in hand.
-    leaving: JoinSet<()>,
+    /// Earlier configurations that finish their running deliveries.
+    draining: JoinSet<()>,
 }
 
 impl<'a> RunningSidecar<'a> {
@@ -230,25 +230,26 @@ impl<'a> RunningSidecar<'a> {
     ) -> Result<Self, CommandError> {
         let running_config = RunningConfig::start(&plan, &stores).await?;
         listeners.api.replace(running_config.served(&plan, &stores)?);
-        listeners.front.open(running_config.router());
-        Ok(Self { origin, listen, plan, stores, running_config, listeners, leaving: JoinSet::new() })
+        listeners.messages.open(running_config.router());
+        Ok(Self { origin, listen, plan, stores, running_config, listeners, draining: JoinSet::new() })
     }
 
-    /// Runs until a signal says stop, or until nothing can come in any more.
+    /// Runs until a signal asks to stop, or a server fails.
     async fn run(&mut self, signals: &mut Signals) -> Result<(), CommandError> {
         loop {
             tokio::select! {
                 signal = signals.next() => match signal {
                     Signal::Stop => {
-                        tracing::info!("stopping: nothing more is taken in, and what runs may finish");
+                        tracing::info!("stopping; running deliveries may finish");
                         return Ok(());
                     }
                     Signal::Reload => {
                         notify::reloading();
                         match self.reload().await {
-                            Ok(()) => tracing::info!("the configuration was read again and is in use"),
+                            Ok(()) => tracing::info!("configuration reloaded"),
                             Err(error) => {
-                                tracing::error!("the old configuration is kept: {error:#}");
+                                let error = format!("{error:#}");
+                                tracing::error!(%error, "reload failed, old configuration kept");
                             }
                         }
                         notify::ready();
@@ -256,24 +257,24 @@ impl<'a> RunningSidecar<'a> {
                 },
                 Some(ended) = self.listeners.servers.join_next() => {
                     let why = ended.err().map_or_else(String::new, |error| format!(": {error}"));
-                    return Err(Exit::Failure.with(anyhow!("the HTTP server ended by itself{why}")));
+                    return Err(Exit::Failure.with(anyhow!("the HTTP server stopped unexpectedly{why}; see the log, then restart")));
                 }
-                Some(_) = self.leaving.join_next() => {}
+                Some(_) = self.draining.join_next() => {}
             }
         }
     }
 
-    /// Takes up a new configuration as a whole, or not at all.
+    /// Applies a new configuration completely, or keeps the old one.
     async fn reload(&mut self) -> Result<()> {
         if let Origin::ZeroConfig(_) = self.origin {
-            bail!("there is none: this was started from the command line");
+            bail!("no config file: the sidecar was started with flags; restart it");
         }
         let plan = check_plan(self.origin.load(self.listen)?)?.plan;
         if plan.listen != self.plan.listen {
             bail!("`listen` changed from {} to {}, which needs a restart", self.plan.listen, plan.listen);
         }
         if plan.tls.is_some() != self.plan.tls.is_some() {
-            bail!("`tls` was added or left out, which needs a restart");
+            bail!("`tls` was added or removed, which needs a restart");
         }
         if plan.connections_per_address != self.plan.connections_per_address {
             bail!("`connections_per_address` changed, which needs a restart");
@@ -286,17 +287,18 @@ impl<'a> RunningSidecar<'a> {
         if plan.stores.len() != self.plan.stores.len()
             || !stores().all(|(new, old)| new.is_same_but_secrets(old))
         {
-            bail!("[store] changed in more than its login or keys, which needs a restart");
+            bail!("[store] changed beyond its login and keys, which needs a restart");
         }
         let seals = stores().filter_map(|(new, old)| new.seal.as_ref().zip(old.seal.as_ref()));
         if !seals.into_iter().all(|(new, old)| new.has_fingerprints_of(old)) {
             bail!(
-                "`fingerprints` of a sealed store changed: redelivered messages would look like conflicts; put the former secret back"
+                "`fingerprints` of a sealed store changed, so redeliveries would look like conflicts; restore the former secret"
             );
         }
         self.stores.log_in(&self.plan.stores, &plan.stores).await?;
-        // Both work side by side for a moment, as two processes would: the store keeps them apart.
-        let running_config = RunningConfig::start(&plan, &self.stores).await.context("cannot start")?;
+        // Both run at the same time for a moment, like two processes.
+        let running_config =
+            RunningConfig::start(&plan, &self.stores).await.context("cannot start the new configuration")?;
         let served = match running_config.served(&plan, &self.stores) {
             Ok(served) => served,
             Err(error) => {
@@ -307,21 +309,21 @@ impl<'a> RunningSidecar<'a> {
         self.listeners.change(&plan)?;
         self.stores.change_keys(&plan.stores)?;
         self.listeners.api.replace(served);
-        self.listeners.front.replace(running_config.router());
+        self.listeners.messages.replace(running_config.router());
         let old = std::mem::replace(&mut self.running_config, running_config);
-        self.leaving.spawn(old.shutdown());
+        self.draining.spawn(old.shutdown());
         self.plan = plan;
         Ok(())
     }
 
-    /// Lets what runs finish within the grace, and gives back the rest.
+    /// Finishes running deliveries within the grace period, and releases the rest.
     async fn finish(mut self) {
-        self.listeners.front.close();
+        self.listeners.messages.close();
         self.listeners.api.close();
         self.listeners.stop.send_replace(true);
         let servers = async { while self.listeners.servers.join_next().await.is_some() {} };
-        let left = async { while self.leaving.join_next().await.is_some() {} };
-        tokio::join!(servers, self.running_config.shutdown(), left);
+        let drained = async { while self.draining.join_next().await.is_some() {} };
+        tokio::join!(servers, self.running_config.shutdown(), drained);
         self.stores.checkpoint().await;
     }
 }

@@ -1,21 +1,21 @@
-//! Tells systemd how far we are (`Type=notify`), where it asks to be told.
+//! Notifies systemd of the state of the process (`Type=notify`). Tests: `tests/serve/stop.rs`.
 
-/// Messages are taken in.
+/// Reports that the sidecar accepts messages.
 pub(super) fn ready() {
     send("READY=1");
 }
 
-/// The configuration is being read again; [`ready`] follows.
+/// Reports a reload; [`ready`] follows.
 pub(super) fn reloading() {
     send("RELOADING=1");
 }
 
-/// What runs is being finished.
+/// Reports the shutdown.
 pub(super) fn stopping() {
     send("STOPPING=1");
 }
 
-/// Best effort: whoever does not listen is not told.
+/// Sends a state to systemd, and ignores errors.
 #[cfg(target_os = "linux")]
 fn send(state: &str) {
     use std::os::linux::net::SocketAddrExt as _;

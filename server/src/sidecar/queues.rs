@@ -1,4 +1,4 @@
-//! Where messages come in from brokers.
+//! RabbitMQ queues as sources. Tests: below and `tests/serve/rabbitmq.rs`.
 
 use anyhow::Result;
 use oncebox::source::Redelivery;
@@ -7,12 +7,12 @@ use oncebox_rabbitmq::{Field, Queue, RabbitMq};
 
 use crate::config::{Declare, RabbitmqPlan};
 
-/// Takes messages from a queue.
+/// Starts receiving from a queue.
 pub(super) fn consume<S: Store>(running: &Running<S>, plan: &RabbitmqPlan) -> Result<()> {
     running.receive(queue(plan)?).map_err(|error| anyhow::anyhow!("{}", error.what()))
 }
 
-/// The source of a queue; nothing is connected yet.
+/// Builds the source of a queue, without connecting.
 pub(super) fn queue(plan: &RabbitmqPlan) -> Result<RabbitMq> {
     let set = &plan.settings;
     let mut queue = match set.declare {
@@ -32,7 +32,7 @@ pub(super) fn queue(plan: &RabbitmqPlan) -> Result<RabbitMq> {
     if let Some(limit) = set.delivery_limit.as_deref() {
         queue = queue.delivery_limit(*limit);
     }
-    // Ids are unique within one queue only: its name is the source, as that of an endpoint is.
+    // Ids are unique only within one queue, so its name is the source.
     let mut builder = RabbitMq::builder(&plan.url)
         .name(plan.name.as_str())
         .producer(Field::fixed(plan.name.as_str()))
@@ -81,7 +81,7 @@ mod tests {
         let one = |name: &str| {
             format!("[inbox.i.rabbitmq.{name}]\nurl = \"amqp://h\"\nqueue = \"q\"\ndiscard_rejected = true\n")
         };
-        let loaded = Loaded::quick(one("stock") + &one("bills")).unwrap();
+        let loaded = Loaded::from_text(one("stock") + &one("bills")).unwrap();
         for plan in &loaded.plan.inboxes[0].rabbitmq {
             let built = format!("{:?}", queue(plan).unwrap());
             assert!(built.contains(&format!("producer: Some(Fixed({:?}))", plan.name)), "{built}");

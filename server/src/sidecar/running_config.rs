@@ -1,4 +1,4 @@
-//! The inboxes of one configuration, running.
+//! The running inboxes of one configuration. Tests: `tests/serve/reload.rs`.
 
 use std::sync::Arc;
 
@@ -15,17 +15,17 @@ use crate::api::{Backfills, Current, ServedInbox};
 use crate::config::{ConfigPlan, HandlerPlan, InboxPlan, Invalid, KeyLocation, Loaded};
 use crate::delivery::deliver_to;
 
-/// Everything that belongs to one configuration.
+/// The inboxes, workers and routes of one configuration.
 pub(super) struct RunningConfig {
     router: Router,
     running: Vec<Running<AnyStore>>,
     inboxes: Vec<Inbox<AnyStore>>,
-    /// Handlers that get what was stored before they were there.
+    /// Running backfills.
     backfills: JoinSet<()>,
 }
 
 impl RunningConfig {
-    /// Builds everything, and starts it if that worked.
+    /// Builds all inboxes, then starts them.
     pub(super) async fn start(plan: &ConfigPlan, stores: &Stores) -> Result<Self> {
         let mut inboxes = Vec::new();
         for inbox in &plan.inboxes {
@@ -42,13 +42,13 @@ impl RunningConfig {
             let received = plan.rabbitmq.iter().try_for_each(|queue| queues::consume(&running, queue));
             running_config.running.push(running);
             if let Err(error) = received {
-                // Nothing of a configuration runs that does not run as a whole.
+                // A configuration runs completely or not at all.
                 running_config.shutdown().await;
                 return Err(error);
             }
         }
         for warning in plan.warnings() {
-            tracing::warn!("{warning}");
+            tracing::warn!(%warning, "configuration warning");
         }
         for inbox in plan.inboxes.iter().cloned() {
             if inbox.handlers.iter().any(|handler| handler.backfill) {
@@ -58,7 +58,7 @@ impl RunningConfig {
         Ok(running_config)
     }
 
-    /// What operators see of it.
+    /// Returns the inboxes for the API.
     pub(super) fn served(&self, plan: &ConfigPlan, stores: &Stores) -> Result<Current> {
         let mut inboxes = Vec::new();
         let backfills: Arc<dyn Backfills> = Arc::new(stores.clone());
@@ -71,20 +71,20 @@ impl RunningConfig {
         Ok(Current { inboxes, access, privacy, limits: plan.health.clone() })
     }
 
-    /// Where messages come in.
+    /// Returns the routes for messages.
     pub(super) fn router(&self) -> Router {
         self.router.clone()
     }
 
-    /// Lets what runs finish within the grace, and gives back the rest.
+    /// Finishes running deliveries within the grace period, and releases the rest.
     pub(super) async fn shutdown(mut self) {
-        // What is left of it is done at the next start.
+        // The next start continues them.
         self.backfills.shutdown().await;
         futures_util::future::join_all(self.running.into_iter().map(Running::shutdown)).await;
     }
 }
 
-/// Learns before anything runs that the store refuses the settings of an inbox. A store that is away is awaited by what runs.
+/// Registers an inbox before it runs, and fails if the store refuses its settings. The runtime waits for an unavailable store.
 async fn register(inbox: &Inbox<AnyStore>) -> Result<()> {
     let refused = |kind| {
         matches!(kind, ErrorKind::TenantsChanged | ErrorKind::InvalidHandler | ErrorKind::InvalidConfig)
@@ -99,31 +99,29 @@ async fn register(inbox: &Inbox<AnyStore>) -> Result<()> {
     }
 }
 
-/// Gives handlers that want it what was stored before they were there.
+/// Runs the backfills of an inbox.
 async fn backfill(inbox: InboxPlan, stores: Stores) {
     for handler in inbox.handlers.iter().filter(|handler| handler.backfill) {
-        match stores.catch_up(&inbox, &handler.key).await {
+        match stores.add_missing(&inbox, &handler.key).await {
             Ok(0) => {}
             Ok(count) => {
-                tracing::info!(
-                    inbox = inbox.name,
-                    "{} gets {count} messages that were stored before",
-                    handler.key
-                );
+                tracing::info!(inbox = inbox.name, handler = handler.key, count, "backfill done");
             }
             Err(error) => {
+                let error = format!("{error:#}");
                 tracing::error!(
                     inbox = inbox.name,
-                    "{} did not get all messages that were stored before; the next start goes on: {error:#}",
-                    handler.key
+                    handler = handler.key,
+                    %error,
+                    "backfill interrupted until next start"
                 );
             }
         }
     }
 }
 
-/// Builds everything in memory, without opening anything: what the library refuses is found here. `serve`, each reload and
-/// `config check` begin with it, so that none of them refuses for good what another takes.
+/// Builds all inboxes in memory, without opening anything, to find settings that the library refuses. `serve`, each reload and
+/// `config check` use it, so that all of them accept the same files.
 pub(crate) fn check_plan(loaded: Loaded) -> Result<Loaded, Invalid> {
     let mut inboxes = Vec::new();
     for inbox in &loaded.plan.inboxes {
@@ -135,7 +133,7 @@ pub(crate) fn check_plan(loaded: Loaded) -> Result<Loaded, Invalid> {
             }
         }
     }
-    // A URL that is only assumed to be there is not looked at.
+    // Skips a URL that is only assumed.
     for queue in
         loaded.plan.inboxes.iter().flat_map(|inbox| &inbox.rabbitmq).filter(|queue| !queue.url.is_empty())
     {
@@ -163,7 +161,7 @@ pub(super) fn build<S: Store>(plan: &InboxPlan, store: S) -> Result<Inbox<S>> {
     for handler in &plan.handlers {
         builder = builder.on(handler.types.clone(), registration(&plan.name, handler)?);
     }
-    // Its text also says what was kept, which is nothing here.
+    // Without the part of the error about kept data, because nothing runs yet.
     builder.build().map_err(|error| anyhow::anyhow!("{}", error.what()))
 }
 

@@ -1,8 +1,8 @@
-//! What the outside asks for.
+//! Signals that stop or reload the process. Tests: `tests/serve/stop.rs` and `reload.rs`.
 
 use anyhow::{Context as _, Result};
 
-/// What a signal means.
+/// Meaning of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
     Stop,
@@ -36,7 +36,7 @@ impl Signals {
         }
     }
 
-    /// The number of the next signal that asks to stop.
+    /// Waits for the next stop signal, and returns its number.
     pub(super) async fn stop(&mut self) -> i32 {
         tokio::select! {
             _ = self.interrupt.recv() => 2,

@@ -1,4 +1,4 @@
-//! The databases.
+//! Opens, migrates and closes the databases. Tests: `tests/serve/start.rs` and `postgres.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,66 +18,68 @@ use super::running_config::build;
 use crate::api::{AwaitedStore, BackfillRequest, Backfills, OperatorApi};
 use crate::config::{InboxPlan, SealPlan, StorePlace, StorePlan};
 
-/// A store of whichever kind.
+/// A store of any kind.
 pub(super) type AnyStore = Arc<dyn Store>;
 
-/// The first pause and the longest between two looks for a store that is away. Each look is told.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// First and longest delay between two attempts to open an unavailable store. Each attempt is logged.
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// A database that is open.
+/// Advice for a SQLite file with a write-ahead log.
+const COPY_WAL: &str = "copy the -wal file together with the SQLite file";
+
+/// An open database.
 #[derive(Clone)]
 enum OpenDatabase {
     Sqlite(Sqlite),
     Postgres(Postgres),
 }
 
-/// A store that is open.
+/// An open store.
 #[derive(Clone)]
 struct OpenedStore {
     /// The database itself.
     database: OpenDatabase,
-    /// The store as inboxes use it, with a line for each message.
-    told: AnyStore,
-    /// The same for operators.
+    /// Store for inboxes, which logs a line for each message.
+    logged: AnyStore,
+    /// Store for operators.
     admin: Arc<dyn Admin>,
-    /// The keys it is sealed with, if it is.
+    /// Keys of a sealed store.
     keys: Option<SharedKeyring>,
 }
 
-/// Every store, by name.
+/// All stores by name.
 #[derive(Clone)]
 pub(super) struct Stores(BTreeMap<String, OpenedStore>);
 
 impl Stores {
-    /// Opens all of them. Meanwhile `api` says which one is waited for, and the log that `watch` are the URLs to ask.
-    pub(super) async fn open(plans: &[StorePlan], watch: &str, api: &OperatorApi) -> Result<Self> {
+    /// Opens all stores. Meanwhile `api` reports the store it waits for, and the log the `probe` URLs.
+    pub(super) async fn open(plans: &[StorePlan], probe: &str, api: &OperatorApi) -> Result<Self> {
         let mut stores = BTreeMap::new();
         for plan in plans {
             api.wait_for(AwaitedStore { store: plan.name.clone(), reason: None });
             let keys = plan.seal.as_ref().map(SealPlan::keyring).transpose()?.map(SharedKeyring::new);
-            let database = open_at_last(plan, watch, api).await;
+            let database = open_when_available(plan, probe, api).await;
             let database = database.with_context(|| format!("cannot open the store {:?}", plan.name))?;
             let admin = match &database {
                 OpenDatabase::Sqlite(store) => sealed(store.clone(), plan, keys.as_ref()),
                 OpenDatabase::Postgres(store) => sealed(store.clone(), plan, keys.as_ref()),
             };
-            let told = Arc::new(MessageLog::new(Arc::clone(&admin) as AnyStore));
-            stores.insert(plan.name.clone(), OpenedStore { database, told, admin, keys });
+            let logged = Arc::new(MessageLog::new(Arc::clone(&admin) as AnyStore));
+            stores.insert(plan.name.clone(), OpenedStore { database, logged, admin, keys });
         }
         Ok(Self(stores))
     }
 
     pub(super) fn get(&self, name: &str) -> Result<AnyStore> {
-        self.opened(name).map(|store| Arc::clone(&store.told))
+        self.opened(name).map(|store| Arc::clone(&store.logged))
     }
 
-    /// The store itself, for operators: what they do is no line about a message.
+    /// Returns the store for operators, whose actions log no line about a message.
     pub(super) fn admin(&self, name: &str) -> Result<Arc<dyn Admin>> {
         self.opened(name).map(|store| Arc::clone(&store.admin))
     }
 
-    /// Uses the logins of `new` for connections that are opened from now on, where they changed. A login that the server refuses
-    /// is an error, and the store keeps the one it has.
+    /// Uses changed logins of `new` for new connections. If the server refuses a login, returns an error and keeps the old one.
     pub(super) async fn log_in(&self, old: &[StorePlan], new: &[StorePlan]) -> Result<()> {
         for (old, new) in old.iter().zip(new) {
             let StorePlace::Postgres { url, .. } = &new.place else { continue };
@@ -92,30 +94,27 @@ impl Stores {
         Ok(())
     }
 
-    /// At a clean end: SQLite files hold every message without the log beside them.
+    /// Moves the write-ahead logs into the SQLite files, at a clean shutdown.
     pub(super) async fn checkpoint(&self) {
         for (name, opened) in &self.0 {
             let OpenDatabase::Sqlite(store) = &opened.database else { continue };
             match store.checkpoint().await {
                 Ok(true) => {}
                 Ok(false) => {
-                    tracing::warn!(
-                        store = name,
-                        "the SQLite file is still in use; copy its -wal file together with it"
-                    );
+                    tracing::warn!(store = name, advice = COPY_WAL, "SQLite file still in use");
                 }
                 Err(error) => {
-                    tracing::warn!(store = name, %error, "cannot empty the log; copy its -wal file together with the file");
+                    tracing::warn!(store = name, %error, advice = COPY_WAL, "SQLite checkpoint failed");
                 }
             }
         }
     }
 
     fn opened(&self, name: &str) -> Result<&OpenedStore> {
-        self.0.get(name).ok_or_else(|| anyhow!("there is no store {name:?}"))
+        self.0.get(name).ok_or_else(|| anyhow!("unknown store {name:?}"))
     }
 
-    /// Writes and reads with the keys of another configuration from now on.
+    /// Replaces the keys of sealed stores.
     pub(super) fn change_keys(&self, plans: &[StorePlan]) -> Result<()> {
         for plan in plans {
             let (keys, seal) = (&self.opened(&plan.name)?.keys, &plan.seal);
@@ -126,18 +125,18 @@ impl Stores {
         Ok(())
     }
 
-    /// Gives a handler what was stored before it was there; returns how many messages.
-    pub(super) async fn catch_up(&self, plan: &InboxPlan, handler: &str) -> Result<u64> {
+    /// Adds entries for stored messages that a handler has not had; returns their number.
+    pub(super) async fn add_missing(&self, plan: &InboxPlan, handler: &str) -> Result<u64> {
         Ok(build(plan, self.admin(&plan.store)?)?.backfill(handler).await?)
     }
 
-    /// An inbox of a plan that was built before.
+    /// Builds the inbox of a plan again.
     fn built(&self, plan: &InboxPlan) -> oncebox::Result<Inbox<Arc<dyn Admin>>> {
         self.admin(&plan.store).and_then(|store| build(plan, store)).map_err(|error| unexpected(&error))
     }
 }
 
-/// What was built before is built again: that it fails is not expected.
+/// Converts an error of a plan that was built before.
 fn unexpected(error: &anyhow::Error) -> Error {
     Error::new(ErrorKind::InvalidConfig, format!("{error:#}"))
 }
@@ -155,29 +154,25 @@ impl Backfills for Stores {
     }
 }
 
-/// Opens a store, as soon as it is there: a server may start later than we do. What no waiting helps is an error, and so is a
-/// file that cannot be opened.
-async fn open_at_last(plan: &StorePlan, watch: &str, api: &OperatorApi) -> Result<OpenDatabase> {
-    let (mut pause, longest) = PAUSES;
+/// Opens a store, and waits for an unavailable server. Returns other errors at once.
+async fn open_when_available(plan: &StorePlan, probe: &str, api: &OperatorApi) -> Result<OpenDatabase> {
+    let (mut delay, longest) = RETRY_DELAYS;
     loop {
         match open(plan).await? {
             Ok(opened) => return Ok(opened),
-            Err(error) if is_away(plan, &error) => {
+            Err(error) if is_unavailable(plan, &error) => {
                 api.wait_for(AwaitedStore { store: plan.name.clone(), reason: Some(error.kind().as_str()) });
-                let (name, why) = (&plan.name, format!("{error:?}").replace("\n  caused by", "; caused by"));
-                tracing::warn!(
-                    "waiting for the store {name:?}, and taking nothing in ({watch}); the next look is in \
-                     {pause:?}: {why}"
-                );
+                let error = format!("{error:?}").replace("\n  caused by", "; caused by");
+                tracing::warn!(store = plan.name, retry_in = ?delay, %probe, %error, "waiting for the store");
             }
             Err(error) => return Err(outdated(plan, &error)),
         }
-        SystemClock::default().sleep(pause).await;
-        pause = (pause * 2).min(longest);
+        SystemClock::default().sleep(delay).await;
+        delay = (delay * 2).min(longest);
     }
 }
 
-fn is_away(plan: &StorePlan, error: &Error) -> bool {
+fn is_unavailable(plan: &StorePlan, error: &Error) -> bool {
     let is_server = matches!(plan.place, StorePlace::Postgres { .. });
     is_server && (error.is_retryable() || error.kind() == ErrorKind::ReadOnly)
 }
@@ -186,7 +181,7 @@ async fn open(plan: &StorePlan) -> Result<oncebox::Result<OpenDatabase>> {
     match &plan.place {
         StorePlace::Sqlite(path) => {
             let options = Sqlite::options(path).migrate(plan.migrate);
-            // It waits for the disk.
+            // Blocks on disk access.
             let opened = tokio::task::spawn_blocking(move || options.open()).await?;
             Ok(opened.map(OpenDatabase::Sqlite))
         }
@@ -197,7 +192,7 @@ async fn open(plan: &StorePlan) -> Result<oncebox::Result<OpenDatabase>> {
     }
 }
 
-/// A store as it is used: sealed, if the plan says so.
+/// Wraps a store with its encryption, if configured.
 fn sealed<S: Admin>(store: S, plan: &StorePlan, keys: Option<&SharedKeyring>) -> Arc<dyn Admin> {
     match (&plan.seal, keys) {
         (Some(seal), Some(keys)) => Arc::new(seal.wrap(store, keys.clone())),
@@ -205,7 +200,7 @@ fn sealed<S: Admin>(store: S, plan: &StorePlan, keys: Option<&SharedKeyring>) ->
     }
 }
 
-/// A store as an operator sees it: with the keys, if the operator has them. Otherwise what is sealed is shown as that.
+/// Wraps a store for an operator. Without keys, sealed content is shown as sealed.
 fn for_operator<S: Admin>(store: S, plan: &StorePlan) -> oncebox::Result<Box<dyn Admin>> {
     Ok(match &plan.seal {
         Some(seal) => Box::new(seal.wrap(store, seal.keyring()?.into())),
@@ -213,12 +208,12 @@ fn for_operator<S: Admin>(store: S, plan: &StorePlan) -> oncebox::Result<Box<dyn
     })
 }
 
-/// Opens a store for an operator. Its tables are never made or changed by that, and a file that is not there is not made.
+/// Opens a store for an operator. Never creates a file, and never creates or changes tables.
 pub(crate) async fn open_admin(plan: &StorePlan) -> oncebox::Result<Box<dyn Admin>> {
     match &plan.place {
         StorePlace::Sqlite(path) => {
             if !path.exists() {
-                let what = format!("there is no file {}; check the path", path.display());
+                let what = format!("the file {} does not exist; check the path", path.display());
                 return Err(Error::new(ErrorKind::InvalidConfig, what));
             }
             for_operator(Sqlite::options(path).migrate(false).open()?, plan)
@@ -227,22 +222,22 @@ pub(crate) async fn open_admin(plan: &StorePlan) -> oncebox::Result<Box<dyn Admi
     }
 }
 
-/// An error of a store, with the command that mends it if there is one.
+/// Converts an error of a store, and names the command that fixes outdated tables.
 fn outdated(plan: &StorePlan, error: &Error) -> anyhow::Error {
     if error.kind() != ErrorKind::SchemaOutdated {
-        // Its text says what was kept and what to do; the causes say what the database said.
+        // Includes the advice and the causes from the database.
         return anyhow!("{error:?}");
     }
     let name = &plan.name;
     anyhow!(
-        "its tables are missing or lack something, and `migrate` is false; as the owner of the tables run `oncebox migrate \
-         apply --store {name}` with the same `--config`, or `oncebox migrate print --store {name}` and then that SQL in one transaction"
+        "its tables are missing or outdated, and `migrate` is false; as the owner of the tables, run `oncebox migrate apply \
+         --store {name}` with the same `--config`, or run the SQL of `oncebox migrate print --store {name}` in one transaction"
     )
 }
 
 fn postgres(plan: &StorePlan) -> oncebox::Result<oncebox_postgres::PostgresOptions> {
     let StorePlace::Postgres { url, schema, prefix, pooled } = &plan.place else {
-        let what = format!("the store {:?} is no PostgreSQL", plan.name);
+        let what = format!("the store {:?} is not PostgreSQL", plan.name);
         return Err(Error::new(ErrorKind::InvalidConfig, what));
     };
     let mut options = Postgres::options(url)?.pooled(*pooled);
@@ -255,12 +250,12 @@ fn postgres(plan: &StorePlan) -> oncebox::Result<oncebox_postgres::PostgresOptio
     Ok(options)
 }
 
-/// Whether a store is a file that is not there.
+/// Returns true if the store is a file that does not exist.
 pub(crate) fn is_missing(plan: &StorePlan) -> bool {
     matches!(&plan.place, StorePlace::Sqlite(path) if !path.exists())
 }
 
-/// The version of a store's tables, and the steps that they lack. Makes nothing, not even a file.
+/// Returns the version of the tables and the missing steps. Creates nothing, not even a file.
 pub(crate) async fn pending(plan: &StorePlan) -> oncebox::Result<(u32, Vec<Migration>)> {
     let options: Box<dyn Migrate> = match &plan.place {
         StorePlace::Sqlite(path) => Box::new(Sqlite::options(path)),
@@ -269,7 +264,7 @@ pub(crate) async fn pending(plan: &StorePlan) -> oncebox::Result<(u32, Vec<Migra
     Ok((options.current().await?, options.pending().await?))
 }
 
-/// Brings the tables of a store up to date; returns the steps that were missing.
+/// Applies the missing steps and returns them.
 pub(crate) async fn migrate(plan: &StorePlan) -> oncebox::Result<Vec<Migration>> {
     match &plan.place {
         StorePlace::Sqlite(path) => Sqlite::options(path).apply().await,
@@ -277,7 +272,7 @@ pub(crate) async fn migrate(plan: &StorePlan) -> oncebox::Result<Vec<Migration>>
     }
 }
 
-/// The SQL of the whole schema. Opens nothing.
+/// Returns the SQL of the whole schema, without connecting.
 pub(crate) async fn schema_sql(plan: &StorePlan) -> oncebox::Result<String> {
     match &plan.place {
         StorePlace::Sqlite(_) => {
@@ -285,23 +280,23 @@ pub(crate) async fn schema_sql(plan: &StorePlan) -> oncebox::Result<String> {
             let steps = steps
                 .iter()
                 .map(|step| format!("\n-- Version {}: {}\n{}", step.version, step.name, step.sql));
-            let note = "-- To be read: `oncebox migrate apply` makes the tables of a SQLite file, and notes their version.\n";
+            let note = "-- For reading only: `oncebox migrate apply` creates the tables of a SQLite file and records their version.\n";
             Ok(std::iter::once(note.to_owned()).chain(steps).collect())
         }
         StorePlace::Postgres { .. } => postgres(plan)?.schema_sql(),
     }
 }
 
-/// Whether a store lets some in and others not.
+/// Returns true if the store has roles.
 pub(crate) fn has_roles(plan: &StorePlan) -> bool {
     matches!(plan.place, StorePlace::Postgres { .. })
 }
 
-/// The SQL that lets a role work with the tables of a store. Opens nothing.
+/// Returns the SQL that grants a role access to the tables, without connecting.
 pub(crate) fn grants_sql(plan: &StorePlan, role: &str) -> oncebox::Result<String> {
     match &plan.place {
         StorePlace::Sqlite(_) => {
-            let what = "a SQLite file knows no roles: whoever may write to the file may use it";
+            let what = "a SQLite file has no roles; grant access with the permissions of the file";
             Err(Error::new(ErrorKind::Unsupported, what))
         }
         StorePlace::Postgres { .. } => postgres(plan)?.grants_sql(role),

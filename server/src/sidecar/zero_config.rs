@@ -1,33 +1,33 @@
-//! The start without a configuration: one store, one inbox, and perhaps one handler.
+//! The start without a config file: one store, one inbox, and an optional handler. Tests: `tests/serve/zero_config.rs`.
 
 use anyhow::{Context as _, Result, bail};
 use oncebox_postgres::Postgres;
 
 use crate::config::{API_LISTEN, DATABASE, INBOX, LISTEN, Loaded};
 
-/// What the command line says.
+/// Settings from the command line.
 #[derive(Debug)]
 pub(crate) struct ZeroConfig {
-    /// Where everything is delivered to.
+    /// Handler URL for all messages.
     pub(crate) to: Option<String>,
-    /// The database.
+    /// URL of the database.
     pub(crate) store: Option<String>,
-    /// How long a dead process keeps its messages.
+    /// Lease of a delivery. Default: 30 s.
     pub(crate) lease: Option<String>,
 }
 
 impl ZeroConfig {
-    /// The same as a configuration would be: what works here works there.
+    /// Loads the settings as if they were a config file.
     pub(super) fn load(&self) -> Result<Loaded> {
         let store = self.store.clone().unwrap_or_else(|| format!("sqlite:{DATABASE}"));
         if Postgres::url_has_password(&store) {
             bail!(
-                "--store holds a password, and everybody on this machine can read command lines; use --store env:NAME"
+                "--store contains a password, and every user of this machine can read command lines; use --store env:NAME"
             );
         }
         let mut file = toml::Table::new();
         file.insert("listen".into(), LISTEN.into());
-        // Who names a handler on the command line of this machine means it, wherever it is.
+        // A handler on the command line is trusted, whatever its address.
         file.insert("allow_private".into(), true.into());
         file.insert("api".into(), table([("listen", API_LISTEN.into())]));
         file.insert("store".into(), table([("main", table([("url", store.into())]))]));
@@ -36,7 +36,7 @@ impl ZeroConfig {
             inbox.insert("lease".into(), lease.as_str().into());
         }
         if let Some(to) = &self.to {
-            // What was sent before there was a handler is meant for it.
+            // The handler also gets messages that arrived before it existed.
             let handler = table([("url", to.as_str().into()), ("backfill", true.into())]);
             inbox.insert("handler".into(), table([("handler", handler)]));
         }
@@ -44,8 +44,8 @@ impl ZeroConfig {
         let events = table([("format", "cloudevents".into())]);
         inbox.insert("http".into(), table([(INBOX, table([])), ("events", events)]));
         file.insert("inbox".into(), table([(INBOX, inbox.into())]));
-        let text = toml::to_string(&file).context("cannot put the settings together")?;
-        Loaded::quick(text).map_err(|error| anyhow::anyhow!("the command line is wrong: {error}"))
+        let text = toml::to_string(&file).context("cannot encode the settings")?;
+        Loaded::from_text(text).map_err(|error| anyhow::anyhow!("the command line is not valid: {error}"))
     }
 }
 

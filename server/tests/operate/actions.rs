@@ -1,4 +1,4 @@
-//! Commands that change something.
+//! Commands that change data.
 
 use oncebox::state::Status;
 use oncebox::store::Admin as _;
@@ -37,11 +37,11 @@ async fn one_entry_is_retried_once_and_recorded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_asks_says_who_and_why() {
+async fn an_actor_and_a_reason_are_required() {
     let fixture = OperateFixture::new().await;
     let entry = ["--id", "evt_1", "--source", "shop", "--handler", "ship-order"];
     let code = |more: &[&str]| fixture.code("retry", &[&entry[..], more].concat());
-    assert_eq!(code(&["--reason", "x"]), 2, "nobody asks");
+    assert_eq!(code(&["--reason", "x"]), 2, "no actor");
     assert_eq!(code(&["--actor", "ada"]), 2, "no reason");
     assert_eq!(code(&["--actor", "ada", "--reason", " "]), 2);
     assert_eq!(code(&["--actor", "ada", "--reason", "x", "--operation", "7"]), 2);
@@ -50,7 +50,7 @@ async fn whoever_asks_says_who_and_why() {
     assert_eq!(fixture.json("audit", &["--by", "ada"]).len(), 2);
 }
 
-// FAULTS J1: a command that is half meant does nothing.
+// FAULTS J1: an ambiguous command changes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_entry_and_a_filter_are_not_mixed() {
     let fixture = OperateFixture::new().await;
@@ -67,7 +67,7 @@ async fn one_entry_and_a_filter_are_not_mixed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_quarantined_is_removed_when_confirmed() {
+async fn quarantined_messages_are_deleted_when_confirmed() {
     let fixture = OperateFixture::new().await;
     let store = fixture.store();
     let kept = async || store.count(&inbox()).await.expect("count").quarantined;
@@ -111,16 +111,16 @@ async fn a_handler_or_an_ordering_key_is_paused_and_resumed() {
     assert_eq!(fixture.code("pause", &[&handler[..], &["--source", "shop"]].concat()), 2);
 }
 
-// A slip must not be answered as if it had stopped something.
+// A typing error must not look like a success.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_handler_that_nobody_knows_is_not_paused_by_accident() {
+async fn an_unknown_handler_is_not_paused_by_accident() {
     let fixture = OperateFixture::new().await;
     let slip = [&ADA[..], &["--handler", "ship-ordre"]].concat();
     for (verb, more) in [("pause", &[][..]), ("resume", &[]), ("pause", &["--ordering-key", "k"])] {
         let refused = fixture.run(verb, &[&slip[..], more].concat());
         assert_eq!(refused.status.code(), Some(5), "{refused:?}");
         let said = said(&refused);
-        assert!(said.contains("there are ship-order") && said.contains("--unknown"), "{said}");
+        assert!(said.contains("it has ship-order") && said.contains("--unknown"), "{said}");
     }
     assert!(fixture.json("audit", &[]).len() < 2, "nothing was recorded");
     let meant = [&slip[..], &["--unknown", "--operation", ID]].concat();
@@ -130,12 +130,12 @@ async fn a_handler_that_nobody_knows_is_not_paused_by_accident() {
     let again = [&slip[..], &["--operation", ID]].concat();
     assert_eq!(fixture.json("pause", &again)[0]["repeated"], true, "what was done is answered as it was");
     let empty = OperateFixture::empty();
-    assert!(said(&empty.run("pause", &slip)).contains("there is none yet"));
+    assert!(said(&empty.run("pause", &slip)).contains("it has none yet"));
 }
 
-// What is stored under a key that the handler had before would go on.
+// Entries under a former key of the handler would run on.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_handler_is_paused_with_the_keys_that_it_had_before() {
+async fn a_handler_is_paused_under_its_former_keys_too() {
     let fixture = OperateFixture::new().await;
     let config = format!(
         "[store.main]\nurl = \"{}\"\n[inbox.orders]\n[inbox.orders.handler.ship]\nurl = \"https://example.com\"\n\
@@ -155,7 +155,7 @@ async fn a_handler_is_paused_with_the_keys_that_it_had_before() {
     assert_eq!(now(), serde_json::json!(["ship", "ship-order", "shipping"]));
     assert_eq!(lines(&run("pause", &["--operation", ID, "--json"]))[0]["repeated"], true);
     let told = run("resume", &[]);
-    assert!(text(&told).contains("also under its former ship-order, shipping"), "{told:?}");
+    assert!(text(&told).contains("also for the former keys ship-order, shipping"), "{told:?}");
     assert_eq!(now(), serde_json::json!([]));
     let records = fixture.json("audit", &["--by", "ada"]);
     assert_eq!(records.iter().filter(|one| one["verb"] == "pause").count(), 3, "each is recorded");
@@ -163,7 +163,7 @@ async fn a_handler_is_paused_with_the_keys_that_it_had_before() {
 
 // FAULTS I2
 #[tokio::test(flavor = "multi_thread")]
-async fn a_handler_that_came_later_gets_what_was_stored() {
+async fn a_new_handler_gets_stored_messages() {
     let fixture = OperateFixture::new().await;
     let late = [&ADA[..], &["--handler", "send-receipt", "--type", "order.*"]].concat();
     assert_eq!(fixture.json("backfill", &late)[0]["messages"], 4);

@@ -1,4 +1,4 @@
-//! Actions on many entries: shown first, capped, stopped, killed, and carried on.
+//! Bulk operations: dry run, limits, stops, crashes and continuation.
 
 use std::process::{Child, Stdio};
 
@@ -11,7 +11,7 @@ use crate::fixture::{ADA, OperateFixture, PATIENCE, inbox, lines, refused, said,
 const ID: &str = "5d0b9f5e-4f52-4b2e-9f2a-3f6f6c1f2b10";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_are_shown_first_and_done_when_confirmed() {
+async fn a_bulk_operation_needs_confirmation() {
     let fixture = OperateFixture::new().await;
     let filter = [&ADA[..], &["--error", "refused"]].concat();
     let shown = &fixture.json("discard", &filter)[0];
@@ -34,25 +34,22 @@ async fn many_are_shown_first_and_done_when_confirmed() {
     }
 }
 
-// FAULTS J1: it would go through all that was ever completed, and change nothing.
+// FAULTS J1: it would read all completed entries and change nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_never_allowed_is_refused_at_once() {
+async fn impossible_operations_are_refused_at_once() {
     let fixture = OperateFixture::new().await;
     for (verb, status) in [("discard", "completed"), ("retry", "pending"), ("replay", "poisoned")] {
         for more in [&["--type", "order.placed"][..], &["--everything", "--confirm"]] {
             let refused = fixture.run(verb, &[&ADA[..], &["--status", status], more].concat());
             assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-            assert!(
-                said(&refused).contains(&format!("never {status}; leave that status out")),
-                "{refused:?}"
-            );
+            assert!(said(&refused).contains(&format!("never {status}; remove that status")), "{refused:?}");
         }
     }
     assert_eq!(fixture.json("audit", &[]).len(), 1, "nothing was recorded");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_identity_is_for_the_same_filter() {
+async fn an_operation_id_belongs_to_one_filter() {
     let fixture = OperateFixture::new().await;
     let first = [&ADA[..], &["--error", "refused", "--confirm", "--operation", ID, "--limit", "1"]].concat();
     let report = fixture.json("discard", &first);
@@ -62,14 +59,14 @@ async fn the_same_identity_is_for_the_same_filter() {
     assert_eq!(fixture.count(Status::Poisoned).await, 2);
 }
 
-// FAULTS J1: what fails again is not tried for ever.
+// FAULTS J1: repeated failures stop a retry.
 #[tokio::test(flavor = "multi_thread")]
-async fn it_stops_when_what_it_does_fails_again() {
+async fn it_stops_when_entries_fail_again() {
     let fixture = OperateFixture::with(30, refused).await;
     let args =
         [&ADA[..], &["--error", "refused", "--confirm", "--operation", ID, "--failures", "2"]].concat();
     let mut running = start(&fixture, "retry", &args);
-    // A handler that is as broken as before.
+    // A handler that still fails.
     let (store, connection) =
         (fixture.store(), Connection::open(fixture.file()).expect("another connection"));
     let id: OperationId = ID.parse().expect("a UUID");
@@ -95,18 +92,18 @@ fn start(fixture: &OperateFixture, command: &str, args: &[&str]) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs")
 }
 
-/// How many entries an operation was done to, and how many steps of it are noted.
+/// Counts the entries of an operation, and its recorded steps.
 fn state(connection: &Connection, id: OperationId) -> (u32, u32) {
     let count = |sql: &str| connection.query_row(sql, [&id.as_bytes()[..]], |row| row.get(0)).unwrap_or(0);
     let parts = count("SELECT count(*) FROM oncebox_operation WHERE parent = ?1");
     (parts, count("SELECT noted FROM oncebox_operation WHERE id = ?1"))
 }
 
-/// Kills an operation within a step: entries are done that it has not noted. The lock on the file makes sure of the moment.
+/// Kills an operation within a step, with entries done but not recorded. A lock on the file ensures the moment.
 async fn kill_within_a_step(fixture: &OperateFixture, mut child: Child, id: OperationId) -> u32 {
     let mut connection = Connection::open(fixture.file()).expect("another connection");
     connection.busy_timeout(PATIENCE).expect("a timeout");
-    // The first note is that it was begun.
+    // The first record is the start.
     let within = |(parts, noted): (u32, u32)| noted >= 3 && parts >= 2_u32.pow(noted - 1);
     let waiting = async {
         loop {
@@ -114,7 +111,7 @@ async fn kill_within_a_step(fixture: &OperateFixture, mut child: Child, id: Oper
                 let held = connection
                     .transaction_with_behavior(oncebox_sqlite::rusqlite::TransactionBehavior::Immediate);
                 let held = held.expect("the lock");
-                // Nobody else writes now: what is true here is true when it dies.
+                // This process holds the write lock, so the state is the same when it dies.
                 let now = state(&held, id);
                 if within(now) {
                     child.kill().expect("kill -9");
@@ -129,16 +126,16 @@ async fn kill_within_a_step(fixture: &OperateFixture, mut child: Child, id: Oper
     tokio::time::timeout(PATIENCE, waiting).await.expect("a step of it in time")
 }
 
-// FAULTS J1, and kill -9 where it hurts most: each entry is acted on once, whatever was noted.
+// FAULTS J1: after kill -9 within a step, each entry is still changed once.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_one_is_carried_on_and_no_entry_is_done_twice() {
+async fn a_killed_operation_continues_and_changes_no_entry_twice() {
     const MANY: usize = 60;
     let fixture = OperateFixture::with(MANY, || Outcome::Done).await;
     let id: OperationId = ID.parse().expect("a UUID");
     let args = [&ADA[..], &["--handler", "ship-order", "--confirm", "--operation", ID]].concat();
     let killed_at = kill_within_a_step(&fixture, start(&fixture, "replay", &args), id).await;
     assert!(killed_at > 3 && (killed_at as usize) < MANY, "{killed_at}");
-    // Some that were done complete meanwhile: the filter takes them again.
+    // Some retried entries complete meanwhile, so that the filter matches them again.
     let store = fixture.store();
     assert_eq!(work(&store, || Outcome::Done).await, killed_at as usize);
     let report = lines(&fixture.run("replay", &[&args[..], &["--json"]].concat())).remove(0);

@@ -1,4 +1,4 @@
-//! What the doctor finds, each provoked.
+//! `oncebox doctor`: each finding, provoked.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::fixture::{ADA, OperateFixture, code, inbox, oncebox, refused, route, 
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// The exit code, and what was found.
+/// Returns the exit code and the findings.
 fn doctor(fixture: &OperateFixture, args: &[&str]) -> (i32, Vec<String>) {
     let output = fixture.run("doctor", &[args, &["--json"]].concat());
     let lines = text(&output);
@@ -33,10 +33,10 @@ fn found(codes: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_healthy_store_is_well() {
+async fn a_healthy_store_has_no_findings() {
     let fixture = OperateFixture::with(3, || Outcome::Done).await;
     assert_eq!(doctor(&fixture, &["--handlers", "ship-order", "--redelivery", "3days"]), (0, vec![]));
-    assert_eq!(text(&fixture.run("doctor", &[])), "all is well\n");
+    assert_eq!(text(&fixture.run("doctor", &[])), "no problems found\n");
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn missing_and_newer_tables_are_found() {
         .and_then(|file| file.execute_batch("CREATE TABLE other (x)"))
         .expect("a file");
     assert_eq!(doctor(&fixture, &[]), (1, found(&["schema"])));
-    // Another program made the file, with whatever mode its umask allows.
+    // Another program created the file, with the mode of its umask.
     std::fs::set_permissions(fixture.file(), std::os::unix::fs::PermissionsExt::from_mode(0o600))
         .expect("a mode");
     fixture.store();
@@ -68,7 +68,7 @@ fn a_missing_index_is_found() {
     assert!(told.starts_with("danger: the index oncebox_entry_order is missing"), "{told}");
 }
 
-/// A clock that is ahead of the others.
+/// A clock that is one day ahead.
 struct ClockOneDayAhead(SystemClock);
 
 impl Clock for ClockOneDayAhead {
@@ -105,15 +105,11 @@ async fn clocks_that_differ_are_found() {
 async fn windows_that_are_too_short_are_found() {
     let fixture = OperateFixture::with(1, || Outcome::Done).await;
     let store = fixture.store();
-    assert_eq!(
-        doctor(&fixture, &["--redelivery", "3days"]),
-        (0, vec![]),
-        "nobody has said how long it remembers"
-    );
+    assert_eq!(doctor(&fixture, &["--redelivery", "3days"]), (0, vec![]), "the retention window is unknown");
     store.register(&RegisterParams::new(inbox(), DAY)).await.expect("register");
     assert_eq!(doctor(&fixture, &["--redelivery", "1day"]), (0, vec![]));
     assert_eq!(doctor(&fixture, &["--redelivery", "3days"]), (1, found(&["short_window"])));
-    // The configuration says it of its sources.
+    // The configuration knows it for its sources.
     let config = format!(
         "[store.main]\nurl = \"{}\"\n[inbox.orders]\nretention = \"1d\"\nshort_window = \"warn\"\n\
          [inbox.orders.rabbitmq.shop]\nurl = \"amqp://127.0.0.1:9\"\nqueue = \"q\"\ndiscard_rejected = true\nredelivers = \"3d\"\n",
@@ -133,7 +129,7 @@ async fn windows_that_are_too_short_are_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_for_nobody_is_found() {
+async fn entries_without_a_worker_are_found() {
     let fixture = OperateFixture::empty();
     fixture.store().accept(&[offer("1")]).await.expect("accept");
     assert_eq!(doctor(&fixture, &["--handlers", "ship-order"]), (0, vec![]));
@@ -153,7 +149,7 @@ async fn what_waits_for_nobody_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_for_a_person_is_told() {
+async fn entries_that_wait_for_an_operator_are_found() {
     let fixture = OperateFixture::with(2, refused).await;
     fixture.json("pause", &[&ADA[..], &["--handler", "ship-order"]].concat());
     fixture.json("pause", &[&ADA[..], &["--handler", "ship-order", "--ordering-key", "k\u{1b}"]].concat());

@@ -1,4 +1,4 @@
-//! Erasing the content of one message.
+//! `oncebox erase`: erases the content of one message.
 
 use oncebox::state::Status;
 use serde_json::Value;
@@ -14,7 +14,7 @@ fn erase(fixture: &OperateFixture, args: &[&[&str]]) -> Value {
 
 // FAULTS S12
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_is_erased_after_it_was_shown_what_that_means() {
+async fn a_message_is_erased_after_a_dry_run() {
     let fixture = OperateFixture::new().await;
     let shown = erase(&fixture, &[&EVT_4]);
     assert_eq!((&shown["dry_run"], &shown["quarantined"]), (&true.into(), &1.into()), "{shown}");
@@ -28,7 +28,7 @@ async fn a_message_is_erased_after_it_was_shown_what_that_means() {
         (&true.into(), &Value::Null, &Value::Array(vec![]))
     );
     assert_eq!(view["entries"][0]["status"], "completed", "{view}");
-    assert!(text(&fixture.run("show", &EVT_4)).contains("its content was erased"));
+    assert!(text(&fixture.run("show", &EVT_4)).contains("content erased"));
     assert!(text(&fixture.run("explain", &EVT_4)).contains("ada asked to erase"));
     let audit = &fixture.json("audit", &[])[0];
     assert_eq!(
@@ -40,7 +40,7 @@ async fn a_message_is_erased_after_it_was_shown_what_that_means() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_unfinished_is_discarded_only_if_that_is_said() {
+async fn unfinished_entries_are_discarded_only_with_the_flag() {
     let fixture = OperateFixture::new().await;
     let shown = fixture.run("erase", &[&ADA[..], &EVT_1].concat());
     assert!(text(&shown).contains("refused: 1 entries are pending or poisoned"), "{shown:?}");

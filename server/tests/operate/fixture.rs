@@ -1,4 +1,4 @@
-//! A store with something in it, and the binary to look at it.
+//! A store with messages, and the binary to operate it.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -13,13 +13,13 @@ use oncebox::{
 use oncebox_sqlite::Sqlite;
 use serde_json::Value;
 
-/// How long anything may take before a test gives up: a loaded machine is no failure.
+/// Time limit of every wait, long enough for a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 
-/// Who asks in these tests, and why.
+/// Actor and reason of actions.
 pub(crate) const ADA: [&str; 4] = ["--actor", "ada", "--reason", "depot is back"];
 
-/// The binary, with nothing of this environment that it would go by.
+/// Returns the binary, without environment variables that affect it.
 pub(crate) fn oncebox<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
     for name in ["API", "STORE", "CONFIG", "TOKEN", "ACTOR"] {
@@ -46,14 +46,14 @@ pub(crate) struct OperateFixture {
 }
 
 impl OperateFixture {
-    /// A file with its tables and nothing in them.
+    /// Creates a file with empty tables.
     pub(crate) fn empty() -> Self {
         let fixture = Self { dir: tempfile::tempdir().expect("a temporary directory") };
         fixture.store();
         fixture
     }
 
-    /// Three poisoned entries, one that is done and a conflict.
+    /// Stores three poisoned entries, a completed one and a conflict.
     pub(crate) async fn new() -> Self {
         let fixture = Self::empty();
         let inbox =
@@ -69,7 +69,7 @@ impl OperateFixture {
         fixture
     }
 
-    /// Messages of one customer, one after the other, of which the first is poisoned.
+    /// Stores messages with one ordering key. The first is poisoned.
     pub(crate) async fn in_line(ids: &[&str]) -> Self {
         let fixture = Self::empty();
         let inbox =
@@ -83,7 +83,7 @@ impl OperateFixture {
         fixture
     }
 
-    /// So many entries, settled with an outcome.
+    /// Stores entries and settles them with an outcome.
     pub(crate) async fn with(count: usize, outcome: fn() -> Outcome) -> Self {
         let fixture = Self::empty();
         let store = fixture.store();
@@ -119,7 +119,7 @@ impl OperateFixture {
         self.command(command, args).output().expect("the binary runs")
     }
 
-    /// What a command that must succeed says, line by line.
+    /// Runs a command that must succeed, and returns its lines.
     pub(crate) fn json(&self, command: &str, args: &[&str]) -> Vec<Value> {
         lines(&self.run(command, &[args, &["--json"]].concat()))
     }
@@ -128,7 +128,7 @@ impl OperateFixture {
         code(&self.run(command, args))
     }
 
-    /// How many entries have a status.
+    /// Counts the entries with a status.
     pub(crate) async fn count(&self, status: Status) -> u64 {
         self.store().count(&inbox()).await.expect("count").with_status(status)
     }
@@ -142,7 +142,7 @@ pub(crate) fn refused() -> Outcome {
     Outcome::Reject { error: ErrorText::new("connection refused") }
 }
 
-/// Settles everything that is due; returns how much that was.
+/// Settles all due entries and returns their number.
 pub(crate) async fn work(store: &Sqlite, outcome: fn() -> Outcome) -> usize {
     let want = ClaimQuota { route: route(), limit: 10_000 };
     let claimed = store.claim(&ClaimParams::new(inbox(), vec![want], PATIENCE)).await.expect("claim");
@@ -163,7 +163,7 @@ pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The lines of a command that must have succeeded.
+/// Returns the lines of a command that must have succeeded.
 pub(crate) fn lines(output: &Output) -> Vec<Value> {
     assert!(output.status.success(), "{output:?}");
     text(output).lines().map(|line| serde_json::from_str(line).expect("an object on a line")).collect()

@@ -1,4 +1,4 @@
-//! The commands of an operator, as one runs them: the binary, on real stores, expected failures included.
+//! The commands of operators: the binary on real stores, including expected failures.
 
 mod actions;
 mod bulk;

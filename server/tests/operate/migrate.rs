@@ -1,4 +1,4 @@
-//! The tables of a store: planned, printed, made and checked.
+//! `oncebox migrate`: plans, prints, creates and checks the tables of a store.
 
 use oncebox_sqlite::rusqlite::Connection;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::fixture::{code, lines, oncebox, said, text};
 
 #[test]
-fn tables_are_planned_printed_made_and_checked() {
+fn tables_are_planned_printed_created_and_checked() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let file = dir.path().join("inbox.db");
     let url = format!("sqlite:{}", file.display());
@@ -50,7 +50,7 @@ fn stores_come_from_the_configuration() {
         "[store.a]\nurl = \"sqlite:a.db\"\n[store.b]\nurl = \"sqlite:b.db\"\n[inbox.orders]\nstore = \"a\"\n";
     std::fs::write(dir.path().join("oncebox.toml"), config).expect("a file");
     let run = |args: &[&str]| oncebox(args).current_dir(dir.path()).output().expect("the binary runs");
-    assert_eq!(text(&run(&["migrate", "apply", "--store", "b"])), "b: steps applied: 2 (inbox)\n");
+    assert_eq!(text(&run(&["migrate", "apply", "--store", "b"])), "b: applied steps 2 (inbox)\n");
     assert_eq!(code(&run(&["migrate", "check"])), 1, "the other one");
     assert_eq!(lines(&run(&["migrate", "apply", "--json"])).len(), 2);
     assert_eq!(code(&run(&["migrate", "check"])), 0);

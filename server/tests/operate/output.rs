@@ -1,4 +1,4 @@
-//! What is printed, and where: tables, colours, progress, completions, the manual.
+//! Output of commands: tables, colours, progress, completions and the manual.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read as _;
@@ -8,7 +8,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::fixture::{ADA, OperateFixture, code, oncebox, refused, said, text};
 
-/// A terminal: our side, and the other one.
+/// A pseudo terminal: our side and the other one.
 fn terminal() -> (File, File) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
     grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("a terminal");
@@ -17,18 +17,18 @@ fn terminal() -> (File, File) {
     (File::from(ours), theirs)
 }
 
-/// Everything that was written to a terminal until nobody has it open.
+/// Reads everything written to a terminal until all writers have closed it.
 fn written(mut ours: File) -> String {
     let mut all = Vec::new();
     let mut some = [0; 4096];
-    // The other side hanging up is an error here.
+    // A closed other side is an error on Linux.
     while let Ok(read @ 1..) = ours.read(&mut some) {
         all.extend_from_slice(&some[..read]);
     }
     String::from_utf8_lossy(&all).into_owned()
 }
 
-/// What a command writes to a terminal that its standard output, or its standard error, is.
+/// Returns the output of a command whose standard output or standard error is a terminal.
 fn on_a_terminal(mut command: Command, stderr: bool) -> String {
     let (ours, theirs) = terminal();
     if stderr {
@@ -37,7 +37,7 @@ fn on_a_terminal(mut command: Command, stderr: bool) -> String {
         command.stdout(theirs).stderr(Stdio::null());
     }
     let mut child = command.spawn().expect("the binary runs");
-    // The command holds the other side, too.
+    // The command holds the other side too.
     drop(command);
     let all = written(ours);
     child.wait().expect("it ends");
@@ -45,7 +45,7 @@ fn on_a_terminal(mut command: Command, stderr: bool) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn colours_are_for_terminals_alone() {
+async fn only_terminals_get_colours() {
     let fixture = OperateFixture::new().await;
     let list = || {
         let mut command = fixture.command("list", &["--status", "poisoned"]);
@@ -67,21 +67,21 @@ async fn colours_are_for_terminals_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn progress_is_for_terminals_alone() {
+async fn only_terminals_get_progress() {
     let fixture = OperateFixture::with(3, refused).await;
     let args = [&ADA[..], &["--error", "refused", "--confirm"]].concat();
     let mut discard = fixture.command("discard", &args);
     discard.env("TERM", "xterm");
     let drawn = on_a_terminal(discard, true);
-    assert!(drawn.contains("/3") && drawn.contains("had changed"), "{drawn:?}");
+    assert!(drawn.contains("/3") && drawn.contains("skipped (changed)"), "{drawn:?}");
     let fixture = OperateFixture::with(1, refused).await;
     let piped = fixture.run("discard", &args);
     assert_eq!(said(&piped).lines().count(), 1, "who it is and nothing else: {piped:?}");
-    assert_eq!(text(&piped), "finished: 1 done, 0 had changed, 0 failed again\n");
+    assert_eq!(text(&piped), "finished: 1 done, 0 skipped (changed), 0 failed again\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_goes_away_is_no_failure() {
+async fn a_closed_pipe_is_no_failure() {
     let fixture = OperateFixture::with(200, refused).await;
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
@@ -131,15 +131,13 @@ fn every_command_has_a_page() {
     std::fs::write(&file, "").expect("a file");
     let wrong = oncebox(["man", "--dir"]).arg(&file).output().expect("it runs");
     assert_eq!(code(&wrong), 4, "{wrong:?}");
-    assert!(said(&wrong).contains("name a directory"), "{wrong:?}");
+    assert!(said(&wrong).contains("choose a writable directory"), "{wrong:?}");
 }
 
 #[test]
-fn exit_codes_are_told() {
+fn help_lists_the_exit_codes() {
     let help = text(&oncebox(["--help"]).output().expect("it runs"));
-    for code in
-        ["0 done", "1 a check", "2 the command line", "3 it could not start", "4 it failed", "5 not found"]
-    {
+    for code in ["0 success", "1 a check", "2 command line", "3 cannot start", "4 failed", "5 not found"] {
         let words: String = help.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words.contains(code), "{code}: {help}");
     }

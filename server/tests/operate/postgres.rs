@@ -30,10 +30,10 @@ async fn an_operator_works_on_tables_in_a_schema_of_their_own() {
     assert_eq!(code(&orders("status", &[])), 3, "its tables are not made by looking");
     let checked = run(&["migrate", "check"], &[]);
     assert_eq!(code(&checked), 1);
-    let next = "`oncebox migrate apply --store env:WHERE --schema shop --prefix inbox_` applies it";
+    let next = "run `oncebox migrate apply --store env:WHERE --schema shop --prefix inbox_`";
     assert!(text(&checked).contains(next), "{checked:?}");
     let wait = oncebox(["migrate", "plan", "--store", &url]).output().expect("the binary runs");
-    assert!(text(&wait).contains("apply --store postgres://…` "), "no password in what is said: {wait:?}");
+    assert!(text(&wait).contains("apply --store postgres://…`"), "no password in what is said: {wait:?}");
     let grants = text(&run(&["migrate", "grants", "--role", "wor\"ker"], &[]));
     assert!(grants.contains("GRANT USAGE ON SCHEMA \"shop\" TO \"wor\"\"ker\";"), "{grants}");
     assert!(text(&run(&["migrate", "print"], &[])).contains("\"shop\".\"inbox_entry\""));
@@ -70,7 +70,7 @@ async fn an_operator_works_on_tables_in_a_schema_of_their_own() {
         5,
         "retry, many, its part, backfill, and where to go on"
     );
-    // These servers do not wait for the disk.
+    // The test servers run without fsync.
     let doctor = orders("doctor", &["--json"]);
     assert!(code(&doctor) == 1 && text(&doctor).contains("fsync_off"), "{doctor:?}");
     drop(cluster);

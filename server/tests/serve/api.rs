@@ -1,4 +1,4 @@
-//! The API of operators, on a running sidecar.
+//! The API for operators, on a running sidecar.
 
 mod access;
 mod canary;
@@ -19,12 +19,12 @@ use serde_json::Value;
 
 use super::support::{HttpReply, Receiver, Reply, Request, Sidecar, oncebox, post, request};
 
-/// An identity that was never used.
+/// Returns a new operation id.
 fn fresh() -> String {
     oncebox::store::OperationId::fresh().to_string()
 }
 
-/// A token, and the lines of a configuration that let it in.
+/// Returns a token and its lines for the configuration.
 pub(crate) fn token(name: &str, roles: &[&str]) -> (String, String) {
     let roles: Vec<&str> = roles.iter().flat_map(|role| ["--role", role]).collect();
     let made = oncebox(Path::new("."), &[&["token", name], &roles[..]].concat());
@@ -34,7 +34,7 @@ pub(crate) fn token(name: &str, roles: &[&str]) -> (String, String) {
     (token.to_owned(), String::from_utf8(made.stdout).unwrap())
 }
 
-/// Whoever speaks to the API.
+/// A client of the API.
 struct Operator {
     base: String,
     token: Option<String>,
@@ -60,7 +60,7 @@ impl Operator {
         self.ask("POST", path, &[("content-type", "application/json")], body.to_string().as_bytes())
     }
 
-    /// What a call that must succeed answers.
+    /// Sends a request that must succeed, and returns its response.
     fn look(&self, path: &str) -> Value {
         let answer = self.get(path);
         assert_eq!(answer.status, 200, "{path}: {answer:?}");
@@ -73,13 +73,13 @@ impl Operator {
         answer.json()
     }
 
-    /// What a call that must fail answers: always a problem.
+    /// Sends a request that must fail, and returns its problem.
     fn refused(&self, path: &str, body: &Value) -> (u16, String) {
         problem(&self.post(path, body))
     }
 }
 
-/// The status and the word of a problem, which must be whole.
+/// Returns status and word of a problem, which must be complete.
 fn problem(answer: &HttpReply) -> (u16, String) {
     assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{answer:?}");
     let json = answer.json();
@@ -92,7 +92,7 @@ fn problem(answer: &HttpReply) -> (u16, String) {
     (answer.status, word.to_owned())
 }
 
-/// A handler that fails until it is mended.
+/// A handler that fails until it is fixed.
 struct Depot {
     handler: Receiver,
     well: Arc<AtomicBool>,
@@ -103,7 +103,7 @@ impl Depot {
         let well = Arc::new(AtomicBool::new(false));
         let open = Arc::clone(&well);
         let handler = Receiver::new(move |request: &Request| {
-            // One that never succeeds, whatever is mended.
+            // A message that always fails.
             if open.load(Ordering::SeqCst) && request.id() != "hopeless" {
                 return Reply::status(200);
             }
@@ -117,7 +117,7 @@ impl Depot {
     }
 }
 
-/// A sidecar whose messages fail at once, for good.
+/// Starts a sidecar whose messages are poisoned at the first failure.
 fn failing(depot: &Depot, more: &str) -> Sidecar {
     Sidecar::with(&config(&depot.handler.url(), more))
 }
@@ -138,7 +138,7 @@ fn config(url: &str, more: &str) -> String {
     )
 }
 
-/// Sends messages, and waits until each of them is poisoned.
+/// Sends messages and waits until each is poisoned.
 fn poison(sidecar: &Sidecar, ids: &[&str]) {
     for id in ids {
         post(&sidecar.url("orders"), id, "order.placed", r#"{"card":"secret","order":7}"#);
@@ -146,7 +146,7 @@ fn poison(sidecar: &Sidecar, ids: &[&str]) {
     sidecar.wait_count("poisoned", ids.len());
 }
 
-/// The key of the message with an id.
+/// Returns the key of the message with an id.
 fn key_of(operator: &Operator, id: &str) -> String {
     let found = operator.look(&format!("/inboxes/orders/entries?id_contains={id}"));
     found["entries"][0]["key"].as_str().unwrap_or_else(|| panic!("{found}")).to_owned()

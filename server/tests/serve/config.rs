@@ -1,4 +1,4 @@
-//! The configuration: what is said of a wrong one, and whether what we show is right.
+//! The configuration: its problems, example, schema and reference page.
 
 mod schema;
 mod secrets;
@@ -7,12 +7,12 @@ use std::path::Path;
 
 use super::support::oncebox;
 
-/// What `config check` says of a configuration.
+/// Runs `config check` on a configuration.
 fn said_of(config: &str, args: &[&str]) -> (Option<i32>, String) {
     said_by(&["config", "check"], config, args)
 }
 
-/// What a command says of a configuration.
+/// Runs a command with a configuration.
 fn said_by(command: &[&str], config: &str, args: &[&str]) -> (Option<i32>, String) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("oncebox.toml"), config).unwrap();
@@ -27,7 +27,7 @@ fn printed(what: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The example with everything switched on that is switched off.
+/// Returns the example with all disabled settings enabled.
 fn everything() -> String {
     let on = |line: &str| match line.strip_prefix('#') {
         Some(setting) if !setting.starts_with([' ', '#']) && !setting.is_empty() => setting.to_owned(),
@@ -37,15 +37,15 @@ fn everything() -> String {
 }
 
 #[test]
-fn the_example_is_good_as_it_is_and_with_everything_switched_on() {
+fn the_example_is_valid_also_with_all_settings_enabled() {
     for config in [printed("example"), everything()] {
         let (code, said) = said_of(&config, &["--assume-secrets"]);
-        assert_eq!((code, said.as_str()), (Some(0), "oncebox.toml: good; inboxes: 1, handlers: 1"));
+        assert_eq!((code, said.as_str()), (Some(0), "oncebox.toml: valid; inboxes: 1, handlers: 1"));
     }
 }
 
 #[test]
-fn the_example_fits_the_schema_and_names_every_setting_of_it() {
+fn the_example_matches_the_schema_and_has_every_setting() {
     let schema: serde_json::Value = serde_json::from_str(&printed("schema")).unwrap();
     for config in [printed("example"), everything()] {
         let config: toml::Value = toml::from_str(&config).unwrap();
@@ -61,13 +61,13 @@ fn the_example_fits_the_schema_and_names_every_setting_of_it() {
                 || line.contains(&format!(".{name}]"))
                 || line.contains(&format!(".{name}."))
         });
-        // What stands inside a table on one line.
+        // A setting in an inline table.
         assert!(shown || example.contains(&format!("{name} = ")), "the example does not show `{name}`");
     }
 }
 
 #[test]
-fn a_schema_that_does_not_fit_is_noticed() {
+fn values_that_do_not_match_the_schema_are_found() {
     let schema: serde_json::Value = serde_json::from_str(&printed("schema")).unwrap();
     for wrong in [
         r#"{ "colour": 1 }"#,
@@ -84,7 +84,7 @@ fn a_schema_that_does_not_fit_is_noticed() {
     }
 }
 
-/// `ONCEBOX_WRITE_DOCS=1` writes the page anew.
+/// `ONCEBOX_WRITE_DOCS=1` writes the page again.
 #[test]
 fn the_page_of_all_settings_is_current() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/config.md");
@@ -99,23 +99,23 @@ fn the_page_of_all_settings_is_current() {
     );
 }
 
-/// Each is the whole of what is said: file, line, setting, what is wrong, and what to do.
+/// Configurations and their complete errors: file, line, setting, problem and advice.
 const WRONG: &[(&str, &str)] = &[
     (
         "[inbox.orders]\nretension = \"7d\"",
-        "oncebox.toml:2: `inbox.orders.retension`: there is no such setting as `retension`; did you mean `retention`?",
+        "oncebox.toml:2: `inbox.orders.retension`: unknown setting `retension`; did you mean `retention`?",
     ),
     (
         "[inbox.orders]\nadopted_tenant = \"acme\"\ntenants = \"optional\"",
-        "oncebox.toml:2: `inbox.orders.adopted_tenant`: the messages of this tenant would meet those without one; set `tenants = \"required\"`",
+        "oncebox.toml:2: `inbox.orders.adopted_tenant`: messages of this tenant would mix with messages without a tenant; set `tenants = \"required\"`",
     ),
     (
         "[inbox.orders]\nretention = \"a week\"",
-        "oncebox.toml:2: `inbox.orders.retention`: \"a week\" is no time span; write it like \"12h\" or \"7d\", or \"forever\"",
+        "oncebox.toml:2: `inbox.orders.retention`: \"a week\"is not a time span; write it like \"12h\" or \"7d\", or \"forever\"",
     ),
     (
         "[inbox.orders]\non_conflict = \"first-win\"",
-        "oncebox.toml:2: `inbox.orders.on_conflict`: there is no such word as `first-win`; did you mean `first-wins`?",
+        "oncebox.toml:2: `inbox.orders.on_conflict`: unknown value `first-win`; did you mean `first-wins`?",
     ),
     (
         "[inbox.orders.handler.ship]\nretry = \"quick\"",
@@ -123,19 +123,19 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nretry = \"quik\"",
-        "oncebox.toml:3: `inbox.orders.handler.ship.retry`: there is no such word as `quik`; did you mean `quick`?",
+        "oncebox.toml:3: `inbox.orders.handler.ship.retry`: unknown value `quik`; did you mean `quick`?",
     ),
     (
         "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nretry = { attempts = 3, frist = \"1s\" }",
-        "oncebox.toml:3: `inbox.orders.handler.ship.retry`: there is no such setting as `frist`; did you mean `first`?",
+        "oncebox.toml:3: `inbox.orders.handler.ship.retry`: unknown setting `frist`; did you mean `first`?",
     ),
     (
         "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nrate = \"fast\"",
-        "oncebox.toml:3: `inbox.orders.handler.ship.rate`: \"fast\" is no rate; write it like \"100/s\", \"30/min\" or \"10/h\"",
+        "oncebox.toml:3: `inbox.orders.handler.ship.rate`: \"fast\" is not a rate; write it like \"100/s\", \"30/min\" or \"10/h\"",
     ),
     (
         "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nsecret = \"hunter2\"",
-        "oncebox.toml:3: `inbox.orders.handler.ship.secret`: a secret is named, not written down: use \"env:NAME\" or \"file:/path\"",
+        "oncebox.toml:3: `inbox.orders.handler.ship.secret`: never write a secret down; name it with \"env:NAME\" or \"file:/path\"",
     ),
     (
         "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\ntypes = [\n  \"order.*\",\n  \"*.placed\",\n]",
@@ -143,40 +143,40 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "listen = \"8471\"\n[inbox.orders]",
-        "oncebox.toml:1: `listen`: \"8471\" is no address; write it like \"127.0.0.1:8471\" or \"[::1]:8471\"",
+        "oncebox.toml:1: `listen`: \"8471\"is not an address; write it like \"127.0.0.1:8471\" or \"[::1]:8471\"",
     ),
     (
         "[api]\nlisten = \"0.0.0.0:8472\"\n[inbox.orders]",
-        "oncebox.toml:2: `api.listen`: other machines can reach this, and there is no [api.token.NAME]; make one with `oncebox token`, or listen on 127.0.0.1",
+        "oncebox.toml:2: `api.listen`: other machines can reach this address, and no [api.token.NAME] is set; create one with `oncebox token`, or listen on 127.0.0.1",
     ),
     (
         "[api]\nlisten = \"127.0.0.1:8471\"\nredact_pointers = [\"card\"]\nredact_patterns = [\"(\"]\n[inbox.orders]",
-        "oncebox.toml:2: `api.listen`: messages come in on this address; choose another one for operators\n\
+        "oncebox.toml:2: `api.listen`: `listen` uses this address for messages; choose another one for the API\n\
          oncebox.toml:4: `api.redact_patterns`: \"(\": a pattern of the redaction is not a regular expression\n\
          oncebox.toml:3: `api.redact_pointers`: the pointer \"card\" does not begin with `/`",
     ),
     (
         "[api.token.ada]\nhash = \"hunter2\"\nroles = []\n[api.token.bo]\nhash = \"sha256:00\"\nroles = \"root\"\n[inbox.orders]",
-        "oncebox.toml:6: `api.token.bo.roles`: there is no such word as `root`; there are viewer, payload-reader, operator, admin",
+        "oncebox.toml:6: `api.token.bo.roles`: unknown value `root`; use one of viewer, payload-reader, operator, admin",
     ),
     (
         "[api.token.ada]\nhash = \"hunter2\"\nroles = []\n[inbox.orders]",
-        "oncebox.toml:3: `api.token.ada.roles`: a token without a role can do nothing; name one, or leave the token out\n\
-         oncebox.toml:2: `api.token.ada.hash`: this is no hash of a token; `oncebox token` makes one, like \"sha256:\" and 64 digits",
+        "oncebox.toml:3: `api.token.ada.roles`: a token needs a role; name one, or remove the token\n\
+         oncebox.toml:2: `api.token.ada.hash`: not a hash of a token; create one with `oncebox token`, like \"sha256:\" and 64 digits",
     ),
     (
         "[health]\nidle_degraded = \"1h\"\nbacklog_degraded = 20000\n[inbox.orders]",
-        "oncebox.toml:3: `health.backlog_degraded`: messages are counted up to 10000: this would never be reached\n\
+        "oncebox.toml:3: `health.backlog_degraded`: messages are counted only up to 10000, so this limit would never apply; lower it\n\
          oncebox.toml:2: `health.idle_degraded`: `idle_degraded` is longer than `idle_unhealthy`",
     ),
     (
         "[store.main]\nurl = \"mysql://root:hunter2@localhost\"\n[inbox.orders]",
-        "oncebox.toml:2: `store.main.url`: this URL is of no store; it starts with \"sqlite:\" or \"postgres://\"",
+        "oncebox.toml:2: `store.main.url`: not the URL of a store; start it with \"sqlite:\" or \"postgres://\"",
     ),
     (
         "[store.main]\nurl = \"sqlite:a.db\"\npooled = true\n[inbox.orders]\nstore = \"mian\"",
-        "oncebox.toml:3: `store.main.pooled`: `pooled` is for PostgreSQL, and this store is SQLite; leave it out\n\
-         oncebox.toml:5: `inbox.orders.store`: there is no store \"mian\"; did you mean \"main\"?",
+        "oncebox.toml:3: `store.main.pooled`: `pooled` is for PostgreSQL, and this store is SQLite; remove it\n\
+         oncebox.toml:5: `inbox.orders.store`: unknown store \"mian\"; did you mean \"main\"?",
     ),
     (
         "[inbox.orders]\nlease = \"1ms\"",
@@ -184,74 +184,74 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "[inbox.orders.http.shop]\nverify = \"token\"",
-        "oncebox.toml:2: `inbox.orders.http.shop.verify`: nobody could be verified without a secret; add `secret = \"env:NAME\"`",
+        "oncebox.toml:2: `inbox.orders.http.shop.verify`: senders cannot be verified without a secret; add `secret = \"env:NAME\"`",
     ),
     (
         "[inbox.orders.rabbitmq.q]\nurl = \"env:AMQP_URL\"\nqueue = \"q\"",
-        "oncebox.toml:3: `inbox.orders.rabbitmq.q.queue`: a message that can never be taken would be lost; name the `dead_letter_exchange` of the queue or a `dead_letter_queue` to declare with it, say where they go with `rejected_exchange`, or set `discard_rejected = true`",
+        "oncebox.toml:3: `inbox.orders.rabbitmq.q.queue`: rejected messages would be lost; name the `dead_letter_exchange` of the queue, a `dead_letter_queue` to declare, or a `rejected_exchange`, or set `discard_rejected = true`",
     ),
     (
         "[inbox.orders.handler.ship]\nurl = \"http://127.0.0.1:9000/\"",
-        "oncebox.toml:2: `inbox.orders.handler.ship.url`: 127.0.0.1 is 127.0.0.1, a loopback address: not connected to; `allow_private` allows such addresses",
+        "oncebox.toml:2: `inbox.orders.handler.ship.url`: 127.0.0.1 is 127.0.0.1, a loopback address; add it to `allow_private` to allow it",
     ),
     (
         "allow_private = [\"10.0.0.1/8\"]",
-        "oncebox.toml:1: `allow_private`: \"10.0.0.1/8\" is no network: its address has bits beyond its length; shorten the address or raise the length",
+        "oncebox.toml:1: `allow_private`: \"10.0.0.1/8\"is not a network: the address has bits beyond the prefix length; shorten the address or raise the length",
     ),
     (
         "[inbox.orders.http.shop]\ntenant = \"acme\"",
-        "oncebox.toml:2: `inbox.orders.http.shop.tenant`: the inbox has no tenants; set `tenants = \"optional\"` or \"required\" for it, or leave this out",
+        "oncebox.toml:2: `inbox.orders.http.shop.tenant`: the inbox has no tenants; set `tenants = \"optional\"` or \"required\" for it, or remove this",
     ),
     (
         "[inbox.orders]\ntenants = \"required\"\n[inbox.orders.rabbitmq.q]\nurl = \"env:AMQP_URL\"\nqueue = \"q\"\ndiscard_rejected = true",
-        "oncebox.toml:3: `inbox.orders.rabbitmq.q`: every message of this inbox belongs to a tenant, and this source names none; add `tenant = \"..\"` to the source, or set `tenants = \"optional\"`",
+        "oncebox.toml:3: `inbox.orders.rabbitmq.q`: the inbox requires a tenant, and this source names none; add `tenant = \"..\"` to the source, or set `tenants = \"optional\"`",
     ),
     (
         "[inbox.orders.http.shop]\nverify = \"token\"\nsecret = []",
-        "oncebox.toml:3: `inbox.orders.http.shop.secret`: there is no secret in this list; name at least one, or leave the setting out",
+        "oncebox.toml:3: `inbox.orders.http.shop.secret`: the list has no secret; name at least one, or remove the setting",
     ),
     (
         "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nsecret = []",
-        "oncebox.toml:3: `inbox.orders.handler.ship.secret`: there is no secret in this list; name at least one, or leave the setting out",
+        "oncebox.toml:3: `inbox.orders.handler.ship.secret`: the list has no secret; name at least one, or remove the setting",
     ),
     (
         "[inbox.orders]\nretention = \"1d\"\n[inbox.orders.http.pay]\nformat = \"stripe\"\nsecret = \"env:S\"",
-        "oncebox.toml:3: `inbox.orders.http.pay`: the source \"pay\" may bring a message again after 3days, and it is remembered for 1day; set `retention` to more, or `short_window = \"warn\"`",
+        "oncebox.toml:3: `inbox.orders.http.pay`: the source \"pay\" may redeliver a message after 3days, and the retention window is 1day; set `retention` to more, or `short_window = \"warn\"`",
     ),
     (
         "[inbox.orders.rabbitmq.q]\nurl = \"env:AMQP_URL\"\nqueue = \"q\"\nredelivers = \"forever\"\ndiscard_rejected = true",
-        "oncebox.toml:1: `inbox.orders.rabbitmq.q`: the source \"q\" may bring a message again after any time, and it is remembered for 7days; set `retention` to more, or `short_window = \"warn\"`",
+        "oncebox.toml:1: `inbox.orders.rabbitmq.q`: the source \"q\" may redeliver a message after any time, and the retention window is 7days; set `retention` to more, or `short_window = \"warn\"`",
     ),
     (
         "[inbox.orders.http.hub]\nformat = \"github\"\nsecret = \"env:S\"\nreplay_window = \"5m\"\nsignature_prefix = \"x\"",
-        "oncebox.toml:5: `inbox.orders.http.hub.signature_prefix`: this is for `verify = \"hmac\"`; leave it out\n\
-         oncebox.toml:4: `inbox.orders.http.hub.replay_window`: no time is signed here, so nothing can be too old; leave it out",
+        "oncebox.toml:5: `inbox.orders.http.hub.signature_prefix`: this is for `verify = \"hmac\"`; remove it\n\
+         oncebox.toml:4: `inbox.orders.http.hub.replay_window`: these signatures have no time, so they cannot expire; remove it",
     ),
     (
         "[inbox.orders.rabbitmq.q]\nurl = \"env:AMQP_URL\"\nqueue = \"q\"\ndead_letter_exchange = \"\"\nrejected_routing_key = \"k\"\ntype = \"t\"\ntype_header = \"x\"",
-        "oncebox.toml:4: `inbox.orders.rabbitmq.q.dead_letter_exchange`: the default exchange would bring dead letters back to the queue, or nowhere; name another exchange, or a `dead_letter_routing_key` too: the queue they go to\n\
-         oncebox.toml:5: `inbox.orders.rabbitmq.q.rejected_routing_key`: nothing is published by this key without a `rejected_exchange`; add it, or leave this out\n\
-         oncebox.toml:6: `inbox.orders.rabbitmq.q.type`: one type for all leaves nothing to `type_header`; leave one of the two out",
+        "oncebox.toml:4: `inbox.orders.rabbitmq.q.dead_letter_exchange`: the default exchange would return dead letters to this queue or drop them; name another exchange, or add the target queue as `dead_letter_routing_key`\n\
+         oncebox.toml:5: `inbox.orders.rabbitmq.q.rejected_routing_key`: this key has no effect without a `rejected_exchange`; add it, or remove this\n\
+         oncebox.toml:6: `inbox.orders.rabbitmq.q.type`: `type` and `type_header` exclude each other; remove one of them",
     ),
     (
         "[inbox.orders.rabbitmq.q]\nurl = \"env:AMQP_URL\"\nqueue = \"q\"\ndelivery_limit = 5\ndead_letter_queue = \"d\"\ndead_letter_exchange = \"x\"",
-        "oncebox.toml:5: `inbox.orders.rabbitmq.q.dead_letter_queue`: nothing is declared of a queue that exists; add `declare`, or name the `dead_letter_exchange` that it has\n\
-         oncebox.toml:6: `inbox.orders.rabbitmq.q.dead_letter_exchange`: dead letters go to the `dead_letter_queue`; leave one of the two out\n\
-         oncebox.toml:4: `inbox.orders.rabbitmq.q.delivery_limit`: only a quorum queue that is declared here has one; add `declare = \"quorum\"`, or leave it out",
+        "oncebox.toml:5: `inbox.orders.rabbitmq.q.dead_letter_queue`: an existing queue is not declared; add `declare`, or name its `dead_letter_exchange`\n\
+         oncebox.toml:6: `inbox.orders.rabbitmq.q.dead_letter_exchange`: `dead_letter_queue` excludes this setting; remove one of them\n\
+         oncebox.toml:4: `inbox.orders.rabbitmq.q.delivery_limit`: this needs a declared quorum queue; add `declare = \"quorum\"`, or remove it",
     ),
     (
         "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nretention = \"1d\"\nbackfill = true",
-        "oncebox.toml:4: `inbox.orders.handler.ship.backfill`: handlers of this inbox have a `retention` of their own, and would get again what they have forgotten; leave one of the two out",
+        "oncebox.toml:4: `inbox.orders.handler.ship.backfill`: a handler of this inbox has its own `retention` and would get messages again that it has forgotten; remove one of the two",
     ),
     (
         "connections_per_address = 0\n[inbox.orders]",
         "oncebox.toml:1: `connections_per_address`: no sender could connect; set at least 1",
     ),
-    ("", "oncebox.toml:1: there is no inbox; add one, like [inbox.orders]"),
+    ("", "oncebox.toml:1: no inbox is configured; add one, like [inbox.orders]"),
 ];
 
 #[test]
-fn what_is_wrong_is_said_with_its_place_and_the_way_out() {
+fn problems_have_a_location_and_advice() {
     let mut wrong = Vec::new();
     for (config, expected) in WRONG {
         let (code, said) = said_of(config, &["--assume-secrets"]);
@@ -272,11 +272,11 @@ fn secrets_are_read_unless_they_are_assumed() {
     assert_eq!(code, Some(2));
     assert_eq!(
         said,
-        "oncebox: oncebox.toml:3: `inbox.orders.handler.ship.secret`: the environment variable ONCEBOX_NOT_SET is not set; set it"
+        "oncebox: oncebox.toml:3: `inbox.orders.handler.ship.secret`: the environment variable ONCEBOX_NOT_SET is not set"
     );
 }
 
-/// What cannot be served, with what is said of it. Each is also tried by `serve`, which opens nothing before it has checked.
+/// Invalid configurations and a part of their errors. `serve` must refuse them too, before it opens anything.
 const BAD: &[(&str, &str)] = &[
     ("[store.main]\nurl = \"env:ONCEBOX_NOT_SET\"\n[inbox.orders]", "ONCEBOX_NOT_SET is not set"),
     ("[store.main]\nurl = \"env:ONCEBOX_EMPTY\"\n[inbox.orders]", "env:ONCEBOX_EMPTY is empty"),
@@ -290,12 +290,15 @@ const BAD: &[(&str, &str)] = &[
         "`prefix` is \"1_\": it is not a plain name",
     ),
     ("[store.main]\nurl = \"postgres://127.0.0.1:99999/x\"\n[inbox.orders]", "`store.main.url`: "),
-    ("[store.main]\nurl = \"sqlite:missing/oncebox.db\"\n[inbox.orders]", "there is no directory missing"),
+    (
+        "[store.main]\nurl = \"sqlite:missing/oncebox.db\"\n[inbox.orders]",
+        "the directory missing does not exist",
+    ),
     ("[store.main]\nurl = \"sqlite:.\"\n[inbox.orders]", ". is a directory"),
-    ("[store.main]\nurl = \"sqlite:\"\n[inbox.orders]", "the URL names no file"),
+    ("[store.main]\nurl = \"sqlite:\"\n[inbox.orders]", "the URL has no file"),
     (
         "[inbox.orders.http.hub]\nformat = \"github\"\nsecret = \"env:ONCEBOX_NOT_SET\"",
-        "ONCEBOX_NOT_SET is not set; set it",
+        "ONCEBOX_NOT_SET is not set",
     ),
     (
         "[inbox.orders.http.hub]\nformat = \"github\"\nsecret = \"env:ONCEBOX_EMPTY\"",
@@ -324,7 +327,7 @@ const BAD: &[(&str, &str)] = &[
     ("[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nconcurrency = 0", "concurrency"),
     (
         "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\ntimeout = \"0s\"",
-        "ship.timeout`: no answer could come in time",
+        "ship.timeout`: no response can arrive in time",
     ),
     ("[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nrate = \"0/s\"", "rate"),
     (
@@ -338,7 +341,7 @@ const BAD: &[(&str, &str)] = &[
     ("[inbox.orders]\npoll = \"0s\"", "`poll` is 0ns"),
     ("[inbox.orders]\nretention = \"1s\"", "`retention` is shorter than `lease`"),
     ("[inbox.\"or ders\"]", "inbox"),
-    ("[inbox.a.http.x]\n[inbox.b.http.x]", "the inbox \"a\" has a source of this name too"),
+    ("[inbox.a.http.x]\n[inbox.b.http.x]", "the inbox \"a\" has a source with the same name"),
     ("[inbox.orders.http.x]\npath = \"no-slash\"", "path"),
     (
         "[inbox.orders.rabbitmq.q]\nurl = \"env:ONCEBOX_WORD\"\nqueue = \"q\"\ndiscard_rejected = true",
@@ -355,21 +358,24 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "[health]\nlag_unhealthy = \"1m\"\n[inbox.orders]",
-        "`health.lag_unhealthy`: `lag_degraded` is longer than `lag_unhealthy` by default; set `lag_degraded`, too",
+        "`health.lag_unhealthy`: `lag_degraded` is longer than `lag_unhealthy` by default; set `lag_degraded` too",
     ),
     (
         "[health]\nblocked_degraded = \"2h\"\nblocked_unhealthy = \"1h\"\n[inbox.orders]",
         "`health.blocked_degraded`: `blocked_degraded` is longer than `blocked_unhealthy`",
     ),
     ("[health]\nidle_degraded = \"1h\"\n[inbox.orders]", "`idle_degraded` is longer than `idle_unhealthy`"),
-    ("[health]\nbacklog_degraded = 0\n[inbox.orders]", "`backlog_degraded` would always be reached"),
-    ("[health]\nstore_unhealthy = \"0s\"\n[inbox.orders]", "`store_unhealthy` would always be reached"),
+    ("[health]\nbacklog_degraded = 0\n[inbox.orders]", "`backlog_degraded` is zero and would always apply"),
+    (
+        "[health]\nstore_unhealthy = \"0s\"\n[inbox.orders]",
+        "`store_unhealthy` is zero and would always apply",
+    ),
 ];
 
-// `serve` may not refuse what `config check` calls good: they begin with the same function. No machine can listen on the address, so
-// that a configuration which is taken by mistake ends as well.
+// `serve` and `config check` must accept the same files. No machine can listen on the address, so that `serve` also ends if it
+// accepts a configuration by mistake.
 #[test]
-fn what_cannot_be_served_is_refused_by_check_and_serve_alike() {
+fn check_and_serve_refuse_the_same_configurations() {
     let mut wrong = Vec::new();
     for (config, part) in BAD {
         let checked = said_by(&["config", "check"], config, &[]);

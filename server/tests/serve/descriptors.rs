@@ -1,4 +1,4 @@
-//! FAULTS A18: a process that has few file descriptors, or none left.
+//! FAULTS A18: a process with few file descriptors, or none left.
 
 use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::support::{PATIENCE, Receiver, Reply, Request, Sidecar, get, one_handler};
 
-/// A sender that keeps its connection.
+/// A sender with a persistent connection.
 struct KeptConnection(TcpStream);
 
 impl KeptConnection {
@@ -33,7 +33,7 @@ impl KeptConnection {
     }
 }
 
-/// Whether an answer is there with its whole body.
+/// Returns true if a response is complete.
 fn is_whole(answer: &[u8]) -> bool {
     let text = String::from_utf8_lossy(answer);
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
@@ -42,7 +42,7 @@ fn is_whole(answer: &[u8]) -> bool {
     length.and_then(|(_, length)| length.parse().ok()).is_none_or(|length: usize| body.len() >= length)
 }
 
-/// Untrusted clients who connect and say nothing.
+/// Opens connections that send nothing.
 fn idle(address: &str, count: usize) -> Vec<TcpStream> {
     (0..count).map(|_| TcpStream::connect(address).expect("a place to wait")).collect()
 }
@@ -60,7 +60,7 @@ fn all_delivered_once(sidecar: Sidecar, handler: &Receiver, count: usize) {
 }
 
 #[test]
-fn idle_connections_take_nothing_from_deliveries_and_operators() {
+fn idle_connections_do_not_affect_deliveries_and_operators() {
     let handler = Receiver::good();
     // One failed attempt would poison a message.
     let config = one_handler(&handler.url(), "retry = \"never\"\n[api]\nlisten = \"127.0.0.1:0\"\n");
@@ -118,10 +118,10 @@ fn a_sender_and_a_probe_that_come_after_idle_strangers_are_answered() {
 }
 
 #[test]
-fn a_delivery_without_a_descriptor_is_no_attempt() {
+fn a_delivery_without_a_descriptor_counts_no_attempt() {
     let open = Arc::new((Mutex::new(false), Condvar::new()));
     let gate = Arc::clone(&open);
-    // Each delivery keeps its connection until there are no more of them.
+    // Each delivery keeps its connection until none is left.
     let handler = Receiver::new(move |_| {
         let guard = gate.0.lock().unwrap();
         let _opened = gate.1.wait_timeout_while(guard, PATIENCE, |open| !*open).unwrap();

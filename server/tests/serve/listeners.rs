@@ -1,4 +1,4 @@
-//! What both ports ask of a request that carries no proof, and what becomes of those that fail.
+//! Checks of both ports for requests without credentials, and their failures.
 
 use super::support::{HttpReply, Receiver, Sidecar, get, one_handler, raw, request};
 

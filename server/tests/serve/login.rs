@@ -1,4 +1,4 @@
-//! A password that is rotated while the sidecar works.
+//! Rotation of a database password while the sidecar runs.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use tempfile::TempDir;
 
 use super::support::{AT_ONCE, Receiver, Sidecar, one_handler, post};
 
-/// FAULTS E4, E5: the sessions are ended and the login is refused: senders are told to come again. SIGHUP reads the new password; one
-/// that the server refuses leaves everything as it is.
+/// FAULTS E4, E5: the server ends the sessions and refuses the login, and senders are told to retry. SIGHUP reads the new password;
+/// a refused one changes nothing.
 #[test]
 fn a_rotated_password_is_read_again_without_a_restart() {
     rotate(|port| format!("127.0.0.1:{port}"));
 }
 
-/// The second host is away.
+/// The second host is unavailable.
 #[test]
 fn a_rotated_password_is_read_again_where_the_url_names_several_hosts() {
     rotate(|port| format!("127.0.0.1:{port},127.0.0.1:9"));
@@ -53,12 +53,12 @@ fn rotate(hosts: impl Fn(u16) -> String) {
     ] {
         write_url(&refused);
         sidecar.signal("HUP");
-        sidecar.wait_words(&["the old configuration is kept", why]);
+        sidecar.wait_words(&["old configuration kept", why]);
     }
     write_url(&url("new-canary", "orders"));
     sidecar.signal("HUP");
     sidecar.wait_words(&["new connections use the new login"]);
-    sidecar.wait_words(&["read again and is in use"]);
+    sidecar.wait_words(&["configuration reloaded"]);
     assert_eq!(post(&sidecar.url("orders"), "2", "t", "{}").status, 202);
     handler.wait_for(2);
     let lines = sidecar.stop();

@@ -1,4 +1,4 @@
-//! `oncebox serve`, as a process: what it is sent, what it delivers, and what it says.
+//! `oncebox serve` as a process: requests, deliveries and log.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 mod api;

@@ -19,7 +19,7 @@ fn shared(handler: &str, more: &str) -> String {
     .replacen("grace", "allow_private = [\"127.0.0.0/8\"]\ngrace", 1)
 }
 
-/// How often each message was delivered to a path.
+/// Counts the deliveries of each message to a path.
 fn at(requests: &[Request], path: &str) -> BTreeMap<String, usize> {
     let mut all = BTreeMap::new();
     for request in requests.iter().filter(|request| request.path == path) {
@@ -118,9 +118,9 @@ fn an_outage_is_logged_from_its_beginning_to_its_end() {
     assert!(lines.iter().all(|line| !line.contains("time to acquire")), "{lines:#?}");
 }
 
-/// FAULTS C5: nobody has to be waited for to stop.
+/// FAULTS C5: a sidecar that waits for its database stops at once.
 #[test]
-fn who_waits_for_a_database_stops_when_told_to() {
+fn a_sidecar_that_waits_for_its_database_stops_on_request() {
     let config = "[store.main]\nurl = \"postgres://user:canary-password@127.0.0.1:9/none\"\n[inbox.orders]\n";
     let sidecar = Sidecar::early(config, &[]);
     let lines = sidecar.stop();

@@ -1,4 +1,4 @@
-//! Messages from a real broker.
+//! RabbitMQ sources, with a real broker.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use oncebox_servers::RabbitMqServer;
 
 use super::support::{AT_ONCE, PATIENCE, Receiver, Sidecar, one_handler};
 
-/// Publishes straight into a queue, as soon as it is there.
+/// Publishes to a queue as soon as it exists.
 async fn publish(channel: &Channel, queue: &str, properties: BasicProperties) {
     let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
     let mut pause = tokio::time::interval(Duration::from_millis(50));
@@ -26,7 +26,7 @@ async fn publish(channel: &Channel, queue: &str, properties: BasicProperties) {
     tokio::time::timeout(PATIENCE, publish).await.expect("the queue is declared");
 }
 
-/// The id of the next message in a queue.
+/// Returns the id of the next message in a queue.
 async fn next(channel: &Channel, queue: &str) -> String {
     let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
     let consumer = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await;
@@ -34,7 +34,7 @@ async fn next(channel: &Channel, queue: &str) -> String {
     delivery.unwrap().unwrap().properties.message_id().as_ref().map_or("", |id| id.as_str()).to_owned()
 }
 
-// FAULTS F1: what can never be taken is neither lost nor does it block the queue.
+// FAULTS F1: a rejected message is not lost, and does not block the queue.
 #[test]
 fn the_configuration_declares_the_queue_and_where_its_dead_letters_go() {
     let broker = RabbitMqServer::shared();
@@ -52,7 +52,7 @@ fn the_configuration_declares_the_queue_and_where_its_dead_letters_go() {
         let connection = Connection::connect(&broker.url(), ConnectionProperties::default()).await.unwrap();
         let channel = connection.create_channel().await.unwrap();
         channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
-        // Without a type nobody can be chosen for it.
+        // Without a type, no handler can be chosen.
         publish(&channel, &queue, BasicProperties::default().with_message_id("bad".into())).await;
         let good = BasicProperties::default().with_message_id("good".into()).with_type("t".into());
         publish(&channel, &queue, good).await;

@@ -1,11 +1,11 @@
-//! A rolling rename: the sidecars before and after it share a store, and each message is delivered once, under one key.
+//! A rolling rename: two sidecars share a store, and each message is delivered once, under one key.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::support::{AT_ONCE, Receiver, Sidecar, one_handler, post};
 
-/// The configuration after the rename.
+/// Returns the configuration after the rename.
 fn renamed(url: &str) -> String {
     one_handler(url, AT_ONCE).replace("handler.ship]", "handler.ship-order]\nlegacy = \"ship\"")
 }
@@ -30,10 +30,10 @@ fn old_and_new_sidecars_deliver_each_message_once_under_one_key() {
         let id = n.to_string();
         assert_eq!(post(first, &id, "t", "{}").status, 202, "{id}");
         handler.wait_for(n + 1);
-        // It is done or about to be: either way it is known, under whichever key.
+        // Its delivery is done or running, and known under both keys.
         assert_eq!(post(second, &id, "t", "{}").status, 200, "{id}");
     }
-    // Another one, which comes after all of these in either process.
+    // A later message, which follows all others in both processes.
     post(&old_url, "last", "t", "{}");
     handler.wait_until("the last one", |requests| requests.iter().any(|request| request.id() == "last"));
     new.stop();
@@ -44,7 +44,7 @@ fn old_and_new_sidecars_deliver_each_message_once_under_one_key() {
     assert_eq!(keys.len(), MESSAGES + 1);
 }
 
-/// The same message has the same key, whichever sidecar delivers it: here one whose first delivery failed.
+/// A message has the same key in both sidecars, also after a failed delivery.
 #[test]
 fn a_retry_by_the_other_sidecar_has_the_same_key() {
     let bad = Receiver::new(|_| super::support::Reply::status(503));

@@ -1,4 +1,4 @@
-//! A store that is encrypted by configuration: what is on the disk, who reads it, what is not delivered, and how keys are replaced
+//! A sealed store: the disk, operators with and without keys, forged messages, and the replacement of keys
 //! (FAULTS S19, I8).
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::support::{Receiver, Reply, Sidecar, get, post};
 
 const CANARY: &str = "canary51c7";
 
-/// A configuration with a sealed store. `seal` is added to its settings, `more` to the handler.
+/// Returns a configuration with a sealed store. Adds `seal` to its settings and `more` to the handler.
 fn config(url: &str, seal: &str, more: &str) -> String {
     format!(
         "allow_private = [\"127.0.0.0/8\"]\n\
@@ -34,7 +34,7 @@ fn config(url: &str, seal: &str, more: &str) -> String {
 
 const FIRST: &str = "keys = { first = \"file:first\" }";
 
-/// A directory with secrets.
+/// Creates a directory with secrets.
 fn secrets() -> Arc<TempDir> {
     let dir = TempDir::new().unwrap();
     std::fs::write(dir.path().join("first"), "Zmlyc3QgZmlyc3QgZmlyc3QgZmlyc3QgZmlyc3QgMTI=\n").unwrap();
@@ -56,7 +56,7 @@ fn refusing() -> Receiver {
     Receiver::new(|_| Reply::Status(500, "", format!("no {CANARY}")))
 }
 
-/// A command of an operator in the directory of a sidecar.
+/// Runs a command of an operator in the directory of a sidecar.
 fn command(dir: &Path, args: &[&str]) -> (String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
     for name in ["API", "STORE", "CONFIG", "TOKEN", "ACTOR"] {
@@ -68,7 +68,7 @@ fn command(dir: &Path, args: &[&str]) -> (String, String) {
     (out, told)
 }
 
-/// Whether the text stands anywhere on the disk, beside the configuration.
+/// Returns true if a file other than the configuration contains the text.
 fn is_on_disk(dir: &Path, text: &str) -> bool {
     let files = std::fs::read_dir(dir).unwrap().map(|file| file.unwrap().path());
     let databases = files.filter(|path| path.to_string_lossy().contains("oncebox.db"));
@@ -81,7 +81,7 @@ fn poisoned(sidecar: &Sidecar, id: &str) {
 }
 
 #[test]
-fn nothing_readable_is_on_the_disk_and_those_with_the_key_see_it() {
+fn the_disk_has_no_plain_text_and_operators_with_the_key_can_read_it() {
     let (dir, handler) = (secrets(), refusing());
     let sidecar = start(&dir, &config(&handler.url(), FIRST, ""));
     post(&sidecar.url("orders"), "evt_1", "order.placed", &format!("payload {CANARY}"));
@@ -90,30 +90,30 @@ fn nothing_readable_is_on_the_disk_and_those_with_the_key_see_it() {
     assert!(!is_on_disk(dir.path(), CANARY), "payload and error are sealed");
     assert!(is_on_disk(dir.path(), "order.placed"), "the search finds what is there");
 
-    // The API, for a role that may.
+    // The API, with the role.
     let api = format!("{}/api/v1/inboxes/orders/entries?status=poisoned", sidecar.operators());
     assert!(get(&api).body.contains(&format!("no {CANARY}")), "{}", get(&api).body);
-    // A command with the configuration and its keys; found by what the error says.
+    // A command with the configuration and its keys, filtered by the error.
     let list = ["list", "--config", "oncebox.toml", "--status", "poisoned", "--json"];
     let (out, told) = command(dir.path(), &[&list[..], &["--error", CANARY]].concat());
     assert!(out.contains(&format!("no {CANARY}")) && !told.contains("sealed"), "{out}{told}");
     let show = ["show", "--config", "oncebox.toml", "--id", "evt_1", "--source", "orders", "--payload"];
     assert!(command(dir.path(), &show).0.contains(&format!("payload {CANARY}")));
-    // A command with the database alone.
+    // A command with only the database.
     let store =
         ["list", "--store", "sqlite:oncebox.db", "--inbox", "orders", "--status", "poisoned", "--json"];
     let (out, _) = command(dir.path(), &store);
     assert!(!out.contains(CANARY) && out.contains("which this process does not have"), "{out}");
-    // A command whose user may not read the keys.
+    // A command of a user who cannot read the keys.
     std::fs::rename(dir.path().join("first"), dir.path().join("elsewhere")).unwrap();
     let (out, told) = command(dir.path(), &list);
     assert!(!out.contains(CANARY) && out.contains("which this process does not have"), "{out}");
-    assert!(told.contains("what is sealed is not shown") && told.contains("first"), "{told}");
+    assert!(told.contains("sealed content is hidden") && told.contains("first"), "{told}");
     sidecar.stop();
 }
 
 #[test]
-fn what_was_changed_in_the_database_is_not_delivered() {
+fn forged_messages_in_the_database_are_not_delivered() {
     for change in
         ["type = 'order.refunded'", "source = 'bank'", "payload = CAST('forged' AS BLOB), headers = x''"]
     {
@@ -123,7 +123,7 @@ fn what_was_changed_in_the_database_is_not_delivered() {
         poisoned(&sidecar, "evt_1");
         sidecar.stop();
         let connection = Connection::open(dir.path().join("oncebox.db")).unwrap();
-        // The poisoned row has a message of its own.
+        // The poisoned row has its own message.
         let tables = ["oncebox_message", "oncebox_poisoned"]
             .map(|table| connection.execute(&format!("UPDATE {table} SET {change}"), []).unwrap_or_default());
         assert!(tables.iter().sum::<usize>() > 0, "{change}");
@@ -160,7 +160,7 @@ fn keys_are_replaced_without_a_restart() {
     let both = "keys = { first = \"file:first\", second = \"file:second\" }\nactive = \"second\"";
     sidecar.write_config(&config(&handler.url(), both, ""));
     sidecar.signal("HUP");
-    sidecar.wait_words(&["read again and is in use"]);
+    sidecar.wait_words(&["configuration reloaded"]);
     post(&sidecar.url("orders"), "evt_2", "order.placed", "{}");
     poisoned(&sidecar, "evt_2");
     let api = format!("{}/api/v1/inboxes/orders/entries?status=poisoned", sidecar.operators());
@@ -170,15 +170,15 @@ fn keys_are_replaced_without_a_restart() {
         "both are read: {}",
         get(&api).body
     );
-    // Another secret for fingerprints would make conflicts of all repeats.
+    // With another secret for fingerprints, duplicates would look like conflicts.
     std::fs::write(dir.path().join("fingerprints"), "b3RoZXIgb3RoZXIgb3RoZXIgb3RoZXIgMTIzNDU2Nzg=").unwrap();
     sidecar.signal("HUP");
-    sidecar.wait_words(&["the old configuration is kept", "fingerprints"]);
-    // What is not only another key needs a restart.
+    sidecar.wait_words(&["old configuration kept", "fingerprints"]);
+    // Changes beyond keys need a restart.
     std::fs::write(dir.path().join("fingerprints"), "cHJpbnRzIHByaW50cyBwcmludHMgcHJpbnRzIDEyMzQ=").unwrap();
     sidecar.write_config(&config(&handler.url(), &format!("{both}\nplaintext = \"read\""), ""));
     sidecar.signal("HUP");
-    sidecar.wait_words(&["the old configuration is kept", "needs a restart"]);
+    sidecar.wait_words(&["old configuration kept", "needs a restart"]);
     sidecar.stop();
     let connection = Connection::open(dir.path().join("oncebox.db")).unwrap();
     let by = "SELECT CAST(substr(payload, 3, length(?2)) AS TEXT) = ?2 FROM oncebox_message WHERE id = CAST(?1 AS BLOB)";

@@ -1,10 +1,10 @@
-//! Where messages come from, and what a handler can rely on.
+//! Sources, and guarantees for handlers.
 
 use super::support::{AT_ONCE, Receiver, Reply, Sidecar, one_handler, post, request};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// What one sidecar signs, another one verifies: by the rules of Standard Webhooks on both sides.
+/// One sidecar verifies the signature of another after Standard Webhooks.
 #[test]
 fn a_signed_delivery_is_verified_by_a_receiver_of_standard_webhooks() {
     let last = Receiver::good();
@@ -24,7 +24,7 @@ fn a_signed_delivery_is_verified_by_a_receiver_of_standard_webhooks() {
     first.wait_words(&["delivered", "order.placed evt_1"]);
     let request = &last.wait_for(1)[0];
     assert_eq!(request.body, br#"{"order":7}"#);
-    // The id that was signed is the id of the message there, so that a repeat is recognised there as well.
+    // The signed id is the message id at the receiver, so that it recognises duplicates.
     assert_eq!(request.id().len(), 40, "{request:?}");
 
     let wrong = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
@@ -36,7 +36,7 @@ fn a_signed_delivery_is_verified_by_a_receiver_of_standard_webhooks() {
 }
 
 #[test]
-fn a_token_is_asked_for() {
+fn a_token_is_required() {
     let config = "[inbox.orders.http.shop]\nverify = \"token\"\nsecret = [\"env:NEW\", \"env:OLD\"]\n";
     let sidecar =
         Sidecar::with_env(config, &[("NEW", "new-token-new-token-1"), ("OLD", "old-token-old-token-1")]);
@@ -79,7 +79,7 @@ fn messages_with_one_ordering_key_are_delivered_one_after_the_other() {
 }
 
 #[test]
-fn handlers_get_their_types_and_their_own_repeats() {
+fn handlers_get_their_types_and_their_own_duplicates() {
     let (orders, all) = (Receiver::good(), Receiver::good());
     let config = format!(
         "allow_private = true\n[inbox.shop]\n[inbox.shop.handler.orders]\nurl = \"{}\"\ntypes = \"order.*\"\nkey = {{ pointer = \"/order\" }}\n\
@@ -105,7 +105,7 @@ fn handlers_get_their_types_and_their_own_repeats() {
 }
 
 #[test]
-fn several_inboxes_and_stores_in_one_process_do_not_meet() {
+fn inboxes_and_stores_of_one_process_are_independent() {
     let handler = Receiver::good();
     let config = format!(
         "allow_private = true\n[store.one]\nurl = \"sqlite:one.db\"\n[store.two]\nurl = \"sqlite:two.db\"\n\
@@ -130,9 +130,9 @@ fn several_inboxes_and_stores_in_one_process_do_not_meet() {
     assert_eq!(inboxes, ["bills", "mails", "orders"]);
 }
 
-/// FAULTS F9: a broker that is away keeps nobody else waiting.
+/// FAULTS F9: an unavailable broker does not delay other sources.
 #[test]
-fn a_broker_that_is_away_does_not_keep_the_process_down() {
+fn the_process_starts_without_its_broker() {
     let handler = Receiver::good();
     let config = format!(
         "{}[inbox.orders.http.shop]\n[inbox.orders.rabbitmq.warehouse]\nurl = \"env:AMQP\"\nqueue = \"q\"\ndiscard_rejected = true\n",

@@ -1,4 +1,4 @@
-//! The start: what is answered while a database is not there yet.
+//! The start, while a database is unavailable.
 
 use oncebox_servers::{Cluster, PostgresVersion};
 
@@ -7,10 +7,10 @@ use super::support::{AT_ONCE, Receiver, Sidecar, get, one_handler, post, request
 const TOKEN: &str = "Bearer a-token-that-is-long-enough-to-count";
 const TOKEN_HASH: &str = "sha256:3f04b3a3a683aa585c2386a61f51c9f25324f072683d154fe411982d842c1301";
 
-/// FAULTS A15: a database that starts later than the sidecar is waited for, and nothing is taken in before. A probe on either port is
-/// answered from the first moment, and told what is waited for. The API asks for its tokens from the first moment, too.
+/// FAULTS A15: the sidecar waits for a database that starts later, and accepts no messages meanwhile. Both ports respond to probes
+/// from the start, with the name of the store. The API requires its tokens from the start too.
 #[test]
-fn both_ports_answer_while_a_database_is_waited_for() {
+fn both_ports_respond_while_the_database_is_unavailable() {
     let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     cluster.create_database("orders").unwrap();
     let url = cluster.url("orders");

@@ -81,7 +81,7 @@ fn a_second_signal_stops_at_once() {
 }
 
 #[test]
-fn systemd_is_told() {
+fn systemd_is_notified() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
@@ -100,7 +100,7 @@ fn systemd_is_told() {
     assert_eq!(heard(), "STOPPING=1");
 }
 
-/// A backup that copies the file of a stopped sidecar has every message, though the log beside it is left out.
+/// The file of a stopped sidecar contains every message, so a backup needs no write-ahead log.
 #[test]
 fn the_database_file_alone_holds_everything_after_a_clean_stop() {
     let handler = Receiver::new(|_| Reply::Status(500, "", String::new()));

@@ -1,10 +1,10 @@
-//! Tenants that are turned on later: refused at start, until the configuration says how to go on.
+//! Tenants that are enabled later: refused at start until the configuration has a policy.
 
 use std::sync::Arc;
 
 use super::support::{AT_ONCE, Receiver, Sidecar, oncebox, one_handler, post};
 
-/// The configuration with more settings of the inbox, and with a source of one tenant.
+/// Returns a configuration with further settings of the inbox, and a source with a tenant.
 fn with_tenants(url: &str, settings: &str) -> String {
     let inbox = format!("[inbox.orders]\n{settings}");
     let config = one_handler(url, AT_ONCE).replace("[inbox.orders]\n", &inbox);
@@ -13,7 +13,7 @@ fn with_tenants(url: &str, settings: &str) -> String {
 
 // FAULTS G5: the redelivery of a message from before tenants.
 #[test]
-fn tenants_that_are_turned_on_later_are_refused_or_adopt_what_was_there() {
+fn tenants_enabled_later_are_refused_or_adopt_earlier_messages() {
     let handler = Receiver::good();
     let first = Sidecar::with(&(one_handler(&handler.url(), AT_ONCE) + "[inbox.orders.http.orders]\n"));
     assert_eq!(post(&first.url("orders"), "1", "t", "{}").status, 202);
@@ -22,7 +22,7 @@ fn tenants_that_are_turned_on_later_are_refused_or_adopt_what_was_there() {
     let required = with_tenants(&handler.url(), "tenants = \"required\"\n");
     first.write_config(&required);
     first.signal("HUP");
-    first.wait_words(&["the old configuration is kept", "`tenants` = off", "adopted_tenant"]);
+    first.wait_words(&["old configuration kept", "`tenants` = off", "adopted_tenant"]);
     first.stop();
 
     let refused = oncebox(dir.path(), &["serve", "--listen", "127.0.0.1:0"]);

@@ -14,7 +14,7 @@ fn openssl(dir: &Path, args: &[&str]) {
     assert!(made.status.success(), "{made:?}");
 }
 
-/// An authority of our own in `ca.crt`, and a server that it vouches for.
+/// Creates an authority in `ca.crt`, and a server with its certificate.
 fn authority(dir: &Path) -> ReceiverTls {
     let key =
         ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-x509", "-days", "2"];
@@ -56,9 +56,9 @@ fn authority(dir: &Path) -> ReceiverTls {
     Arc::new(config.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap())
 }
 
-/// FAULTS S17: only a server that can prove who it is gets a message.
+/// FAULTS S17: only an authenticated server gets a message.
 #[test]
-fn a_handler_has_to_be_vouched_for() {
+fn a_handler_needs_a_trusted_certificate() {
     let dir = tempfile::tempdir().unwrap();
     let handler = Receiver::tls(authority(dir.path()), |_| Reply::status(200));
     let url = format!("https://localhost:{}/hook", handler.port);
@@ -91,16 +91,16 @@ fn a_file_without_certificates_is_refused() {
     }
 }
 
-/// What curl is told by an address, and the name in the certificate that it was shown.
+/// Runs curl; returns its output, and true if it succeeded.
 fn curl(dir: &Path, args: &[&str]) -> (String, bool) {
     let asked = Command::new("curl").current_dir(dir).args(["-sS", "--max-time", "60"]).args(args).output();
     let asked = asked.expect("curl is installed");
     (String::from_utf8_lossy(&asked.stdout).into_owned(), asked.status.success())
 }
 
-/// FAULTS S7: what operators say beyond this machine is not for everybody on the way.
+/// FAULTS S7: the API is encrypted beyond this machine.
 #[test]
-fn operators_beyond_this_machine_have_the_same_certificate() {
+fn the_api_uses_the_same_certificate_beyond_this_machine() {
     let dir = tempfile::tempdir().unwrap();
     authority(dir.path());
     let file = |name: &str| dir.path().join(name).display().to_string();
@@ -144,9 +144,9 @@ fn operators_beyond_this_machine_have_the_same_certificate() {
     assert_eq!(warned, "", "this machine speaks to itself");
 }
 
-/// FAULTS S17: senders can verify us, over HTTP/2 and HTTP/1.1, and a certificate is replaced without a restart.
+/// FAULTS S17: senders can verify the sidecar over HTTP/2 and HTTP/1.1, and a reload replaces the certificate.
 #[test]
-fn messages_come_in_over_tls_and_the_certificate_can_be_replaced() {
+fn messages_arrive_over_tls_and_the_certificate_can_be_replaced() {
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     authority(first.path());
     authority(second.path());
@@ -172,13 +172,13 @@ fn messages_come_in_over_tls_and_the_certificate_can_be_replaced() {
     assert!(!curl(first.path(), &[&url.replace("https", "http")]).1, "nothing is spoken but TLS");
     sidecar.write_config(&config(second.path()));
     sidecar.signal("HUP");
-    sidecar.wait_words(&["the configuration was read again"]);
+    sidecar.wait_words(&["configuration reloaded"]);
     assert_eq!(send(second.path(), "2", &[]), ("202 2".into(), true));
     assert!(!send(first.path(), "3", &[]).1, "the old certificate is not shown any more");
-    // One that cannot be used changes nothing.
+    // An invalid certificate changes nothing.
     std::fs::write(second.path().join("server.key"), "no key").unwrap();
     sidecar.signal("HUP");
-    sidecar.wait_words(&["the old configuration is kept", "no private key"]);
+    sidecar.wait_words(&["old configuration kept", "no private key"]);
     assert_eq!(send(second.path(), "3", &[]), ("202 2".into(), true));
     handler.wait_for(3);
     sidecar.stop();

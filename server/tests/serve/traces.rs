@@ -1,4 +1,4 @@
-//! What a collector gets of a message's trace.
+//! Spans of a message that a collector receives.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -45,7 +45,7 @@ impl SpanSink {
         Sidecar::with_env(config, &[&own[..], more].concat())
     }
 
-    /// All spans, once the sidecar has ended.
+    /// Returns all spans after the sidecar has ended.
     fn spans(&self) -> Vec<Span> {
         let sent = self.0.requests().into_iter().filter(|request| request.path == "/v1/traces");
         let sent = sent.map(|request| ExportTraceServiceRequest::decode(&*request.body).unwrap());
@@ -54,7 +54,7 @@ impl SpanSink {
     }
 }
 
-/// The spans under a parent, in the order of their names.
+/// Formats the spans below a parent, sorted by name.
 fn tree(spans: &[Span], trace: &str, parent: &str) -> String {
     let of = |span: &&Span| hex(&span.trace_id) == trace && hex(&span.parent_span_id) == parent;
     let below = |span: &Span| match tree(spans, trace, &hex(&span.span_id)) {
@@ -65,7 +65,7 @@ fn tree(spans: &[Span], trace: &str, parent: &str) -> String {
     found.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// The trace and the span in a header.
+/// Parses trace and span of a header.
 fn context(header: &str) -> (String, String) {
     let parts: Vec<&str> = header.split('-').collect();
     assert!(matches!(parts[..], ["00", _, _, "01"]), "{header}");
@@ -145,7 +145,7 @@ fn a_message_of_a_broker_has_one_trace_too() {
         channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
         let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
         channel.queue_declare(queue.as_str().into(), durable, FieldTable::default()).await.unwrap();
-        // Both wait there when the sidecar comes: they are received and stored together.
+        // Both wait in the queue, so that the sidecar receives and stores them together.
         for trace in traces {
             let mut headers = FieldTable::default();
             let parent = format!("00-{trace}-{PRODUCER}-01");

@@ -1,5 +1,5 @@
-//! FAULTS F11: both ports of a running sidecar are sent untrusted input, for a few seconds; or for as many minutes as the
-//! variable `ONCEBOX_FUZZ_MINUTES` says.
+//! FAULTS F11: sends untrusted input to both ports of a running sidecar, for a few seconds or for the minutes in the
+//! variable `ONCEBOX_FUZZ_MINUTES`.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -27,7 +27,7 @@ format = \"github\"
 secret = \"env:GITHUB\"
 ";
 
-/// How long one request may take.
+/// Time limit of one request.
 const ONE: Duration = Duration::from_secs(30);
 
 fn duration() -> Duration {
@@ -36,19 +36,19 @@ fn duration() -> Duration {
     minutes.map_or(Duration::from_secs(4), |minutes: f64| Duration::from_secs_f64(60.0 * minutes))
 }
 
-/// The statuses of all answers of HTTP/1.
+/// Returns the status of each HTTP/1 response.
 fn statuses(answer: &[u8]) -> Vec<u16> {
     let text = String::from_utf8_lossy(answer);
     let lines = text.split("HTTP/1.").skip(1);
     lines.filter_map(|rest| rest.get(2..5)?.parse().ok()).collect()
 }
 
-/// Sends what may be no request at all, and reads until the end.
+/// Sends arbitrary bytes, and reads until the end.
 fn exchange(address: &str, input: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(ONE)).expect("a timeout");
     let mut answer = Vec::new();
-    // It may hang up before all is said.
+    // The server may close the connection first.
     let _ = stream.write_all(input);
     let _ = stream.shutdown(Shutdown::Write);
     if let Err(error) = stream.read_to_end(&mut answer) {
@@ -59,7 +59,7 @@ fn exchange(address: &str, input: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn neither_port_breaks_whatever_it_is_sent() {
+fn both_ports_survive_any_input() {
     let handler = Receiver::good();
     let config = format!(
         "allow_private = true\n{CONFIG}\n[inbox.messages.handler.messages]\nurl = \"{}\"\nretry = \"never\"\n",

@@ -214,7 +214,7 @@ impl Event {
         message
     }
 
-    /// Whether its data is JSON, which it is if nothing else is said.
+    /// Returns true if the data is JSON, the default without a media type.
     fn has_json_data(&self) -> bool {
         self.attribute("datacontenttype").is_none_or(is_json)
     }
@@ -229,7 +229,7 @@ pub fn essence(media_type: &str) -> String {
     media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// Whether a media type says that the content is JSON.
+/// Returns true if a media type stands for JSON.
 fn is_json(media_type: &str) -> bool {
     let essence = essence(media_type);
     let subtype = essence.split_once('/').map_or("", |(_, subtype)| subtype);

@@ -1,4 +1,4 @@
-//! What senders are told, and what is stored then.
+//! Responses to senders, and the messages stored then.
 
 mod support;
 
@@ -11,14 +11,14 @@ use oncebox::{Config, Context, Dedupe, ErrorKind, Inbox, KeyStrategy, Memory, Me
 use oncebox_http::{BodyLimits, Endpoint, Ingress, Quota, ServerLimits, Verify};
 use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
 use parking_lot::Mutex;
-use support::{Answer, Client, Running, in_time};
+use support::{HttpResponse, RawHttpClient, RunningServer, in_time};
 use tokio::sync::watch;
 
-type Store = FaultyStore<Memory>;
+type AnswersStore = FaultyStore<Memory>;
 
-struct World {
-    server: Running,
-    inbox: Inbox<Store>,
+struct AnswersFixture {
+    server: RunningServer,
+    inbox: Inbox<AnswersStore>,
     clock: TestClock,
     seen: Arc<Mutex<Vec<Message>>>,
     gate: watch::Sender<bool>,
@@ -32,24 +32,24 @@ fn events(name: &str) -> Endpoint {
     Endpoint::cloud_events(name).verify(Verify::tokens(["token"]).expect("a token"))
 }
 
-async fn world(endpoints: Vec<Endpoint>) -> World {
+async fn world(endpoints: Vec<Endpoint>) -> AnswersFixture {
     world_of(Config::default(), ServerLimits::default(), endpoints).await
 }
 
-async fn world_of(config: Config, limits: ServerLimits, endpoints: Vec<Endpoint>) -> World {
+async fn world_of(config: Config, limits: ServerLimits, endpoints: Vec<Endpoint>) -> AnswersFixture {
     let clock = TestClock::new();
     let store = FaultyStore::new(Memory::with_clock(clock.shared()));
     let (seen, gate) = (Arc::<Mutex<Vec<Message>>>::default(), watch::Sender::new(false));
     let note = {
         let seen = Arc::clone(&seen);
-        move |message: Message, _: &mut Context<Store>| {
+        move |message: Message, _: &mut Context<AnswersStore>| {
             seen.lock().push(message);
             async { Ok::<(), oncebox::Error>(()) }
         }
     };
     let wait = {
         let gate = gate.clone();
-        move |_: Message, _: &mut Context<Store>| {
+        move |_: Message, _: &mut Context<AnswersStore>| {
             let gate = gate.subscribe();
             async move {
                 let _ = gate.clone().wait_for(|open| *open).await;
@@ -57,7 +57,7 @@ async fn world_of(config: Config, limits: ServerLimits, endpoints: Vec<Endpoint>
             }
         }
     };
-    let fail = |_: Message, _: &mut Context<Store>| async { Err::<(), String>("no".into()) };
+    let fail = |_: Message, _: &mut Context<AnswersStore>| async { Err::<(), String>("no".into()) };
     let inbox = Inbox::builder("in", store)
         .config(config)
         .on("t", handler("note", note))
@@ -74,18 +74,18 @@ async fn world_of(config: Config, limits: ServerLimits, endpoints: Vec<Endpoint>
     for endpoint in endpoints {
         ingress = ingress.endpoint(endpoint, &inbox);
     }
-    let server = Running::start(ingress.into_router().expect("valid endpoints"), limits).await;
-    World { server, inbox, clock, seen, gate }
+    let server = RunningServer::start(ingress.into_router().expect("valid endpoints"), limits).await;
+    AnswersFixture { server, inbox, clock, seen, gate }
 }
 
 const TOKEN: (&str, &str) = ("authorization", "Bearer token");
 
-impl World {
-    async fn send(&self, id: &str, body: &str) -> Answer {
+impl AnswersFixture {
+    async fn send(&self, id: &str, body: &str) -> HttpResponse {
         self.send_to("/in/shop", id, "t", body).await
     }
 
-    async fn send_to(&self, path: &str, id: &str, kind: &str, body: &str) -> Answer {
+    async fn send_to(&self, path: &str, id: &str, kind: &str, body: &str) -> HttpResponse {
         self.server.post(path, &[TOKEN, ("message-id", id), ("message-type", kind)], body).await
     }
 
@@ -93,7 +93,7 @@ impl World {
         self.inbox.store().inner().count(self.inbox.name()).await.expect("counts")
     }
 
-    /// What a handler is given of the only message.
+    /// Returns the only message, as its handler got it.
     async fn handled(&self) -> Message {
         self.inbox.drain().await.expect("drained");
         let seen = self.seen.lock();
@@ -102,7 +102,7 @@ impl World {
     }
 }
 
-fn without_date(mut answer: Answer) -> Answer {
+fn without_date(mut answer: HttpResponse) -> HttpResponse {
     let lines: Vec<&str> = answer.head.lines().filter(|line| !line.starts_with("date:")).collect();
     answer.head = lines.join("\n");
     answer
@@ -162,7 +162,7 @@ async fn the_headers_of_a_plain_message_can_be_others() {
 
 // FAULTS A15, A4: unknown is not stored, and not stored is not unknown.
 #[tokio::test]
-async fn a_store_that_is_away_and_a_commit_nobody_knows_of_are_503() {
+async fn a_store_that_is_away_and_a_commit_in_doubt_are_503() {
     let world = world(vec![plain("shop")]).await;
     let faults = world.inbox.store().faults();
     faults.next(StoreVerb::Accept, StoreFault::ErrBefore(ErrorKind::Unavailable));
@@ -185,7 +185,7 @@ async fn a_store_that_is_away_and_a_commit_nobody_knows_of_are_503() {
 /// Looks like a signature, and is none.
 const FORGED: &str = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
 
-// FAULTS S2, S4: nobody learns from the answer what was wrong, and nothing is stored.
+// FAULTS S2, S4: the answer does not tell what was wrong, and nothing is stored.
 #[tokio::test]
 async fn everybody_who_is_not_verified_gets_the_same_answer_and_leaves_nothing() {
     let github = Endpoint::github("github", ["secret"]).unwrap();
@@ -196,7 +196,7 @@ async fn everybody_who_is_not_verified_gets_the_same_answer_and_leaves_nothing()
         [("message-id", "1"), ("message-type", "t"), ("x-github-delivery", "1"), ("x-github-event", "t")];
     let with = |more: &[(&'static str, &'static str)]| [&id[..], more].concat();
     let attempts = [
-        ("/in/nobody", with(&[TOKEN])),
+        ("/in/unknown", with(&[TOKEN])),
         ("/in/shop/more", with(&[TOKEN])),
         ("/in/SHOP", with(&[TOKEN])),
         ("/in/shop", with(&[])),
@@ -239,7 +239,7 @@ async fn the_same_id_from_two_sources_is_two_messages() {
 
 // FAULTS S12
 #[tokio::test]
-async fn what_proves_who_somebody_is_is_not_stored() {
+async fn credentials_are_not_stored() {
     let world = world(vec![plain("shop")]).await;
     let headers = [
         TOKEN,
@@ -381,7 +381,7 @@ async fn a_batch_is_answered_for_each_event() {
     let batch_type = [TOKEN, ("content-type", "application/cloudevents-batch+json")];
     let batch = format!("[{},{},{}]", event("1", 1), event("2", 2), event("1", 1));
     let answer = world.server.post("/in/events", &batch_type, &batch).await;
-    let outcomes = |answer: &Answer| -> Vec<String> {
+    let outcomes = |answer: &HttpResponse| -> Vec<String> {
         let json = answer.json();
         json["results"]
             .as_array()
@@ -447,7 +447,7 @@ async fn a_message_is_stored_though_its_sender_is_gone() {
     let world = world_of(Config::default(), limits, vec![plain("shop")]).await;
     let faults = world.inbox.store().faults();
     faults.next(StoreVerb::Accept, StoreFault::Hang);
-    let mut gone: Client = world.server.connect().await;
+    let mut gone: RawHttpClient = world.server.connect().await;
     gone.send(support::request("/in/shop", &[TOKEN, ("message-id", "1"), ("message-type", "t")], "{}")).await;
     in_time("the store is asked", faults.wait_for_hanging(1)).await;
     drop(gone);
@@ -476,7 +476,8 @@ async fn the_answer_says_what_happened_for_each_handler() {
         .build()
         .expect("a valid inbox");
     let router = Ingress::new().endpoint(plain("shop"), &inbox).endpoint(events("events"), &inbox);
-    let server = Running::start(router.into_router().expect("endpoints"), ServerLimits::default()).await;
+    let server =
+        RunningServer::start(router.into_router().expect("endpoints"), ServerLimits::default()).await;
     let send = async |id: &str, body: &str| {
         let headers = [TOKEN, ("message-id", id), ("message-type", "t"), ("correlation-id", "c")];
         server.post("/in/shop", &headers, body).await

@@ -10,15 +10,15 @@ use oncebox::{Context, Inbox, Memory, Message, handler};
 use oncebox_http::{Endpoint, Ingress, ServerLimits, Verify};
 use oncebox_servers::PythonEnv;
 use parking_lot::Mutex;
-use support::Running;
+use support::RunningServer;
 
-struct World {
-    server: Running,
+struct ClientsFixture {
+    server: RunningServer,
     inbox: Inbox<Memory>,
     seen: Arc<Mutex<Vec<Message>>>,
 }
 
-async fn world(endpoint: Endpoint) -> World {
+async fn world(endpoint: Endpoint) -> ClientsFixture {
     let seen = Arc::<Mutex<Vec<Message>>>::default();
     let note = {
         let seen = Arc::clone(&seen);
@@ -32,8 +32,8 @@ async fn world(endpoint: Endpoint) -> World {
         Inbox::builder("in", Memory::new()).on(types, handler("h", note)).build().expect("a valid inbox");
     let ingress = Ingress::new().endpoint(endpoint, &inbox);
     let server =
-        Running::start(ingress.into_router().expect("a valid endpoint"), ServerLimits::default()).await;
-    World { server, inbox, seen }
+        RunningServer::start(ingress.into_router().expect("a valid endpoint"), ServerLimits::default()).await;
+    ClientsFixture { server, inbox, seen }
 }
 
 /// Runs a program to its end and returns what it says.

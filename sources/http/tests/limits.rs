@@ -12,7 +12,7 @@ use h2::Reason;
 use http::Request;
 use oncebox::{Inbox, Memory};
 use oncebox_http::{BodyLimits, Endpoint, Ingress, ServerLimits, Verify, listen};
-use support::{Running, in_time, request};
+use support::{RunningServer, in_time, request};
 use tokio::net::TcpStream;
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -30,22 +30,22 @@ fn bodies(set: impl FnOnce(&mut BodyLimits)) -> BodyLimits {
     bodies
 }
 
-async fn server(limits: ServerLimits, bodies: BodyLimits) -> Running {
+async fn server(limits: ServerLimits, bodies: BodyLimits) -> RunningServer {
     server_for(Verify::open(), limits, bodies).await
 }
 
-async fn server_for(verify: Verify, limits: ServerLimits, bodies: BodyLimits) -> Running {
+async fn server_for(verify: Verify, limits: ServerLimits, bodies: BodyLimits) -> RunningServer {
     let inbox = Inbox::builder("in", Memory::new()).build().expect("a valid inbox");
     let ingress = Ingress::new().bodies(bodies).endpoint(Endpoint::plain("x").verify(verify), &inbox);
-    Running::start(ingress.into_router().expect("a valid endpoint"), limits).await
+    RunningServer::start(ingress.into_router().expect("a valid endpoint"), limits).await
 }
 
-async fn serving(limits: ServerLimits) -> Running {
+async fn serving(limits: ServerLimits) -> RunningServer {
     server(limits, BodyLimits::default()).await
 }
 
-/// Whether the server answers somebody who behaves.
-async fn works(server: &Running) {
+/// Asserts that the server answers a well-behaved client.
+async fn works(server: &RunningServer) {
     let answer = in_time("a good client is answered", server.post("/in/x", &HEADERS, "{}")).await;
     assert!([200, 202].contains(&answer.status), "{answer:?}");
 }
@@ -330,7 +330,7 @@ const WAIT: &str = "GET /wait HTTP/1.1\r\nhost: x\r\n\r\n";
 #[tokio::test]
 async fn connections_wait_for_room_only_while_all_are_at_work() {
     let gate = tokio::sync::watch::Sender::new(false);
-    let server = Running::start(gated(&gate), limits(|limits| limits.connections = 2)).await;
+    let server = RunningServer::start(gated(&gate), limits(|limits| limits.connections = 2)).await;
     let mut senders = [server.connect().await, server.connect().await];
     for sender in &mut senders {
         sender.send(ASK).await;
@@ -386,9 +386,10 @@ async fn the_connections_of_strangers_make_room() {
 
 /// One who asks and does not listen.
 #[tokio::test]
-async fn an_answer_that_nobody_takes_is_given_up() {
+async fn an_answer_that_the_client_does_not_read_is_given_up() {
     let big = Router::new().route("/", get(|| async { vec![b'x'; 64 << 20] }));
-    let server = Running::start(big, limits(|limits| (limits.write, limits.connections) = (SHORT, 1))).await;
+    let server =
+        RunningServer::start(big, limits(|limits| (limits.write, limits.connections) = (SHORT, 1))).await;
     let mut deaf = server.connect().await;
     deaf.send("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
     // There is room for one connection only.
@@ -414,7 +415,7 @@ async fn a_stop_lets_open_requests_end_and_closes_the_rest() {
             }),
         )
     };
-    let mut server = Running::start(router.clone(), ServerLimits::default()).await;
+    let mut server = RunningServer::start(router.clone(), ServerLimits::default()).await;
     let (mut idle, mut open) = (server.connect().await, server.connect().await);
     idle.send("GET /nothing HTTP/1.1\r\nhost: x\r\n\r\n").await;
     idle.answer().await.unwrap();
@@ -427,7 +428,7 @@ async fn a_stop_lets_open_requests_end_and_closes_the_rest() {
     in_time("the server stops", server.stopped()).await;
     // One that does not end is not waited for.
     gate.send_replace(false);
-    let server = Running::start(router, limits(|limits| limits.grace = SHORT)).await;
+    let server = RunningServer::start(router, limits(|limits| limits.grace = SHORT)).await;
     let mut open = server.connect().await;
     open.send("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
     let _ = begun.subscribe().wait_for(|count| *count == 2).await;
@@ -436,7 +437,7 @@ async fn a_stop_lets_open_requests_end_and_closes_the_rest() {
 }
 
 async fn http2(
-    server: &Running,
+    server: &RunningServer,
 ) -> (h2::client::SendRequest<Bytes>, tokio::task::JoinHandle<Result<(), h2::Error>>) {
     let stream = TcpStream::connect(server.address).await.expect("a connection");
     let (client, connection) = h2::client::handshake(stream).await.expect("a handshake");
@@ -463,7 +464,7 @@ async fn http2_is_served_and_closed_when_idle() {
 
 /// A client that never makes room for an answer does not keep its connection.
 #[tokio::test]
-async fn http2_answers_that_nobody_makes_room_for_are_given_up() {
+async fn http2_answers_without_window_are_given_up() {
     let set = |limits: &mut ServerLimits| (limits.write, limits.head) = (SHORT, SHORT);
     let server = serving(limits(set)).await;
     let stream = TcpStream::connect(server.address).await.unwrap();
@@ -504,7 +505,7 @@ async fn http2_resets_without_end_end_the_connection() {
     works(&server).await;
 }
 
-/// Nobody is thrown out for taking back a few.
+/// A client that resets a few streams keeps its connection.
 #[tokio::test]
 async fn a_few_resets_are_nothing() {
     let server = serving(limits(|limits| limits.resets = 50)).await;

@@ -51,7 +51,7 @@ mod source;
 mod state;
 mod trouble;
 
-pub use builder::RabbitMqBuilder;
+pub use builder::RabbitMqSourceBuilder;
 pub use field::Field;
 pub use queue::{Argument, Queue};
 pub use source::RabbitMq;

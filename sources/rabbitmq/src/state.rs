@@ -1,4 +1,4 @@
-//! How a source is doing, for whoever wants to know.
+//! State of the connection of a source, for monitors.
 
 use std::sync::Arc;
 

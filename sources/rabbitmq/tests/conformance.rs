@@ -10,32 +10,32 @@ use oncebox::{Inbox, Message, Running};
 use oncebox_rabbitmq::Queue;
 use oncebox_servers::RabbitMqServer as Broker;
 use oncebox_testkit::source::{DeliveryLedger, TestStore, Transport};
-use support::{Client, properties, until};
+use support::{QueueClient, properties, until};
 
 /// One queue, and where its dead letters go.
-struct Rabbit {
-    client: Client,
+struct RabbitMqFixture {
+    client: QueueClient,
     queue: Queue,
     sent: AtomicUsize,
 }
 
-async fn with(queue: impl FnOnce(&Client) -> Queue) -> Rabbit {
-    let client = Client::new("conformance").await;
+async fn with(queue: impl FnOnce(&QueueClient) -> Queue) -> RabbitMqFixture {
+    let client = QueueClient::new("conformance").await;
     let queue = queue(&client);
     client.source(queue.clone()).build().unwrap().check().await.unwrap();
-    Rabbit { client, queue, sent: AtomicUsize::new(0) }
+    RabbitMqFixture { client, queue, sent: AtomicUsize::new(0) }
 }
 
-async fn quorum() -> Rabbit {
-    with(Client::quorum).await
+async fn quorum() -> RabbitMqFixture {
+    with(QueueClient::quorum).await
 }
 
-async fn classic() -> Rabbit {
-    with(Client::classic).await
+async fn classic() -> RabbitMqFixture {
+    with(QueueClient::classic).await
 }
 
 #[async_trait]
-impl Transport for Rabbit {
+impl Transport for RabbitMqFixture {
     type Running = Running<TestStore>;
 
     async fn start(&self, inbox: &Inbox<TestStore>) -> Self::Running {

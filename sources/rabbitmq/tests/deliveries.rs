@@ -11,14 +11,14 @@ use oncebox::{ErrorKind, Memory};
 use oncebox_rabbitmq::{ConnectionState, Field, Queue, RabbitMq};
 use oncebox_servers::RabbitMqServer as Broker;
 use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
-use support::proxy::Proxy;
-use support::{Client, Effects, in_time, inbox, next, properties, table, text, until};
+use support::proxy::BrokerProxy;
+use support::{Effects, QueueClient, in_time, inbox, next, properties, table, text, until};
 
 // FAULTS A2, A9
 #[tokio::test]
 async fn messages_of_both_kinds_of_queues_are_stored_and_then_gone_from_the_broker() {
     for quorum in [true, false] {
-        let client = Client::new("stored").await;
+        let client = QueueClient::new("stored").await;
         let queue = if quorum { client.quorum() } else { client.classic() };
         let source = client.source(queue).build().unwrap();
         source.check().await.unwrap();
@@ -41,7 +41,7 @@ async fn messages_of_both_kinds_of_queues_are_stored_and_then_gone_from_the_brok
 // FAULTS A9
 #[tokio::test]
 async fn two_consumers_share_a_queue_and_an_inbox() {
-    let client = Client::new("two").await;
+    let client = QueueClient::new("two").await;
     let (effects, store) = (Effects::default(), FaultyStore::new(Memory::new()));
     let inboxes = [(), ()].map(|()| inbox(store.clone(), &effects).start());
     for running in &inboxes {
@@ -65,7 +65,7 @@ async fn two_consumers_share_a_queue_and_an_inbox() {
 #[tokio::test]
 async fn what_is_not_stored_stays_with_the_broker() {
     for fault in [StoreFault::Hang, StoreFault::ErrAfter, StoreFault::ErrBefore(ErrorKind::Unavailable)] {
-        let client = Client::new("unstored").await;
+        let client = QueueClient::new("unstored").await;
         let source = client.source(client.quorum()).build().unwrap();
         source.check().await.unwrap();
         client.publish("1", "t", "x").await;
@@ -82,8 +82,8 @@ async fn what_is_not_stored_stays_with_the_broker() {
 // FAULTS F2, A3: the first delivery is settled when its channel is long gone.
 #[tokio::test]
 async fn an_acknowledgement_for_a_lost_channel_reaches_no_other() {
-    let client = Client::new("stale").await;
-    let proxy = Proxy::start(Broker::shared().port()).await;
+    let client = QueueClient::new("stale").await;
+    let proxy = BrokerProxy::start(Broker::shared().port()).await;
     let mut source = client.through(&proxy, client.quorum()).build().unwrap();
     source.check().await.unwrap();
     for id in ["1", "2", "3"] {
@@ -109,10 +109,10 @@ async fn an_acknowledgement_for_a_lost_channel_reaches_no_other() {
     client.assert_left(2, 0).await;
 }
 
-// A delivery that nobody settles goes back, also while the session goes on.
+// A delivery that is dropped unsettled goes back, also while the session continues.
 #[tokio::test]
 async fn a_delivery_that_is_dropped_comes_again() {
-    let client = Client::new("dropped").await;
+    let client = QueueClient::new("dropped").await;
     let mut source = client.source(client.quorum()).build().unwrap();
     source.check().await.unwrap();
     client.publish("1", "t", "x").await;
@@ -130,8 +130,8 @@ async fn a_delivery_that_is_dropped_comes_again() {
 // queue with a limit of 20 would dead-letter what came back as often.
 #[tokio::test]
 async fn an_outage_of_the_store_burns_no_deliveries() {
-    let client = Client::new("outage").await;
-    let proxy = Proxy::start(Broker::shared().port()).await;
+    let client = QueueClient::new("outage").await;
+    let proxy = BrokerProxy::start(Broker::shared().port()).await;
     let source = client.through(&proxy, client.quorum());
     let short = Duration::from_millis(1);
     let source = source.backoff(short, 5 * short).reconnect_delay(short).build().unwrap();
@@ -147,7 +147,7 @@ async fn an_outage_of_the_store_burns_no_deliveries() {
     let inbox = support::builder(store.clone(), &effects).clock(clock.shared()).build().unwrap();
     let running = inbox.start();
     running.receive(source).unwrap();
-    // Nobody consumes before the store has answered.
+    // The source consumes nothing before the store has answered.
     until("the store was asked", || async { store.faults().calls(StoreVerb::Orphans) > 3 || step(&clock) })
         .await;
     assert_eq!(proxy.made(), 1, "the check");
@@ -195,7 +195,7 @@ fn step(clock: &TestClock) -> bool {
 // FAULTS F9: a queue that is not there, is deleted, or is another one, is said; and it goes on when it is there.
 #[tokio::test]
 async fn what_is_wrong_with_the_queue_is_said_and_it_goes_on() {
-    let client = Client::new("missing").await;
+    let client = QueueClient::new("missing").await;
     let existing = || Queue::existing(&*client.queue).dead_letter_exchange("amq.fanout");
     let mut source = client.source(existing()).build().unwrap();
     let error = source.check().await.unwrap_err();
@@ -240,7 +240,7 @@ async fn what_is_wrong_with_the_queue_is_said_and_it_goes_on() {
 
 #[tokio::test]
 async fn a_wrong_password_is_said_without_the_password() {
-    let client = Client::new("password").await;
+    let client = QueueClient::new("password").await;
     let url = client.url.replace("guest:guest", "guest:wrong-secret");
     let source = RabbitMq::builder(&url).queue(client.quorum()).build().unwrap();
     let error = source.check().await.unwrap_err();
@@ -251,7 +251,7 @@ async fn a_wrong_password_is_said_without_the_password() {
 // The parts of a message, as the producer set them.
 #[tokio::test]
 async fn a_message_is_read_as_it_was_meant() {
-    let client = Client::new("read").await;
+    let client = QueueClient::new("read").await;
     let builder = client.source(client.quorum().bind("amq.topic", format!("{}.#", client.queue)));
     let mut source = builder
         .id(Field::header("Order-Id"))
@@ -293,7 +293,7 @@ async fn a_message_is_read_as_it_was_meant() {
 // FAULTS A18: bytes in hand are bounded on our side; one is always handed out, however large.
 #[tokio::test]
 async fn no_more_bytes_are_handed_out_than_allowed() {
-    let client = Client::new("bytes").await;
+    let client = QueueClient::new("bytes").await;
     let mut source = client.source(client.quorum()).prefetch_bytes(1_000).build().unwrap();
     source.check().await.unwrap();
     for id in ["1", "2", "3"] {
@@ -317,7 +317,7 @@ async fn no_more_bytes_are_handed_out_than_allowed() {
 #[tokio::test]
 async fn a_connection_with_tls_needs_the_right_authority() {
     let broker = tokio::task::spawn_blocking(Broker::shared).await.unwrap();
-    let client = Client::new("tls").await;
+    let client = QueueClient::new("tls").await;
     let (url, ca) = (broker.tls_url().unwrap(), std::fs::read_to_string(broker.ca_file().unwrap()).unwrap());
     let builder = RabbitMq::builder(&url).queue(client.quorum());
     let mut source = builder.clone().ca_certificates(ca).build().unwrap();

@@ -1,4 +1,4 @@
-//! Accept: each message once per key, with one pending entry per handler.
+//! Accept: stores each message once per key, with one pending entry per handler. Tests: `tests/accept_races.rs`.
 
 mod duplicate_expectation;
 mod fast_path;

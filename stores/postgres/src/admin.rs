@@ -1,4 +1,4 @@
-//! The operator's verbs.
+//! Operator queries and actions on entries. Tests: `tests/operations.rs`, the testkit's conformance suite.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Backfill: entries for a handler that was added after the messages came.
+//! Backfill: adds entries for a handler to stored messages. Tests: the testkit's conformance suite.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Claim and rescue: hand entries to one worker at a time.
+//! Claim and rescue: hand entries to one worker at a time. Tests: `tests/claims.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

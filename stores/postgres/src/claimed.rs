@@ -1,4 +1,4 @@
-//! Reads what a claim answers with: messages, and the entries that are for them.
+//! Reads the rows of a claim: messages, and their entries. Tests: `tests/claims.rs`.
 
 use std::collections::HashMap;
 

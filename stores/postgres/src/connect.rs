@@ -1,4 +1,5 @@
-//! Connections: held open, lent to one user at a time, and lent again only if they are known to be clean.
+//! Connection pool: lends a connection to one user at a time, and lends it again only if it is clean. Tests:
+//! `tests/connections.rs`.
 //!
 //! The driver's own pool asks the server on every return, and gives a connection back inside an open transaction when a
 //! `begin()` is dropped half-way. Here a connection comes back in one of two ways: its user says that it is clean, or
@@ -18,6 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::{TxPhase, innermost, is_connection_lost, lost, store_error};
 use crate::login::Login;
+use crate::sql::strip;
 use crate::timeline::Timeline;
 
 /// The driver's counter of nested transactions.
@@ -174,7 +176,7 @@ impl Pool {
             let opened = async {
                 let mut connection = self.open_one(options).await?;
                 let recovering =
-                    sqlx::query_scalar(include_str!("../sql/schema/recovering.sql")).persistent(false);
+                    sqlx::query_scalar(strip(include_str!("../sql/schema/recovering.sql"))).persistent(false);
                 Ok((recovering.fetch_one(&mut connection).await?, connection))
             };
             errors.push(match tokio::time::timeout(patience, opened).await {
@@ -378,7 +380,7 @@ impl Drop for PooledConn {
 pub(crate) async fn roll_back(connection: &mut PgConnection) -> sqlx::Result<()> {
     if Manager::get_transaction_depth(connection) == 0 {
         // The driver does not count what a dropped `begin()` has opened.
-        connection.execute(sqlx::raw_sql(include_str!("../sql/transaction/rollback.sql"))).await?;
+        connection.execute(sqlx::raw_sql(strip(include_str!("../sql/transaction/rollback.sql")))).await?;
     }
     while Manager::get_transaction_depth(connection) > 0 {
         Manager::rollback(connection).await?;

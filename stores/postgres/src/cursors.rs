@@ -1,4 +1,5 @@
 //! Scan positions of claims. Without them, every claim would scan over all deleted rows that vacuum has not removed.
+//! Tests: below.
 
 use std::collections::HashMap;
 use std::mem;

@@ -1,4 +1,4 @@
-//! Erases the content of one message.
+//! Erases the content of one message. Tests: the testkit's conformance suite.
 
 use oncebox::state::{Operation, Status, erase as decide};
 use oncebox::store::{ActionResult, EntryView, ErasureCounts, nothing_to_erase};

@@ -1,4 +1,5 @@
-//! Findings of `doctor` that the server knows: settings, indexes, dead rows, old transactions, failovers.
+//! Findings of `doctor` that the server knows: settings, indexes, dead rows, old transactions, failovers. Tests:
+//! `tests/operations.rs`.
 
 use std::time::Duration;
 

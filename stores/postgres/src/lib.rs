@@ -9,9 +9,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Calls of accept that wait while a batch is committed share the next one. Claims and settlements run on connections
-//! of their own with plans that do not flip. A handler that asks for a transaction gets one on a third set of
-//! connections, and its completion is written in it.
+//! Calls of accept that wait during a commit share the next batch. Claims and settlements run on their own connections
+//! with fixed plans. A handler that asks for a transaction gets one on a third set of connections, and the store writes
+//! its completion in it. Tests: `tests/`, one file per subject.
 
 mod accept;
 mod admin;
@@ -52,7 +52,7 @@ mod writer;
 #[cfg(feature = "tokio-postgres")]
 mod tokio_pg;
 
-/// Compiles what the guide shows.
+/// Compiles the examples of the guide.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/postgres.md")]
 struct Guide;
@@ -104,7 +104,7 @@ struct Inner {
 }
 
 impl Postgres {
-    /// Connects to a database, makes the tables if they are missing, and brings them up to date.
+    /// Connects to a database. Creates missing tables and applies missing migrations.
     pub async fn connect(url: &str) -> Result<Self> {
         Self::options(url)?.open().await
     }

@@ -1,4 +1,4 @@
-//! The login of a store, which can be replaced while the store is in use.
+//! The login of a store, which can be replaced while the store is in use. Tests: `tests/login.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;

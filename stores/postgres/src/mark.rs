@@ -1,4 +1,4 @@
-//! Marks: the "seen" record, written inside the caller's own transaction, and the results that are left with them.
+//! Marks: the "seen" record, written inside the caller's own transaction, and its results. Tests: `tests/once.rs`.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Mark, M
 
 use crate::db::{Db, lock_number};
 use crate::error::corrupt;
+use crate::sql::strip;
 
 /// Statement and values that mark a key, for any driver.
 pub(crate) struct MarkQuery {
@@ -236,7 +237,7 @@ pub(crate) async fn quarantine(
 async fn in_transaction(connection: &mut sqlx::PgConnection) -> Result<()> {
     use crate::error::{TxPhase, store_error};
     use sqlx::Executor as _;
-    let checked = connection.execute(sqlx::raw_sql(include_str!("../sql/mark/within.sql"))).await;
+    let checked = connection.execute(sqlx::raw_sql(strip(include_str!("../sql/mark/within.sql")))).await;
     checked.map(drop).map_err(|error| {
         let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
         if code.is_some_and(|code| code == "25P01") {

@@ -1,4 +1,4 @@
-//! The schema and its version.
+//! The schema and its version. Tests: `tests/migrate.rs`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::db::lock_number;
 use crate::error::GRANTS;
 use crate::row::get;
 use crate::session::{PgSession, Sessions, query};
-use crate::sql::{Namespace, Statements};
+use crate::sql::{Namespace, Statements, strip};
 
 /// Every step there is, in order: its version, its name, and its SQL with the names left open. Steps are only ever added. Version 1
 /// belongs to builds that were never published.
@@ -49,7 +49,7 @@ impl SchemaPlan {
 
 /// Everything that [`apply`] runs on an empty database, as one text.
 pub(crate) fn whole(plan: &SchemaPlan) -> String {
-    let render = |sql: &str| plan.place.render(sql.trim_end()).to_string();
+    let render = |sql: &str| plan.place.render(strip(sql)).to_string();
     let mut sql = format!(
         "{};\n{};\n",
         render(include_str!("../sql/schema/create_schema.sql")),

@@ -1,4 +1,4 @@
-//! Inboxes and handlers by their small numbers.
+//! Ids of inboxes and handlers, with a cache. Tests: the testkit's conformance suite.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};

@@ -23,15 +23,13 @@ use crate::url;
 /// The shortest time to wait for an answer of the server.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(100);
 
-/// Statements that a connection keeps prepared. Our own are few; what handlers prepare comes on top.
+/// Statements that a connection keeps prepared. The store has few; handlers add theirs.
 pub(crate) const STATEMENTS: usize = 256;
 
-/// The settings of a store: where its tables are, and how they are reached.
-///
-/// Nothing here ever shows the password.
+/// Settings of a store: its server, tables and limits. No output shows the password.
 #[derive(Clone)]
 pub struct PostgresOptions {
-    /// By host, of which one is the primary.
+    /// Login by host; one host is the primary.
     pub(crate) login: Login,
     pub(crate) plan: SchemaPlan,
     pub(crate) migrate: bool,
@@ -71,7 +69,7 @@ impl PostgresOptions {
         })
     }
 
-    /// The schema the tables are in; made by the migrations if it is missing. Default: `public`.
+    /// Schema of the tables. Migrations create it if it is missing. Default: `public`.
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.plan.place.schema = schema.into();
         self
@@ -83,8 +81,8 @@ impl PostgresOptions {
         self
     }
 
-    /// In how many lanes the tables are laid out, from 1 to 64, when they are made; afterwards the tables say. More lanes
-    /// spread the work of many cores over more pages. Default: 4.
+    /// Number of lanes of new tables, from 1 to 64; existing tables keep theirs. More lanes spread the work of many cores
+    /// over more pages. Default: 4.
     pub fn lanes(mut self, lanes: u8) -> Self {
         self.plan.lanes = i16::from(lanes);
         self
@@ -104,8 +102,8 @@ impl PostgresOptions {
         self
     }
 
-    /// For a connection through a pooler in transaction mode, like `PgBouncer`: keeps nothing on a connection between
-    /// two transactions, and hears of work in other processes only by asking. Default: no.
+    /// For a connection through a pooler in transaction mode, like `PgBouncer`: keeps no state on a connection between
+    /// two transactions, and finds work of other processes only by polling. Default: no.
     pub fn pooled(mut self, pooled: bool) -> Self {
         self.pooled = pooled;
         self
@@ -130,9 +128,8 @@ impl PostgresOptions {
         self
     }
 
-    /// When a new partition of messages and history is begun: after this time, or with this many messages. Partitions
-    /// leave whole, so this is how much longer than its retention a message may lie on the disk. Default: a day, or 4
-    /// million.
+    /// Maximum age and maximum messages of a partition of messages and history. Retention drops whole partitions, so a
+    /// message may stay on disk for this much longer than its retention. Default: one day, or 4 million messages.
     pub fn partitions(mut self, life: Duration, messages: u32) -> Self {
         (self.partitions.life, self.partitions.size) = (life, i64::from(messages));
         self
@@ -150,7 +147,7 @@ impl PostgresOptions {
         self
     }
 
-    /// Refuses settings that cannot work. Opens nothing; opening the store checks the same first.
+    /// Refuses settings that cannot work. Opens no connection. Opening the store runs the same check.
     pub fn check(&self) -> Result<()> {
         self.plan.place.check()?;
         let refuse = |what: String| Err(Error::new(ErrorKind::InvalidConfig, what));
@@ -195,7 +192,7 @@ impl PostgresOptions {
         }
         let (local, scope) = if self.pooled { ("true", "LOCAL") } else { ("false", "SESSION") };
         sql
-            // The server gives up first: then it is known that nothing was stored, and the connection is still good.
+            // The server gives up first: then nothing was stored, and the connection is still usable.
             .replace(":patience", &millis(self.patience * 4 / 5))
             .replace(":handler_patience", &millis(self.handler_patience))
             .replace(":local", local)
@@ -206,7 +203,7 @@ impl PostgresOptions {
         self.units_on(None, name, files, size, begin)
     }
 
-    /// The same for connections that are checked against the history that the process knows.
+    /// The same for connections that are checked against the timeline that the process knows.
     fn units_on(
         &self,
         timeline: Option<&Arc<Timeline>>,
@@ -223,29 +220,29 @@ impl PostgresOptions {
             (session, begin.to_owned())
         };
         let timeline = timeline.cloned();
-        // Behind a pooler the check comes with each claim.
+        // Behind a pooler each claim brings the check.
         let of_connections = timeline.clone().filter(|_| !self.pooled);
         let pool = Pool::new(name, &self.login, setup.into(), of_connections, size, self.patience);
         Sessions { pool, begin: begin.into(), pooled: self.pooled, timeline, known: None }
     }
 
-    /// Claims, settlements, renewals: what keeps the inbox going.
+    /// Sessions for claims, settlements and renewals.
     pub(crate) fn control(&self, timeline: &Arc<Timeline>) -> Sessions {
         let files = [include_str!("../sql/session/store.sql"), include_str!("../sql/session/control.sql")];
         self.units_on(Some(timeline), "control", &files, 6, READ_COMMITTED)
     }
 
-    /// Messages coming in.
+    /// Sessions for accept.
     pub(crate) fn ingest(&self, timeline: &Arc<Timeline>) -> Sessions {
         let files = [include_str!("../sql/session/store.sql"), include_str!("../sql/session/ingest.sql")];
         self.units_on(Some(timeline), "ingest", &files, 2, READ_COMMITTED)
     }
 
-    /// Handlers' own transactions.
+    /// Sessions for handlers' own transactions.
     pub(crate) fn for_handlers(&self) -> Sessions {
         let begin = include_str!("../sql/transaction/begin.sql");
         let finish = self.plan.place.render(include_str!("../sql/session/finish.sql"));
-        // A pooler lends another connection every time: nothing can be left on it.
+        // A pooler lends another connection every time, so no prepared statement can stay on it.
         let finish = if self.pooled { "" } else { &finish };
         self.sessions(
             "handlers",
@@ -261,7 +258,7 @@ impl PostgresOptions {
         self.sessions("reads", &files, 2, include_str!("../sql/transaction/begin_read.sql"))
     }
 
-    /// Telling other processes of work.
+    /// Sessions that notify other processes.
     pub(crate) fn wakeups(&self) -> Sessions {
         self.sessions("wakeups", &[include_str!("../sql/session/wakeups.sql")], 1, READ_COMMITTED)
     }
@@ -284,7 +281,7 @@ impl PostgresOptions {
         Ok(migrate::whole(&self.plan))
     }
 
-    /// The SQL that gives a role all it needs to work with the tables without owning them, for their owner to run.
+    /// Returns the SQL that grants a role everything it needs without owning the tables. Their owner runs it.
     pub fn grants_sql(&self, role: &str) -> Result<String> {
         self.check()?;
         if role.is_empty() || role.contains(char::is_control) {
@@ -300,8 +297,8 @@ impl PostgresOptions {
 
 const READ_COMMITTED: &str = include_str!("../sql/transaction/begin_store.sql");
 
-/// On the options, not on the open store: a database whose schema is missing or outdated can be looked at and migrated, but
-/// not opened.
+/// Implemented for the options, not for the open store: a database with a missing or outdated schema can be read and
+/// migrated, but not opened.
 #[async_trait]
 impl Migrate for PostgresOptions {
     async fn current(&self) -> Result<u32> {
@@ -322,7 +319,7 @@ impl Migrate for PostgresOptions {
     }
 }
 
-/// The lock that tells our transactions' locks from those of another inbox.
+/// Class of the advisory locks, which separates them from those of another inbox.
 pub(crate) fn lock_class(place: &Namespace) -> i32 {
     let number = crate::db::lock_number(&[b"order", place.schema.as_bytes(), place.prefix.as_bytes()]);
     let [a, b, c, d, ..] = number.to_le_bytes();

@@ -1,5 +1,5 @@
-//! Partitions of messages and of history. They are made ahead of time, and dropped whole when nothing in
-//! them is remembered any more.
+//! Partitions of messages and history: created ahead of time, and dropped whole once all of their keys are swept.
+//! Tests: `tests/retention.rs`, `tests/retention_races.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;

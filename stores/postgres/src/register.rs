@@ -1,4 +1,4 @@
-//! Register: which handlers a process has, and how long they remember.
+//! Registers the handlers of a process and their windows. Tests: `tests/windows.rs`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! One change: a statement that commits by itself, or a transaction.
+//! One change: a statement that commits by itself, or a transaction. Tests: below, and `tests/unknown.rs`.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -364,7 +364,7 @@ fn ended() -> Error {
 }
 
 pub(crate) async fn run(connection: &mut PgConnection, sql: &'static str) -> sqlx::Result<()> {
-    connection.execute(sqlx::raw_sql(sql)).await.map(|_| ())
+    connection.execute(sqlx::raw_sql(strip(sql))).await.map(|_| ())
 }
 
 /// A query with one of our statements.

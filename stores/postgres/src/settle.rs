@@ -1,4 +1,5 @@
-//! Settle, renew and complete: every write after a claim, under its fence.
+//! Settle, renew and complete: every write after a claim, under its fence. Tests: `tests/finish.rs`,
+//! `tests/locks.rs`.
 
 use oncebox::Result;
 use oncebox::state::{EntryEvent, ErrorText, InLine, NextState, Settlement};

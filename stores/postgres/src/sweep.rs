@@ -1,5 +1,5 @@
-//! Sweep: forget what is finished and past its retention. Keys leave by bounded deletes, in order; messages and history leave
-//! with their partition.
+//! Sweep: deletes keys of finished messages that are past their retention, in order and in pages. Messages and history
+//! are dropped with their partition. Tests: `tests/retention.rs`, `tests/windows.rs`.
 
 use std::time::Duration;
 

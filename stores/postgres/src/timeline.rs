@@ -1,7 +1,7 @@
-//! Failovers: notices that the database's history changed, keeps tokens from going back, and finds out what was lost.
+//! Failovers: notices that the database's timeline changed, keeps tokens from going back, and reports losses.
 //!
-//! A new connection is checked before its first use, because a failover ends all connections. Behind a pooler a connection may lead to
-//! another server at any time, so each claim checks. Tests: `tests/failover.rs`.
+//! The store checks a new connection before its first use, because a failover ends all connections. Behind a pooler, a
+//! connection may change its server at any time, so each claim checks. Tests: `tests/failover.rs`.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

@@ -1,4 +1,5 @@
-//! Marks inside a transaction of `tokio-postgres`, and so of `deadpool-postgres`, for programs that do not use `sqlx`.
+//! Marks inside a transaction of `tokio-postgres`, and so of `deadpool-postgres`, for programs without `sqlx`. Tests:
+//! `tests/once_tokio.rs`.
 
 use bytes::Bytes;
 use oncebox::store::{MarkIn, NewMessage};

@@ -1,4 +1,4 @@
-//! Transactions that handlers share with the inbox.
+//! Transactions that handlers share with the inbox. Tests: `tests/inline.rs`, `tests/finish.rs`.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -12,6 +12,7 @@ use crate::db::{Db, Released};
 use crate::mark::{MarkQuery, MarkRef, QuarantineValues, mark, quarantine, recall, record};
 use crate::session::{PgSession, Sessions};
 use crate::settle;
+use crate::sql::strip;
 
 /// An open transaction of a handler. It is a [`PgConnection`] to every query; a transaction begun on it is a savepoint.
 /// Dropping it rolls it back; only the library commits it.
@@ -41,7 +42,7 @@ impl PostgresTx {
         })
     }
 
-    /// Commits; says whether there may be work for other processes.
+    /// Commits. Returns true if there may be work for other processes.
     pub(crate) async fn commit(mut self, db: &Db) -> Result<bool> {
         if !self.sound {
             // A COMMIT of an aborted transaction is a silent rollback; any other statement in it is an error.
@@ -106,7 +107,7 @@ impl PostgresTx {
         Ok(settled)
     }
 
-    /// Completes the claim and commits, if it holds; says whether there may be work for other processes.
+    /// Completes the claim and commits, if it holds. Returns true if there may be work for other processes.
     pub(crate) async fn finish(mut self, db: &Db, claim: &Claim) -> Result<(Settled, bool)> {
         if claim.order.is_none()
             && !self.ordered
@@ -134,14 +135,14 @@ impl PostgresTx {
         } else {
             include_str!("../sql/share/savepoint.sql")
         };
-        self.session.batch(sql.into()).await?;
+        self.session.batch(strip(sql).into()).await?;
         self.savepoint = true;
         Ok(())
     }
 
     /// Undoes the part of the last run.
     pub(crate) async fn rollback_to_savepoint(&mut self) -> Result<()> {
-        self.session.batch(include_str!("../sql/share/undo.sql").into()).await
+        self.session.batch(strip(include_str!("../sql/share/undo.sql")).into()).await
     }
 }
 

@@ -1,4 +1,4 @@
-//! The URL of a database, read without giving away what is in it.
+//! Reads the URL of a database, and never shows its secrets. Tests: below.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Vacuums the hot table: removes what is left of deleted rows.
+//! Vacuums the hot table: frees the space of dead rows. Tests: `tests/vacuum.rs`.
 //!
 //! Autovacuum checks only once a minute. At tens of thousands of messages a second, a million dead rows have collected by
 //! then: the table no longer fits in memory, and every claim scans over them.

@@ -1,4 +1,4 @@
-//! Group commit: calls that wait while a batch is stored share the next one.
+//! Group commit: calls that wait while a batch is stored share the next one. Tests: `tests/split_batch.rs`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -41,7 +41,7 @@ async fn finish(
 
 /// Number of claims that were completed with their commit on this connection.
 async fn finished_on(connection: &mut PgConnection) -> i64 {
-    let sql = "SELECT generic_plans + custom_plans FROM pg_prepared_statements WHERE name = 'oncebox_finish'";
+    let sql = "SELECT generic_plans + custom_plans FROM pg_prepared_statements WHERE name = 'finish_oncebox'";
     query_scalar(sql).fetch_one(connection).await.expect("it is prepared")
 }
 

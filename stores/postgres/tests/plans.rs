@@ -45,8 +45,8 @@ const HOT: [(&str, &str, &[&str]); 30] = [
     ("sweep/again", "control", &[]),
     // A step for each handler, or a limited number of rows.
     ("sweep/marks", "control", &["mark"]),
-    ("orphans/orphans", "control", &["claim", "entry", "later"]),
-    ("backlog/backlog", "control", &["poisoned", "entry", "later"]),
+    ("orphans/orphans", "control", &["claim", "entry", "scheduled"]),
+    ("backlog/backlog", "control", &["poisoned", "entry", "scheduled"]),
     ("backfill/page", "control", &[]),
     ("backfill/hold", "control", &[]),
     ("backfill/add", "control", &[]),
@@ -75,10 +75,11 @@ const TYPES: [(&str, &str); 2] = [
 ];
 
 /// Tables that grow with the traffic or the backlog.
-const LARGE: [&str; 8] = ["proof", "message", "entry", "later", "claim", "outcome", "poisoned", "mark"];
+const LARGE: [&str; 8] = ["proof", "message", "entry", "scheduled", "claim", "outcome", "poisoned", "mark"];
 
 /// The same, with the parts in which they lie.
-const TABLES: [&str; 8] = ["proof", "entry", "later", "claim", "poisoned", "mark", "message_1", "outcome_1"];
+const TABLES: [&str; 8] =
+    ["proof", "entry", "scheduled", "claim", "poisoned", "mark", "message_1", "outcome_1"];
 
 /// Columns that make an index condition selective: a lane or a handler alone may have all rows. One index of the
 /// poisoned entries has only the few that block others.
@@ -106,9 +107,12 @@ const FILL: &str = "
     INSERT INTO @poisoned (seq, token, at, attempts, crashes, generation, lane, handler, reason)
     SELECT seq, seq, at, 0, 0, 0, l, 1, 'rejected' FROM n";
 
+/// Reads a statement without its header, with `@` before the names.
 fn file(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("sql").join(path).with_extension("sql");
-    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    let sql = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let body = sql.split_inclusive('\n').skip_while(|line| line.starts_with("--"));
+    body.collect::<String>().replace("oncebox_", "@")
 }
 
 /// A statement with its names put in.
@@ -331,7 +335,7 @@ async fn no_hot_statement_reads_a_whole_table_that_was_vacuumed_when_it_was_empt
 async fn a_sweep_looks_up_what_stays_in_memory() {
     let schema = tables().await;
     schema.run(FILL).await;
-    for table in ["proof", "entry", "later", "poisoned", "outcome_1"] {
+    for table in ["proof", "entry", "scheduled", "poisoned", "outcome_1"] {
         schema.run(&format!("ANALYZE @{table}")).await;
         // A hundred billion.
         let large = "UPDATE pg_class SET relpages = 1, reltuples = 100000000 WHERE oid = '@:table'::regclass";
@@ -452,7 +456,7 @@ async fn the_tables_refuse_rows_that_cannot_be() {
             "@meta (one, lanes, partition_id, counted, timeline) VALUES (false, 1, 1, 0, '1')".into(),
         ),
         ("too many lanes", "@meta (lanes, partition_id, counted, timeline) VALUES (65, 1, 0, '1')".into()),
-        ("a handler of no inbox", "@handler (inbox, key) VALUES (99, 'h')".into()),
+        ("a handler of no inbox", "@handler (inbox, key, origin) VALUES (99, 'h', 'h')".into()),
     ];
     let mut connection = schema.connect().await;
     for (what, row) in bad {

@@ -1,4 +1,4 @@
-//! Messages on their way in and out: payload and headers become one sealed value.
+//! Seals and opens messages: payload and headers become one sealed value. Tests: `tests/at_rest.rs`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Bytes that only a key opens, and only in their own place.
+//! Seals values so that only a key opens them, and only in their own place. Tests: `tests/attacks.rs`.
 //!
 //! A sealed value is `version | length of the key's name | the key's name | salt | ciphertext and tag`. Each value has a random salt,
 //! from which a key and a nonce of its own are derived: no number of messages wears a key out. The place of the value is

@@ -1,4 +1,4 @@
-//! The verbs, with everything sealed on its way in and opened on its way out.
+//! Wraps the store's verbs: seals their input and opens their output. Tests: `tests/conformance.rs`.
 
 use async_trait::async_trait;
 use oncebox::Result;

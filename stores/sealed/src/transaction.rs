@@ -1,4 +1,4 @@
-//! The transactions of the store inside, as they are. Only results are sealed in them.
+//! The transactions of the store inside, unchanged. Only results are sealed in them.
 
 use std::future::Future;
 

@@ -1,4 +1,4 @@
-//! Accept: store each message once, with one entry per handler.
+//! Accept: stores each message once, with one entry per handler. Tests: `tests/input.rs`.
 
 use oncebox::store::{Accepted, NewMessage, QuarantineReason, Seq};
 use oncebox::time::Timestamp;

@@ -1,4 +1,4 @@
-//! Moving the write-ahead log into the file: at a clean end, and when an operator wants to copy the file.
+//! Moves the write-ahead log into the file: at a clean end, and when an operator copies the file.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const AT_END: Duration = Duration::from_millis(250);
 /// Time that the last clone of a store waits for its writer thread.
 const WRITER_END: Duration = Duration::from_secs(5);
 
-/// Moves the log into the file; returns whether the log is empty now.
+/// Moves the log into the file. Returns true if the log is now empty.
 fn truncate(connection: &Connection) -> rusqlite::Result<bool> {
     let sql = include_str!("../sql/checkpoint/truncate.sql");
     connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map(|busy| busy == 0)
@@ -35,7 +35,7 @@ pub(crate) fn at_end(connection: &Connection) {
     }
 }
 
-/// Waits, when it is dropped, until the writer thread has ended: the process may end right after.
+/// Waits on drop until the writer thread has ended: the process may end right after.
 pub(crate) struct WriterEnd(Mutex<Receiver<()>>);
 
 impl WriterEnd {

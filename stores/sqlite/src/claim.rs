@@ -1,4 +1,4 @@
-//! Claim and rescue: lease entries to a worker.
+//! Claim and rescue: lease entries to a worker. Tests: `tests/batch.rs`, `tests/takeover.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

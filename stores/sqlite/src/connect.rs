@@ -1,4 +1,4 @@
-//! Opening the file, with the settings the guarantees rest on.
+//! Opens the file with the settings that the guarantees need. Tests: `tests/files.rs`, `tests/modes.rs`.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use crate::mode;
 /// Durability of a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Synchronous {
-    /// A commit that was answered survives a power failure. The default: a broker is told to forget the message.
+    /// A confirmed commit survives a power failure. The default, because the broker then deletes the message.
     #[default]
     Full,
-    /// A commit that was answered survives the end of the process, but the last ones may be lost with the power.
+    /// A confirmed commit survives the end of the process. A power failure may lose the last ones.
     Normal,
 }
 
@@ -32,13 +32,13 @@ pub(crate) struct FileOpener {
     pub(crate) create: bool,
 }
 
-/// The log is folded into the file after this many pages (of 4 KiB): often enough to stay small, seldom enough that
-/// one page is not written again and again.
+/// Pages (of 4 KiB) after which SQLite moves the log into the file: often enough to stay small, and seldom enough that
+/// it does not write one page again and again.
 const CHECKPOINT_PAGES: u32 = 8_192;
 const CACHE_KIB: u32 = 64 * 1024;
-/// A log that one large transaction made longer than this is cut when it is begun anew.
+/// Size, in bytes, to which SQLite cuts the log of a large transaction when the log starts again.
 const LONGEST_LOG: u32 = 64 * 1024 * 1024;
-/// SQLite counts milliseconds in 31 bits, and this is for ever anyway.
+/// Maximum busy timeout. SQLite counts milliseconds in 31 bits.
 const LONGEST_WAIT: Duration = Duration::from_hours(24);
 
 impl FileOpener {
@@ -65,7 +65,7 @@ impl FileOpener {
         Ok(connection)
     }
 
-    /// The same file for further connections, wherever the process changes its directory to.
+    /// Returns an opener with an absolute path, which stays valid if the process changes its directory.
     pub(crate) fn opened(&self) -> Self {
         let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
         Self { path, create: false, ..self.clone() }

@@ -1,4 +1,4 @@
-//! Pending entries: the one place that adds them.
+//! Inserts pending entries; no other module does.
 
 use oncebox::state::{InLine, PoisonReason};
 use oncebox::time::Timestamp;

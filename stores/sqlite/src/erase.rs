@@ -1,4 +1,4 @@
-//! Erases the content of one message.
+//! Erases the content of one message. Tests: `tests/erase.rs`.
 
 use oncebox::state::{Operation, erase as decide};
 use oncebox::store::{ActionResult, ErasureCounts, nothing_to_erase};

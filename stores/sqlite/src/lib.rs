@@ -8,10 +8,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! One thread writes: calls that wait while a transaction is committed share the next one. Handlers that ask for a
-//! transaction get one on a connection of their own; those of one process take turns, because SQLite lets only one write
-//! at a time. Several processes may work on one file: one that always has more to write leaves the others a moment
-//! every 50 ms.
+//! One thread writes: calls that wait during a commit share the next transaction. Handlers that ask for a transaction
+//! get one on their own connection. Those of one process take turns, because SQLite allows one writer at a time. Several
+//! processes can share one file: a busy process pauses every 50 ms for the others. Tests: `tests/`.
 
 mod accept;
 mod admin;
@@ -99,7 +98,7 @@ impl Drop for Inner {
 }
 
 impl Sqlite {
-    /// Opens a file, makes it if it is missing, and brings its schema up to date.
+    /// Opens a file. Creates it if it is missing, and applies missing migrations.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         Self::options(path).open()
     }
@@ -124,12 +123,12 @@ impl Sqlite {
     /// Marks the message with this id as handled inside the caller's own transaction, on the caller's own connection to
     /// the same file. Do the work only on [`Mark::First`], then commit: the work and the mark are stored together.
     ///
-    /// Call it first in the transaction: then a duplicate that runs at the same time waits here, and its body does not
-    /// run. `inbox` keeps ids of different streams apart, `handler` what is done with one message from what else is.
+    /// Call it first in the transaction: then a concurrent duplicate waits here, and does not run its body. `inbox`
+    /// separates the ids of different streams, and `handler` the handlers of one message.
     ///
-    /// A connection whose main database is another file is refused ([`ErrorKind::Refused`]), an attached file of the inbox
-    /// included: SQLite commits several files one by one. It knows the id alone, so it cannot tell another message under the same id;
-    /// [`Inbox::once`](oncebox::Inbox::once) can.
+    /// Refuses a connection whose main database is another file ([`ErrorKind::Refused`]), even if it attaches the inbox's
+    /// file: SQLite commits several files one by one. It knows the id alone, so it cannot detect another message under the
+    /// same id; [`Inbox::once`](oncebox::Inbox::once) can.
     ///
     #[doc = include_str!("../docs/once.md")]
     pub fn once(
@@ -143,7 +142,7 @@ impl Sqlite {
         self.once_key(tx, &inbox, &key, handler)
     }
 
-    /// The same for a key that was made otherwise: with a source, or by another [`KeyStrategy`](oncebox::KeyStrategy).
+    /// The same for another kind of key: with a source, or of another [`KeyStrategy`](oncebox::KeyStrategy).
     pub fn once_key(
         &self,
         tx: &rusqlite::Connection,
@@ -163,7 +162,7 @@ impl Sqlite {
         self.inner.writer.call(Abandoned::Done, work).await
     }
 
-    /// Looks at what only the writer knows. What becomes of the transaction is no matter to a look, which changes nothing.
+    /// Reads state that only the writer has. A read changes nothing, so the result of the transaction does not matter.
     async fn look<T, F>(&self, work: F) -> Result<T>
     where
         F: FnMut(&mut WriteTx<'_>) -> Result<T> + Send + 'static,
@@ -175,7 +174,7 @@ impl Sqlite {
         })
     }
 
-    /// Looks at many rows on a connection of its own, so that the writer does not wait.
+    /// Reads many rows on a separate connection, so that the writer does not wait.
     async fn read<T, F>(&self, look: F) -> Result<T>
     where
         F: FnOnce(&rusqlite::Connection, &NameMap) -> Result<T> + Send + 'static,

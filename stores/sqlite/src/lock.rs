@@ -1,4 +1,4 @@
-//! The one lock of a file that several processes write to.
+//! The one write lock of a file that several processes share. Tests: below, and `tests/turns.rs`.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! Mark, record and recall: remember inside the caller's own transaction that a key was handled, and with which result.
+//! Mark, record and recall: store inside the caller's own transaction that a key was handled, and its result. Tests:
+//! `tests/once.rs`.
 
 use std::future::Future;
 use std::path::Path;

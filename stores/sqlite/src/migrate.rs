@@ -1,4 +1,4 @@
-//! The schema and its version.
+//! The schema and its version. Tests: `tests/migrate.rs`.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Inboxes and handlers by their small numbers.
+//! Ids of inboxes and handlers, with a cache. Tests: `tests/rename.rs`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

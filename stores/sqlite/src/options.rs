@@ -50,14 +50,14 @@ impl SqliteOptions {
         self
     }
 
-    /// The largest size the file may grow to. Accepting fails with [`oncebox::ErrorKind::Full`] a little earlier, so
-    /// that there is room to work off what is stored. Default: the disk.
+    /// Maximum size of the file, in bytes. Accepting fails with [`oncebox::ErrorKind::Full`] a little earlier, so that
+    /// there is room to handle the stored messages. Default: the disk.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.opener.max_bytes = Some(bytes);
         self
     }
 
-    /// Opens the file for looking only: every change fails with [`oncebox::ErrorKind::ReadOnly`].
+    /// Opens the file read-only: every change fails with [`oncebox::ErrorKind::ReadOnly`]. Default: no.
     pub fn read_only(mut self) -> Self {
         self.opener.read_only = true;
         self.migrate = false;
@@ -70,7 +70,7 @@ impl SqliteOptions {
         self
     }
 
-    /// Takes time from another clock than the system's.
+    /// Takes time from this clock instead of the system's.
     pub fn clock(mut self, clock: SharedClock) -> Self {
         self.clock = Some(clock);
         self
@@ -110,8 +110,8 @@ impl SqliteOptions {
     }
 }
 
-/// On the options, not on the open store: a file whose schema is missing or outdated can be looked at and migrated, but
-/// not opened. Looking makes no file.
+/// Implemented for the options, not for the open store: a file with a missing or outdated schema can be read and
+/// migrated, but not opened. Reading creates no file.
 #[async_trait]
 impl Migrate for SqliteOptions {
     async fn current(&self) -> Result<u32> {

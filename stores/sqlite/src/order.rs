@@ -1,5 +1,5 @@
-//! Order: of all entries with one order key and handler, only the first may be claimed, and only while none of them
-//! runs. The others wait at a due time that never comes, so a claim does not have to look at them.
+//! Order: of all entries with one order key and handler, a claim takes only the first, and only while none of them runs.
+//! The others have a due time that never comes, so a claim does not read them. Tests: `tests/order.rs`.
 
 use oncebox::state::InLine;
 use oncebox::time::Timestamp;

@@ -1,4 +1,4 @@
-//! Which keys are known: a log-structured index.
+//! The proof: a log-structured index of known keys. Tests: `proof/tests.rs`, `tests/proof.rs`.
 //!
 //! Digests are random, so an ordinary unique index writes one page for every message. Here the newest digests live in
 //! memory only; the append-only message table is their log, from which they are read again at start or when another

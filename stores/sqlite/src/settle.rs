@@ -1,4 +1,4 @@
-//! Settle, renew and complete: every write after a claim, under its fence.
+//! Settle, renew and complete: every write after a claim, under its fence. Tests: `tests/batch.rs`.
 
 use oncebox::state::{InLine, NextState, Settlement, Status};
 use oncebox::store::{Claim, RenewParams, Renewed, Settled};

@@ -1,4 +1,4 @@
-//! Sweep: remove what is finished and past its retention.
+//! Sweep: deletes finished messages that are past their retention. Tests: `tests/sweep.rs`.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;

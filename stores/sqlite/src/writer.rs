@@ -1,4 +1,5 @@
-//! The one writer of a process: a thread that runs everything that waits in one transaction and commits it once.
+//! The one writer of a process: a thread that runs all waiting calls in one transaction and commits it once. Tests:
+//! `writer/tests.rs`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

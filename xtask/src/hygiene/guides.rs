@@ -1,6 +1,6 @@
 //! The guides: a program that is shown is compiled, and a page that is there is found.
 
-use super::{File, Tree, is, resolve};
+use super::{RepoFile, RuleInput, is, resolve};
 use crate::literals::literals;
 
 const GUIDES: &str = "docs/guides/";
@@ -18,12 +18,12 @@ const EXAMPLE: usize = 14;
 const WORDS: usize = 25;
 
 /// The pages below a directory.
-fn pages<'a>(tree: &'a Tree<'_>, dir: &'a str) -> impl Iterator<Item = &'a File> {
+fn pages<'a>(tree: &'a RuleInput<'_>, dir: &'a str) -> impl Iterator<Item = &'a RepoFile> {
     tree.files.iter().filter(move |file| file.path.starts_with(dir) && is(&file.path, "md"))
 }
 
-/// A program that nobody compiles is wrong after the next change, and nobody notices.
-pub(super) fn programs_are_compiled(tree: &Tree<'_>) -> Vec<String> {
+/// A program that is not compiled breaks unnoticed with the next change.
+pub(super) fn programs_are_compiled(tree: &RuleInput<'_>) -> Vec<String> {
     pages(tree, GUIDES)
         .filter(|page| shows_rust(&page.text))
         .filter(|page| !tree.rust().any(|rust| compiles(rust, page)))
@@ -37,7 +37,7 @@ pub(super) fn programs_are_compiled(tree: &Tree<'_>) -> Vec<String> {
 }
 
 /// The front page links every page, but the decisions, which have an index of their own.
-pub(super) fn pages_are_listed(tree: &Tree<'_>) -> Vec<String> {
+pub(super) fn pages_are_listed(tree: &RuleInput<'_>) -> Vec<String> {
     let index = tree.files.iter().find(|file| file.path == INDEX).map_or("", |index| &index.text);
     let decision = |path: &str| path.starts_with(DECISIONS) && path != DECISIONS_INDEX;
     pages(tree, DOCS)
@@ -48,7 +48,7 @@ pub(super) fn pages_are_listed(tree: &Tree<'_>) -> Vec<String> {
 }
 
 /// A guide says first who needs it, and then shows a short example.
-pub(super) fn pages_begin_with_an_example(tree: &Tree<'_>) -> Vec<String> {
+pub(super) fn pages_begin_with_an_example(tree: &RuleInput<'_>) -> Vec<String> {
     let mut breaches = Vec::new();
     for page in pages(tree, GUIDES) {
         let mut lines = page.text.lines().skip(1).skip_while(|line| line.is_empty());
@@ -69,15 +69,15 @@ pub(super) fn pages_begin_with_an_example(tree: &Tree<'_>) -> Vec<String> {
 }
 
 /// The glossary has few words.
-pub(super) fn the_glossary_is_short(tree: &Tree<'_>) -> Vec<String> {
+pub(super) fn the_glossary_is_short(tree: &RuleInput<'_>) -> Vec<String> {
     let glossary = tree.files.iter().find(|file| file.path == GLOSSARY).map_or("", |page| &page.text);
     let words = glossary.lines().filter(|line| line.starts_with("### ")).count();
     let breach = format!("{GLOSSARY}: has {words} words, the limit is {WORDS}: use a word of the field");
     if words > WORDS { vec![breach] } else { Vec::new() }
 }
 
-/// Whether the documentation of an item in `rust`, which is part of a library, is the page.
-fn compiles(rust: &File, page: &File) -> bool {
+/// Returns true if the page is the documentation of an item in `rust`, a file of a library.
+fn compiles(rust: &RepoFile, page: &RepoFile) -> bool {
     let includes = |literal: &str| rust.text.contains(&format!("#[doc = include_str!(\"{literal}\")]"));
     rust.path.split('/').any(|part| part == "src")
         && literals(&rust.text)
@@ -86,7 +86,7 @@ fn compiles(rust: &File, page: &File) -> bool {
             .any(|literal| resolve(rust.dir(), literal).as_deref() == Some(&*page.path))
 }
 
-/// Whether a page has a block that rustdoc takes for Rust: one that says so, or that says nothing.
+/// Returns true if a page has a block that rustdoc takes for Rust: marked as Rust, or unmarked.
 fn shows_rust(text: &str) -> bool {
     let mut open: Option<&str> = None;
     for line in text.lines().map(str::trim) {
@@ -123,9 +123,11 @@ mod tests {
     const RUST: &str = "# A\n\n```rust\nfn main() {}\n```\n";
 
     fn broken(files: &[(&str, &str)]) -> Vec<String> {
-        let files: Vec<File> =
-            files.iter().map(|(path, text)| File { path: (*path).into(), text: (*text).into() }).collect();
-        let tree = Tree { files: &files, members: &[] };
+        let files: Vec<RepoFile> = files
+            .iter()
+            .map(|(path, text)| RepoFile { path: (*path).into(), text: (*text).into() })
+            .collect();
+        let tree = RuleInput { files: &files, members: &[] };
         programs_are_compiled(&tree).into_iter().chain(pages_are_listed(&tree)).collect()
     }
 
@@ -165,8 +167,8 @@ mod tests {
     #[test]
     fn a_guide_begins_with_its_readers_and_a_short_example() {
         let broken = |text: &str| {
-            let files = [File { path: "docs/guides/a.md".into(), text: text.into() }];
-            pages_begin_with_an_example(&Tree { files: &files, members: &[] }).len()
+            let files = [RepoFile { path: "docs/guides/a.md".into(), text: text.into() }];
+            pages_begin_with_an_example(&RuleInput { files: &files, members: &[] }).len()
         };
         let need = "# A\n\n**You need this if** you do.\n";
         assert_eq!(broken(&format!("{need}\n```rust\nfn main() {{}}\n```\n\n## B\n")), 0);
@@ -178,8 +180,8 @@ mod tests {
     #[test]
     fn a_glossary_that_grows_is_named() {
         let broken = |words| {
-            let files = [File { path: GLOSSARY.into(), text: "### word\n\nText.\n".repeat(words) }];
-            the_glossary_is_short(&Tree { files: &files, members: &[] }).len()
+            let files = [RepoFile { path: GLOSSARY.into(), text: "### word\n\nText.\n".repeat(words) }];
+            the_glossary_is_short(&RuleInput { files: &files, members: &[] }).len()
         };
         assert_eq!([broken(WORDS), broken(WORDS + 1)], [0, 1]);
     }

@@ -1,6 +1,6 @@
 //! The links of the documents lead to files and headings that exist.
 
-use super::{Tree, is, resolve};
+use super::{RuleInput, is, resolve};
 
 /// Returns true for a document for readers of the repository. Pages below `crates` are parts of rustdoc.
 pub(super) fn is_page(path: &str) -> bool {
@@ -9,7 +9,7 @@ pub(super) fn is_page(path: &str) -> bool {
 }
 
 /// Every relative link leads to a file or directory, and its anchor to a heading.
-pub(super) fn links_lead_somewhere(tree: &Tree<'_>) -> Vec<String> {
+pub(super) fn links_lead_somewhere(tree: &RuleInput<'_>) -> Vec<String> {
     let mut breaches = Vec::new();
     for page in tree.files.iter().filter(|file| is_page(&file.path)) {
         for target in targets(&page.text) {
@@ -59,7 +59,7 @@ fn anchors(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::File;
+    use super::super::RepoFile;
     use super::*;
 
     #[test]
@@ -67,8 +67,8 @@ mod tests {
         let broken = |text: &str| {
             let other = ("docs/b.md", "# `b`: a page\n\n```sh\n# no heading\n```\n");
             let files = [("docs/a.md", text), other, ("xtask/src/main.rs", "")];
-            let files = files.map(|(path, text)| File { path: path.into(), text: text.into() });
-            links_lead_somewhere(&Tree { files: &files, members: &[] })
+            let files = files.map(|(path, text)| RepoFile { path: path.into(), text: text.into() });
+            links_lead_somewhere(&RuleInput { files: &files, members: &[] })
         };
         for good in [
             "[b](b.md), [here](b.md#b-a-page)",

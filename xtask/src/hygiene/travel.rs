@@ -1,15 +1,15 @@
 //! The walk of a message through the code: the files and functions that the page names exist.
 
-use super::{File, Tree, is, resolve};
+use super::{RepoFile, RuleInput, is, resolve};
 
 pub(super) const PAGE: &str = "docs/how-a-message-travels.md";
 
 /// Every linked file defines the functions that the page names after the link, as in `Type::function()`. A call on a value, as in
 /// `value.function()`, is none of them.
-pub(super) fn names_exist(tree: &Tree<'_>) -> Vec<String> {
+pub(super) fn names_exist(tree: &RuleInput<'_>) -> Vec<String> {
     let Some(page) = tree.files.iter().find(|file| file.path == PAGE) else { return Vec::new() };
     let mut breaches = Vec::new();
-    let mut file: Option<&File> = None;
+    let mut file: Option<&RepoFile> = None;
     for (at, part) in page.text.split('`').enumerate() {
         if let Some(target) = part.strip_prefix("](") {
             // The text of the link was code: a path. What follows belongs to that file.
@@ -28,7 +28,7 @@ pub(super) fn names_exist(tree: &Tree<'_>) -> Vec<String> {
 }
 
 /// Returns true if a file has a function of this name; for `Type::function`, also the type.
-fn defines(file: &File, name: &str) -> bool {
+fn defines(file: &RepoFile, name: &str) -> bool {
     let (owner, name) = name.rsplit_once("::").map_or((None, name), |(owner, name)| (Some(owner), name));
     let starts = ["(", "<"].map(|next| format!("fn {name}{next}"));
     is(&file.path, "rs")
@@ -45,8 +45,8 @@ mod tests {
         let broken = |page: &str| {
             let code = ("crates/a/src/b.rs", "impl Receiver {\n    pub async fn run<S>(self) {}\n}\n");
             let files =
-                [(PAGE, page), code].map(|(path, text)| File { path: path.into(), text: text.into() });
-            names_exist(&Tree { files: &files, members: &[] })
+                [(PAGE, page), code].map(|(path, text)| RepoFile { path: path.into(), text: text.into() });
+            names_exist(&RuleInput { files: &files, members: &[] })
         };
         let link = "[`b.rs`](../crates/a/src/b.rs)";
         assert!(

@@ -17,27 +17,27 @@ use oncebox::store::{
 };
 use oncebox::{BoxError, ErrorKind, Key, Result};
 
-use super::{Effect, Rigged, pause};
+use super::{NewEffect, Rigged, pause};
 use crate::bugs::Bug;
-use crate::worker::Job;
-use tinker::Tinker;
+use crate::worker::WorkerJob;
+use tinker::TableTamperer;
 
 /// A store with one bug.
 #[derive(Clone)]
 pub(crate) struct Sabotaged<S> {
     store: S,
     bug: Option<Bug>,
-    tinker: Arc<Tinker>,
+    tinker: Arc<TableTamperer>,
 }
 
 impl<S> Sabotaged<S> {
-    pub(crate) fn new(store: S, job: &Job) -> anyhow::Result<Self> {
+    pub(crate) fn new(store: S, job: &WorkerJob) -> anyhow::Result<Self> {
         let bug = job
             .sabotage
             .as_deref()
             .map(|name| Bug::named(name).context("there is no such bug"))
             .transpose()?;
-        Ok(Self { store, bug, tinker: Arc::new(Tinker::new(job.store.clone())) })
+        Ok(Self { store, bug, tinker: Arc::new(TableTamperer::new(job.store.clone())) })
     }
 
     fn is(&self, bug: Bug) -> bool {
@@ -230,7 +230,7 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
 }
 
 impl<S> Sabotaged<S> {
-    /// What the bug makes of settlements.
+    /// Changes settlements as the bug does.
     fn changed(&self, batch: &[Settlement]) -> Vec<Settlement> {
         let mut batch = batch.to_vec();
         let failed = batch.iter().any(|one| one.event == EntryEvent::Fail);
@@ -260,7 +260,7 @@ impl<S> Sabotaged<S> {
 impl<S: Rigged + Clone> Rigged for Sabotaged<S> {
     fn effect(
         tx: &mut Self::Tx,
-        effect: Effect,
+        effect: NewEffect,
     ) -> impl Future<Output = std::result::Result<(), BoxError>> + Send {
         S::effect(tx, effect)
     }

@@ -125,10 +125,10 @@ fn answered(mut entry: EntryView) -> EntryView {
 
 pub async fn a_retry_forgets_attempts_and_crashes<S: StoreUnderTest>(h: &Harness<S>) {
     let claim = h.running("1").await;
-    h.settle(&claim, Outcome::Crashed).await;
-    let claim = h.claim_suspect("h").await.remove(0).claim;
     h.settle(&claim, failed()).await;
     h.advance(5 * SECOND);
+    let claim = h.claim_one("h").await;
+    h.settle(&claim, Outcome::Crashed).await;
     let claim = h.claim_suspect("h").await.remove(0).claim;
     assert_eq!((claim.attempts, claim.suspicion.stored()), (1, 1));
     h.settle(&claim, crate::fixture::rejected()).await;

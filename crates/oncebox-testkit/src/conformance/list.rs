@@ -116,7 +116,7 @@ pub async fn each_condition_counts<S: StoreUnderTest>(h: &Harness<S>) {
     };
     assert_eq!(found(&second).await, ["typed"]);
     let both = |f: &mut EntryFilter| {
-        (f.message_type, f.source) = (Some("order.placed".into()), Some("depot".into()))
+        (f.message_type, f.source) = (Some("order.placed".into()), Some("depot".into()));
     };
     assert_eq!(found(&both).await, ["sourced"]);
     assert!(!any().is_narrow(), "everything is no filter");

@@ -1,4 +1,4 @@
-//! A store that panics on demand, as one with a bug would, and that tells nobody of work, or of one entry at a time, if it is told to.
+//! A store that panics on demand, and that may have no wakeups or return one entry at a time.
 #![allow(dead_code, reason = "no test file needs all of it")]
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What can be done.
+//! Actions of operators and their responses.
 
 use oncebox::state::Operation;
 use schemars::JsonSchema;
@@ -8,17 +8,17 @@ use super::{
     BoundedText, EntryRecord, EntrySelection, HandlerName, HexText, OperationRecord, OperationUuid, Reason,
 };
 
-/// What can be done to an entry.
+/// An action on an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum EntryVerb {
-    /// Try a poisoned entry again.
+    /// Retry a poisoned entry.
     Retry,
-    /// Give up a poisoned entry, or one that still waits.
+    /// Discard a poisoned or pending entry.
     Discard,
     /// Run a finished entry again, as a new generation.
     Replay,
-    /// Let those behind a poisoned entry with its ordering key go on without it.
+    /// Let the entries behind a poisoned one with its ordering key continue without it.
     Unblock,
 }
 
@@ -33,7 +33,7 @@ impl From<EntryVerb> for Operation {
     }
 }
 
-/// Who asks for something to be done, why, and under which identity.
+/// Operation id, actor and reason of an action.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AuditFields<'a> {
     pub(crate) operation: OperationUuid,
@@ -41,17 +41,16 @@ pub(crate) struct AuditFields<'a> {
     pub(crate) reason: &'a str,
 }
 
-/// Declares the body of an action, with what is particular to it. Serde does not support `flatten` for what they share together with
-/// `deny_unknown_fields`, and what is unknown must be refused.
+/// Declares the body of an action. A macro, because serde does not support `flatten` together with `deny_unknown_fields`.
 macro_rules! actions {
     ($(#[$meta:meta])* $name:ident { $($more:tt)* }) => {
         $(#[$meta])*
         #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub(crate) struct $name {
-            /// The identity of the operation: the same again is done once and answered the same, or carried on from where it was.
+            /// Operation id. A repeated id runs once and returns the same result, or continues a stopped operation.
             pub(crate) operation: OperationUuid,
-            /// Who asks for it. The name of the token is recorded beside it, in a field of its own. Needed where there are no tokens.
+            /// Actor for the audit log, which records the token name too. Default: the token name. Required without tokens.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub(crate) actor: Option<BoundedText>,
             pub(crate) reason: Reason,
@@ -59,8 +58,8 @@ macro_rules! actions {
         }
 
         impl $name {
-            /// Who asks for it.
-            pub(crate) fn asked(&self) -> AuditFields<'_> {
+            /// Returns the fields for the audit log.
+            pub(crate) fn audit(&self) -> AuditFields<'_> {
                 AuditFields { operation: self.operation, actor: self.actor.as_deref(), reason: &self.reason.0 }
             }
         }
@@ -70,213 +69,213 @@ macro_rules! actions {
 actions! {
     /// An action on one entry.
     EntryAction {
-        /// The handler of the entry.
+        /// Handler of the entry.
         #[schemars(with = "HandlerName")]
         pub(crate) handler: BoundedText,
     }
 }
 
-/// What came of an action.
+/// Result of an action.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ActionResponse {
     pub(crate) operation: OperationUuid,
-    /// Whether it was done before under the same identity; then this call changed nothing.
+    /// True if the operation id was used before; then this call changed nothing.
     pub(crate) repeated: bool,
-    /// The entry as it was right afterwards, for an action on one.
+    /// Entry after the action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) entry: Option<EntryRecord>,
-    /// Whether a pause or resume changed anything.
+    /// True if a pause or resume changed anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) changed: Option<bool>,
-    /// The keys that the handler had before: it was paused or resumed under these, too.
+    /// Former keys of the handler that were paused or resumed too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) legacy: Vec<String>,
-    /// How many messages a purge removed.
+    /// Number of messages that a purge deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) purged: Option<u64>,
-    /// What an erasure found.
+    /// Result of an erasure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) erased: Option<ErasureResult>,
 }
 
-/// What an erasure found beside the message itself.
+/// Result of an erasure.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ErasureResult {
-    /// How many unfinished entries ended as discarded.
+    /// Number of unfinished entries that were discarded.
     pub(crate) discarded: u64,
-    /// How many messages that were quarantined under the same key were removed.
+    /// Number of quarantined messages with the same key that were deleted.
     pub(crate) quarantined: u64,
 }
 
 actions! {
-    /// The erasure of the content of one message. It cannot be undone.
+    /// Erasure of the content of one message. It cannot be undone.
     ErasureAction {
-        /// Ends entries that are pending or poisoned as discarded. Without it, they refuse the erasure.
+        /// Discard pending and poisoned entries. Without it, they refuse the erasure.
         #[serde(default)]
         pub(crate) discard_unfinished: bool,
     }
 }
 
-/// An action on every entry that a filter takes, to be looked at before it is done.
+/// Dry run of an action on all entries that match a filter.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BulkPlan {
     pub(crate) verb: EntryVerb,
-    /// Which entries. Without a status, those that the verb is meant for.
+    /// Filter for entries. Default for `status`: the statuses that the verb applies to.
     pub(crate) which: EntrySelection,
-    /// How many entries at most. Default 1,000.
+    /// Maximum entries. Default: 1,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100_000))]
     pub(crate) limit: Option<u64>,
-    /// Allows a filter that takes everything with a status.
+    /// Allow a filter that matches everything with a status.
     #[serde(default)]
     pub(crate) everything: bool,
 }
 
-/// What an action on many would be done to.
+/// Result of a bulk dry run.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct BulkPreview {
-    /// How many entries; this is what `expected` has to be.
+    /// Number of entries: the value for `expected`.
     pub(crate) count: u64,
-    /// Whether there are more than it may be done to.
+    /// True if more entries match than the limit allows.
     pub(crate) more: bool,
-    /// The first of them.
+    /// First entries.
     pub(crate) first: Vec<EntryRecord>,
 }
 
 actions! {
-    /// An action on every entry that a filter takes. Begins slowly, and stops if too many fail again.
+    /// Action on all entries that match a filter. Starts slowly, and stops if too many entries fail again.
     BulkAction {
         pub(crate) verb: EntryVerb,
-        /// Which entries. Without a status, those that the verb is meant for.
+        /// Filter for entries. Default for `status`: the statuses that the verb applies to.
         pub(crate) which: EntrySelection,
-        /// How many entries at most. Default 1,000.
+        /// Maximum entries. Default: 1,000.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 1, max = 100_000))]
         pub(crate) limit: Option<u64>,
-        /// Allows a filter that takes everything with a status.
+        /// Allow a filter that matches everything with a status.
         #[serde(default)]
         pub(crate) everything: bool,
-        /// The count of the preview. If it is another by now, nothing is done.
+        /// Count of the preview. If it has changed, the request is refused.
         pub(crate) expected: u64,
-        /// So many a second, once it is at full speed. Default 50.
+        /// Maximum rate, in entries per second. Default: 50.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 1, max = 1000))]
         pub(crate) per_second: Option<u64>,
-        /// Stop when more than this many are poisoned again. Default 10.
+        /// Maximum entries that may be poisoned again before it stops. Default: 10.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(max = 100_000))]
         pub(crate) failures: Option<u64>,
-        /// Carry on one that was stopped by failures.
+        /// Continue an operation that failures stopped.
         #[serde(default)]
         pub(crate) go_on: bool,
     }
 }
 
 impl BulkAction {
-    /// What is to be done, without who asks for it and how.
+    /// Returns the action without its audit fields and pace.
     pub(crate) fn plan(&self) -> BulkPlan {
         let Self { verb, which, limit, everything, .. } = self;
         BulkPlan { verb: *verb, which: which.clone(), limit: *limit, everything: *everything }
     }
 }
 
-/// How far an action on many has come.
+/// Progress of a bulk operation or backfill.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct OperationReport {
+pub(crate) struct BulkReport {
     pub(crate) operation: OperationUuid,
-    /// running, finished, capped, stopped, failed, or unknown.
+    /// running, finished, capped, stopped, failed or unknown.
     pub(crate) state: String,
-    /// Whether this process is at it. One that is running and not active was interrupted: ask for it again.
+    /// True if it runs in this process. An operation that is running and not active was interrupted: repeat the request.
     pub(crate) active: bool,
-    /// To how many entries it was done; for a backfill, how many were given.
+    /// Number of entries changed; for a backfill, of entries added.
     pub(crate) done: u64,
-    /// How many had changed before their turn came.
+    /// Number of entries skipped because they had changed meanwhile.
     pub(crate) refused: u64,
-    /// How many were seen to be poisoned again.
+    /// Number of entries that were poisoned again.
     pub(crate) failed: u64,
 }
 
-/// The record of an operation, and how far it has come.
+/// Record and progress of an operation.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct OperationProgress {
     pub(crate) operation: OperationRecord,
-    /// For operations that take their time.
-    pub(crate) report: Option<OperationReport>,
+    /// Progress of a bulk operation or backfill.
+    pub(crate) report: Option<BulkReport>,
 }
 
 actions! {
-    /// A handler, or one of its ordering keys, to be paused or resumed.
+    /// Pause or resume of a handler, or of one of its ordering keys.
     PauseAction {
         #[schemars(with = "HandlerName")]
         pub(crate) handler: BoundedText,
-        /// Only this ordering key of it.
+        /// Only this ordering key.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub(crate) line: Option<OrderingKeyRef>,
-        /// Allows a handler that nobody knows: one that is yet to come.
+        /// Allow a handler that does not exist yet.
         #[serde(default)]
         pub(crate) unknown: bool,
     }
 }
 
-/// The messages with one ordering key: it means something only within a tenant and a source.
+/// An ordering key, which is unique within a tenant and a source.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("oneOf" = [{ "required": ["ordering_key"] }, { "required": ["ordering_key_hex"] }]))]
 pub(crate) struct OrderingKeyRef {
-    /// Where they come from. Default: nowhere in particular.
+    /// Source of the messages. Default: empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) source: Option<BoundedText>,
-    /// Whose they are.
+    /// Tenant of the messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tenant: Option<BoundedText>,
-    /// The ordering key as text.
+    /// Ordering key as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "BoundedText")]
     pub(crate) ordering_key: Option<BoundedText>,
-    /// Or its bytes in hexadecimal digits.
+    /// Ordering key in hexadecimal digits, instead of text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "HexText")]
     pub(crate) ordering_key_hex: Option<BoundedText>,
 }
 
-/// Which messages that were quarantined are to be removed.
+/// Dry run of a purge.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PurgePlan {
-    /// Those that were kept for longer than this.
+    /// Minimum age of the messages in quarantine, in seconds.
     #[schemars(range(max = 3_155_760_000_u64))]
     pub(crate) older_than_seconds: u64,
-    /// At most this many. Default 1,000.
+    /// Maximum messages. Default: 1,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
     pub(crate) limit: Option<u64>,
 }
 
-/// What a purge would remove.
+/// Result of a purge dry run.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct PurgePreview {
-    /// How many messages; this is what `expected` has to be.
+    /// Number of messages: the value for `expected`.
     pub(crate) count: u64,
 }
 
 actions! {
-    /// The removal of messages that were quarantined.
+    /// Deletion of quarantined messages.
     PurgeAction {
-        /// Those that were kept for longer than this.
+        /// Minimum age of the messages in quarantine, in seconds.
         #[schemars(range(max = 3_155_760_000_u64))]
         pub(crate) older_than_seconds: u64,
-        /// At most this many. Default 1,000.
+        /// Maximum messages. Default: 1,000.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 1, max = 10_000))]
         pub(crate) limit: Option<u64>,
-        /// The count of the preview. If it is another by now, nothing is done.
+        /// Count of the preview. If it has changed, the request is refused.
         pub(crate) expected: u64,
     }
 }
 
 actions! {
-    /// A handler that gets the messages that were stored before it was there.
+    /// Backfill: adds entries for messages that were stored before the handler existed.
     BackfillAction {
         #[schemars(with = "HandlerName")]
         pub(crate) handler: BoundedText,

@@ -1,6 +1,6 @@
-//! What goes over the wire: the bodies and queries of the API, for the server and for clients alike.
+//! Bodies and queries of the API, for the server and for clients. Tests: `tests/serve/api/`.
 //!
-//! What a client sends is refused if it holds anything unknown; what a server answers may hold more than a client knows.
+//! The server refuses unknown fields in requests. A client ignores unknown fields in responses.
 
 mod actions;
 mod entries;
@@ -8,15 +8,15 @@ mod queries;
 mod values;
 
 pub(crate) use actions::{
-    ActionResponse, AuditFields, BackfillAction, BulkAction, BulkPlan, BulkPreview, EntryAction, EntryVerb,
-    ErasureAction, ErasureResult, OperationProgress, OperationReport, OrderingKeyRef, PauseAction,
-    PurgeAction, PurgePlan, PurgePreview,
+    ActionResponse, AuditFields, BackfillAction, BulkAction, BulkPlan, BulkPreview, BulkReport, EntryAction,
+    EntryVerb, ErasureAction, ErasureResult, OperationProgress, OrderingKeyRef, PauseAction, PurgeAction,
+    PurgePlan, PurgePreview,
 };
-pub(crate) use entries::{EntriesQuery, EntryList, EntryRecord, EntrySelection, MessageLabel};
+pub(crate) use entries::{EntriesQuery, EntryList, EntryRecord, EntrySelection, MessageIdentity};
 pub(crate) use queries::{
     AuditQuery, BlockedCount, BlockedKeyList, BlockedOrderingKey, BlockedQuery, CallerInfo, DoctorFinding,
-    DoctorReport, EntryCount, ExplainedEntry, FailedAttempt, HandlerList, HandlerStatus, InboxCounts,
-    InboxList, InboxSummary, MessageDetails, MessageExplanation, MessageHeader, MessagePayloads,
+    DoctorReport, EntryCount, ExplainedEntry, FailedAttempt, HandlerList, HandlerStatus, InboxList,
+    InboxSummary, InboxTotals, MessageDetails, MessageExplanation, MessageHeader, MessagePayloads,
     MessageSummary, OperationList, OperationRecord, PausedOrderingKey, PayloadView, QuarantineList,
     QuarantineQuery, QuarantineReasonWord, QuarantinedItem, RetentionReport, StoryEvent, TenantQuery,
 };
@@ -27,24 +27,24 @@ pub(crate) use values::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What went wrong, as RFC 9457 says. The media type is `application/problem+json`.
+/// A problem document after RFC 9457. Its media type is `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ProblemDocument {
-    /// `urn:oncebox:problem:` and a word that stays the same.
+    /// `urn:oncebox:problem:` and a stable word.
     pub(crate) r#type: String,
-    /// What this type of problem is.
+    /// Name of this type of problem.
     pub(crate) title: String,
-    /// The status of the answer.
+    /// HTTP status.
     pub(crate) status: u16,
-    /// What happened this time.
+    /// Description of this occurrence.
     pub(crate) detail: String,
-    /// What is known to be stored after this.
+    /// Effect of the request on stored data.
     pub(crate) kept: String,
-    /// What to do about it.
+    /// Advice for the client.
     pub(crate) advice: String,
 }
 
 impl ProblemDocument {
-    /// What every `type` begins with.
+    /// Prefix of every `type`.
     pub(crate) const TYPE: &str = "urn:oncebox:problem:";
 }

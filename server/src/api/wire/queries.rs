@@ -1,20 +1,20 @@
-//! What can be looked at.
+//! Queries of operators and their responses.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{BoundedText, EntryRecord, KeyText, MessageLabel, OperationUuid, StatusWord, TimeText};
+use super::{BoundedText, EntryRecord, KeyText, MessageIdentity, OperationUuid, StatusWord, TimeText};
 
-/// Who asks.
+/// Token name and roles of the caller.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct CallerInfo {
-    /// The name of the token; nothing where no tokens are needed.
+    /// Token name; null if the API needs no token.
     pub(crate) name: Option<String>,
-    /// What it may do.
+    /// Roles of the caller.
     pub(crate) roles: Vec<String>,
 }
 
-/// Every inbox that this process serves.
+/// Inboxes that this process serves.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct InboxList {
     pub(crate) inboxes: Vec<InboxSummary>,
@@ -24,59 +24,59 @@ pub(crate) struct InboxList {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct InboxSummary {
     pub(crate) name: String,
-    /// The name of its store.
+    /// Name of its store.
     pub(crate) store: String,
-    /// The keys of the handlers of this process.
+    /// Handler keys of this process.
     pub(crate) handlers: Vec<String>,
 }
 
-/// Of which tenant.
+/// Filter by tenant.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TenantQuery {
-    /// Only what belongs to this tenant.
+    /// Only messages of this tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tenant: Option<BoundedText>,
 }
 
-/// How much of everything there is.
+/// Counts of an inbox.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct InboxCounts {
-    /// Messages remembered.
+pub(crate) struct InboxTotals {
+    /// Number of stored messages.
     pub(crate) messages: u64,
-    /// Those of them that no handler takes.
+    /// Number of stored messages without a handler.
     pub(crate) unrouted: u64,
-    /// Messages quarantined.
+    /// Number of quarantined messages.
     pub(crate) quarantined: u64,
-    /// Those of them whose key was known with another payload.
+    /// Number of quarantined messages whose key was known with another payload.
     pub(crate) conflicts: u64,
-    /// Those of them that were older than what is remembered.
+    /// Number of quarantined messages that were older than the retention window.
     pub(crate) stale: u64,
-    /// Entries by handler and status; what is zero is left out.
+    /// Entries by handler and status, without zeros.
     pub(crate) entries: Vec<EntryCount>,
-    /// Handlers that are paused.
+    /// Paused handlers.
     pub(crate) paused: Vec<String>,
-    /// Ordering keys that are paused.
+    /// Paused ordering keys.
     pub(crate) paused_keys: Vec<PausedOrderingKey>,
-    /// What poisoned entries hold back, by handler; handlers without such are left out.
+    /// Blocked ordering keys by handler, without zeros.
     #[serde(default)]
     pub(crate) blocked: Vec<BlockedCount>,
 }
 
-/// What poisoned entries of a handler hold back, because of their ordering keys.
+/// Ordering keys of a handler that poisoned entries block.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct BlockedCount {
     pub(crate) handler: String,
-    /// How many ordering keys, counted up to 10000; of one tenant, up to 1000.
+    /// Number of ordering keys, counted up to 10000; for one tenant, up to 1000.
     pub(crate) ordering_keys: u64,
-    /// How many entries are behind, counted up to 10000.
+    /// Number of entries behind them, counted up to 10000.
     pub(crate) waiting: u64,
-    /// How long ago the oldest of those was accepted, in seconds.
+    /// Age of the oldest of these entries, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) oldest_seconds: Option<u64>,
 }
 
-/// How many entries of a handler have a status.
+/// Number of entries of a handler with a status.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct EntryCount {
     pub(crate) handler: String,
@@ -84,95 +84,95 @@ pub(crate) struct EntryCount {
     pub(crate) count: u64,
 }
 
-/// An ordering key that is paused for a handler.
+/// A paused ordering key of a handler.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct PausedOrderingKey {
     pub(crate) handler: String,
-    /// Where its messages come from.
+    /// Source of its messages.
     pub(crate) source: String,
-    /// Whose they are.
+    /// Tenant of its messages.
     pub(crate) tenant: Option<String>,
-    /// The ordering key as text.
+    /// Ordering key as text.
     pub(crate) ordering_key: String,
-    /// Its bytes in hexadecimal digits, if they are not text.
+    /// Bytes in hexadecimal digits, if they are not text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ordering_key_hex: Option<String>,
 }
 
-/// Everything known of one key, without payloads.
+/// A message with its entries and failed attempts, without its payload.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct MessageDetails {
     pub(crate) key: KeyText,
-    /// Whether its content was erased. The key is remembered all the same.
+    /// True if the content was erased. The key is still remembered.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) erased: bool,
     pub(crate) tenant: Option<String>,
-    /// The stored message; nothing if it has left, or was only quarantined.
+    /// Stored message; null if retention deleted it or it is only in quarantine.
     pub(crate) stored: Option<MessageSummary>,
-    /// Its entries, by handler and generation, finished ones included.
+    /// Entries by handler and generation, including finished ones.
     pub(crate) entries: Vec<EntryRecord>,
-    /// Attempts that did not succeed, the oldest first.
+    /// Failed attempts, oldest first.
     pub(crate) attempts: Vec<FailedAttempt>,
-    /// At least so many duplicates were delivered.
+    /// Minimum number of duplicates that were delivered.
     pub(crate) duplicates: u64,
-    /// Messages under the same key that were quarantined.
+    /// Quarantined messages with the same key.
     pub(crate) quarantined: Vec<MessageSummary>,
 }
 
 /// A message without its payload.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct MessageSummary {
-    /// Its number; nothing if it was quarantined.
+    /// Sequence number; null if it was quarantined.
     pub(crate) seq: Option<i64>,
-    /// Why it was quarantined.
+    /// Reason it was quarantined.
     pub(crate) quarantine_reason: Option<QuarantineReasonWord>,
-    /// When it came.
+    /// Time it was received.
     pub(crate) received_at: TimeText,
-    /// When its producer says that it was made.
+    /// Time of the event, from the producer.
     pub(crate) time: Option<TimeText>,
-    pub(crate) message: MessageLabel,
-    /// The size of its payload.
+    pub(crate) message: MessageIdentity,
+    /// Size of the payload, in bytes.
     pub(crate) payload_bytes: u64,
 }
 
-/// An attempt that did not succeed.
+/// A failed attempt.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct FailedAttempt {
     pub(crate) handler: String,
     pub(crate) generation: u32,
     pub(crate) at: TimeText,
-    /// What happened: fail, exhaust, reject, crash or `crash_out`.
+    /// Event: fail, exhaust, reject, crash or `crash_out`.
     pub(crate) event: String,
-    /// Failed attempts until then, this one included.
+    /// Failed attempts so far, including this one.
     pub(crate) attempts: u32,
-    /// Workers that died until then while they ran it alone, this one included.
+    /// Workers that crashed so far while running only this entry, including this one.
     pub(crate) crashes: u32,
-    /// What the handler said, as the rules of redaction show it.
+    /// Error of the handler, redacted.
     pub(crate) error: Option<String>,
-    /// The claim it was settled under.
+    /// Claim that settled it.
     pub(crate) claim: String,
 }
 
-/// The payloads and headers under one key, as the rules of redaction show them.
+/// Payloads and headers of one key, redacted.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct MessagePayloads {
     pub(crate) key: KeyText,
-    /// Of the stored message; nothing if it has left.
+    /// Payload of the stored message; null if retention deleted it.
     pub(crate) stored: Option<PayloadView>,
-    /// Of those that were quarantined.
+    /// Payloads of quarantined messages.
     pub(crate) quarantined: Vec<PayloadView>,
 }
 
 /// A payload and its headers.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct PayloadView {
-    /// The payload, if it can be shown.
+    /// Payload as text, if it can be displayed.
     pub(crate) text: Option<String>,
-    /// Why it is not shown.
+    /// Reason it is hidden.
     pub(crate) hidden: Option<String>,
-    /// Its size.
+    /// Size in bytes.
     pub(crate) bytes: u64,
-    /// The headers of the message.
+    /// Headers of the message.
     pub(crate) headers: Vec<MessageHeader>,
 }
 
@@ -183,36 +183,36 @@ pub(crate) struct MessageHeader {
     pub(crate) value: String,
 }
 
-/// What happened to a message, and why its entries are where they are.
+/// History of a message, and the reason for the state of each entry.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct MessageExplanation {
     pub(crate) key: KeyText,
-    /// What happened, in the order of time.
+    /// Events, oldest first.
     pub(crate) story: Vec<StoryEvent>,
     pub(crate) entries: Vec<ExplainedEntry>,
 }
 
-/// One thing that happened.
+/// An event in the history of a message.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct StoryEvent {
     pub(crate) at: TimeText,
     pub(crate) what: String,
 }
 
-/// An entry, and why it is where it is.
+/// An entry and the reason for its state.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ExplainedEntry {
     pub(crate) entry: EntryRecord,
     pub(crate) why: String,
 }
 
-/// Why a message was quarantined.
+/// Reason a message was quarantined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum QuarantineReasonWord {
-    /// Its key was known with another payload.
+    /// The key was known with another payload.
     Conflict,
-    /// It is older than what is remembered.
+    /// The message is older than the retention window.
     Stale,
 }
 
@@ -225,96 +225,96 @@ impl QuarantineReasonWord {
     }
 }
 
-/// Which messages that were quarantined.
+/// Filter for a page of quarantined messages.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct QuarantineQuery {
-    /// Only those that are quarantined for this reason.
+    /// Only messages with this reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<QuarantineReasonWord>,
     /// Only messages of this tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tenant: Option<BoundedText>,
-    /// Where the previous page ended.
+    /// `next` of the previous page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) after: Option<i64>,
-    /// At most this many. Default 100.
+    /// Maximum items per page. Default: 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub(crate) limit: Option<u64>,
 }
 
-/// A page of messages that were quarantined.
+/// A page of quarantined messages.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct QuarantineList {
-    /// The first kept first.
+    /// Messages, oldest first.
     pub(crate) quarantined: Vec<QuarantinedItem>,
-    /// Where the next page starts, if there is one.
+    /// Cursor of the next page, if any.
     pub(crate) next: Option<i64>,
 }
 
-/// A message that was quarantined.
+/// A quarantined message.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct QuarantinedItem {
-    /// Its number among those quarantined.
+    /// Id in the quarantine.
     pub(crate) id: i64,
     pub(crate) reason: QuarantineReasonWord,
-    /// The key it came under.
+    /// Message key.
     pub(crate) key: KeyText,
     pub(crate) received_at: TimeText,
     pub(crate) tenant: Option<String>,
-    pub(crate) message: MessageLabel,
-    /// The size of its payload.
+    pub(crate) message: MessageIdentity,
+    /// Size of the payload, in bytes.
     pub(crate) payload_bytes: u64,
 }
 
-/// Which ordering keys that are held back.
+/// Filter for blocked ordering keys.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BlockedQuery {
     /// Only keys of this tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tenant: Option<BoundedText>,
-    /// At most this many. Default 100.
+    /// Maximum items per page. Default: 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub(crate) limit: Option<u64>,
 }
 
-/// Ordering keys that a poisoned entry holds back, those with the oldest message in front first.
+/// Blocked ordering keys. Those whose poisoned message is oldest come first.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct BlockedKeyList {
     pub(crate) blocked: Vec<BlockedOrderingKey>,
 }
 
-/// An ordering key that a poisoned entry holds back, for one handler.
+/// An ordering key of a handler that a poisoned entry blocks.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct BlockedOrderingKey {
     pub(crate) handler: String,
-    /// The ordering key as text.
+    /// Ordering key as text.
     pub(crate) ordering_key: String,
-    /// Its bytes in hexadecimal digits, if they are not text.
+    /// Bytes in hexadecimal digits, if they are not text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ordering_key_hex: Option<String>,
-    /// The number of the message in front.
+    /// Sequence number of the poisoned message.
     pub(crate) head: i64,
-    /// Its key, by which its entry is retried, discarded or unblocked.
+    /// Key of the poisoned message, to retry, discard or unblock it.
     pub(crate) head_key: KeyText,
-    /// When it was poisoned.
+    /// Time it was poisoned.
     pub(crate) since: TimeText,
-    /// Whether those behind it are parked, not pending.
+    /// True if the entries behind it are parked, not pending.
     pub(crate) parks: bool,
-    /// How many are behind it.
+    /// Number of entries behind it.
     pub(crate) waiting: u64,
-    /// When the oldest of those came.
+    /// Time the oldest of these was received.
     pub(crate) oldest: Option<TimeText>,
 }
 
-/// The handlers of this process, and others that have entries.
+/// Handlers of this process, and others that have entries.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct HandlerList {
     pub(crate) handlers: Vec<HandlerStatus>,
-    /// Ordering keys that are paused.
+    /// Paused ordering keys.
     pub(crate) paused_keys: Vec<PausedOrderingKey>,
 }
 
@@ -322,112 +322,112 @@ pub(crate) struct HandlerList {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct HandlerStatus {
     pub(crate) key: String,
-    /// Whether this process runs it, under this key or as a legacy key.
+    /// True if this process runs it, under this key or as a former key.
     pub(crate) runs_here: bool,
-    /// Which types it takes.
+    /// Message types that it handles.
     pub(crate) types: Vec<String>,
-    /// Keys it had before.
+    /// Former keys.
     pub(crate) legacy: Vec<String>,
-    /// Whether claims for it are stopped, on every worker.
+    /// True if claims for it are paused on every worker.
     pub(crate) paused: bool,
-    /// Where its breaker stands in this process: closed, open or probing; nothing if it has none.
+    /// Breaker state in this process: closed, open or probing; null without a breaker.
     pub(crate) breaker: Option<String>,
 }
 
-/// Which records of operations.
+/// Filter for a page of the audit log.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AuditQuery {
-    /// Only parts of this operation.
+    /// Only parts of this bulk operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) parent: Option<OperationUuid>,
-    /// Only operations on this key.
+    /// Only operations on this message key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<KeyText>,
-    /// Only operations that this one asked for.
+    /// Only operations of this actor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) actor: Option<BoundedText>,
-    /// Only operations that came with the token of this name.
+    /// Only operations with this token name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<BoundedText>,
-    /// Where the previous page ended.
+    /// `next` of the previous page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) before: Option<i64>,
-    /// At most this many. Default 100.
+    /// Maximum items per page. Default: 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub(crate) limit: Option<u64>,
 }
 
-/// A page of records, the latest first.
+/// A page of the audit log, newest first.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct OperationList {
     pub(crate) operations: Vec<OperationRecord>,
-    /// Where the next page starts, if there is one.
+    /// Cursor of the next page, if any.
     pub(crate) next: Option<i64>,
 }
 
-/// The record of an operation.
+/// The audit record of an operation.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct OperationRecord {
     pub(crate) id: OperationUuid,
-    /// The operation it was a part of.
+    /// Bulk operation it was part of.
     pub(crate) parent: Option<OperationUuid>,
-    /// Its place among all records.
+    /// Position in the audit log.
     pub(crate) number: i64,
     pub(crate) at: TimeText,
-    /// Who asked for it, as they called themselves.
+    /// Actor that the request named.
     pub(crate) actor: String,
-    /// The name of the token that it came with; nothing if it came without one, as from a command on the store itself.
+    /// Token name; null without a token, as for a command on the store.
     pub(crate) token: Option<String>,
-    /// Why.
+    /// Reason that the request gave.
     pub(crate) reason: String,
     pub(crate) verb: String,
-    /// The key it was about.
+    /// Message key.
     pub(crate) key: Option<KeyText>,
-    /// The handler it was about.
+    /// Handler key.
     pub(crate) handler: Option<String>,
-    /// What was asked for.
+    /// Body of the request.
     pub(crate) body: serde_json::Value,
 }
 
-/// How late duplicates came, and whether keys are remembered for long enough.
+/// Delays of duplicates, compared with the retention window.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct RetentionReport {
-    /// For people.
+    /// Summary in words.
     pub(crate) text: String,
-    /// Duplicates that came to this process since it started.
+    /// Number of duplicates since this process started.
     pub(crate) duplicates: u64,
-    /// Messages that came too late to tell.
+    /// Number of messages older than the retention window.
     pub(crate) stale: u64,
-    /// How long after the first one the latest duplicate came.
+    /// Longest delay of a duplicate after its first delivery, in seconds.
     pub(crate) latest_seconds: f64,
-    /// Half of them came within this time.
+    /// 50th percentile of the delays, in seconds.
     pub(crate) p50_seconds: f64,
-    /// Nine of ten.
+    /// 90th percentile of the delays, in seconds.
     pub(crate) p90_seconds: f64,
-    /// 99 of a hundred.
+    /// 99th percentile of the delays, in seconds.
     pub(crate) p99_seconds: f64,
-    /// For how long a finished message is remembered at least; nothing if for ever.
+    /// Minimum time a finished message is remembered, in seconds; null for unlimited.
     pub(crate) window_seconds: Option<f64>,
-    /// Whether that is long enough, with a margin.
+    /// True if the window covers the delays with a margin.
     pub(crate) covered: bool,
 }
 
-/// What endangers the inbox or its store, the worst first.
+/// Problems of the inbox or its store, worst first.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct DoctorReport {
     pub(crate) findings: Vec<DoctorFinding>,
 }
 
-/// Something that was found.
+/// A problem that the doctor found.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct DoctorFinding {
-    /// info, warning or danger.
+    /// Severity: info, warning or danger.
     pub(crate) severity: String,
-    /// A word that stays the same.
+    /// Stable identifier.
     pub(crate) code: String,
     pub(crate) what: String,
-    /// What to do about it.
+    /// Recommended fix.
     pub(crate) fix: String,
 }

@@ -1,4 +1,4 @@
-//! The values that requests are made of, each with its own check.
+//! Values of requests, each with its own check. Tests: below.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +13,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A schema that stands where it is used, and has no name.
+/// Implements a schema that is inlined and has no name.
 macro_rules! inline_schema {
     ($name:ident, $($schema:tt)+) => {
         impl JsonSchema for $name {
@@ -32,7 +32,7 @@ macro_rules! inline_schema {
     };
 }
 
-/// A text that a client sends. Every store can be asked for it: it holds no NUL, and is not long.
+/// A text that every store can query: at most 1,000 characters and no NUL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct BoundedText(pub(crate) String);
 
@@ -58,10 +58,10 @@ impl<'de> Deserialize<'de> for BoundedText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         if text.contains('\0') {
-            return Err(D::Error::custom("a text may not hold the character U+0000"));
+            return Err(D::Error::custom("a text must not contain the character U+0000"));
         }
         if text.chars().count() > Self::MAX_CHARS {
-            return Err(D::Error::custom("a text may not have more than 1,000 characters"));
+            return Err(D::Error::custom("a text must not exceed 1,000 characters"));
         }
         Ok(Self(text))
     }
@@ -69,19 +69,19 @@ impl<'de> Deserialize<'de> for BoundedText {
 
 inline_schema!(BoundedText, { "type": "string", "maxLength": 1000, "pattern": "^[^\\u0000]*$" });
 
-/// What the key of a handler looks like; it is checked where it is used.
+/// Schema of a handler key.
 pub(crate) struct HandlerName;
 
 inline_schema!(HandlerName, {
     "type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[A-Za-z0-9_.:/-]+$"
 });
 
-/// What bytes in hexadecimal digits look like; they are checked where they are used.
+/// Schema of bytes in hexadecimal digits.
 pub(crate) struct HexText;
 
 inline_schema!(HexText, { "type": "string", "maxLength": 1000, "pattern": "^([0-9a-f]{2})*$" });
 
-/// Why something is done; recorded.
+/// Reason of an action, for the audit log: 1 to 500 characters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Reason(pub(crate) String);
 
@@ -89,7 +89,7 @@ impl<'de> Deserialize<'de> for Reason {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let BoundedText(text) = BoundedText::deserialize(deserializer)?;
         if text.is_empty() || text.chars().count() > Action::MAX_CHARS {
-            return Err(D::Error::custom("a reason has between 1 and 500 characters"));
+            return Err(D::Error::custom("a reason must have 1 to 500 characters"));
         }
         Ok(Self(text))
     }
@@ -97,15 +97,15 @@ impl<'de> Deserialize<'de> for Reason {
 
 inline_schema!(Reason, { "type": "string", "minLength": 1, "maxLength": 500, "pattern": "^[^\\u0000]*$" });
 
-/// A time, in UTC and with milliseconds when we write it.
+/// A time in RFC 3339 format, written in UTC with milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimeText(pub(crate) Timestamp);
 
-/// The end of the year 9999: what is later cannot be written.
+/// End of the year 9999, the last that RFC 3339 can express, in milliseconds.
 const LAST: u64 = 253_402_300_799_999;
 
 impl TimeText {
-    /// The time, if it ever comes: an entry that waits for another one has none.
+    /// Converts a timestamp; `None` for an entry that waits for another one.
     pub(crate) fn of(at: Timestamp) -> Option<Self> {
         (at != Timestamp::MAX).then_some(Self(at))
     }
@@ -119,7 +119,7 @@ impl TimeText {
             _ => (text.to_owned(), 0),
         };
         let time = match local.get(..4) {
-            // Nothing came before 1970, so whatever is before that means the beginning.
+            // Messages start in 1970, so an earlier time means the beginning.
             Some(year) if year < "1970" => {
                 humantime::parse_rfc3339(&format!("1972{}", local.get(4..)?)).ok()?;
                 UNIX_EPOCH
@@ -131,7 +131,7 @@ impl TimeText {
     }
 }
 
-/// An offset as `+02:00`, in milliseconds.
+/// Parses an offset like `+02:00` to milliseconds.
 fn offset_of(text: &str) -> Option<i64> {
     let (hours, minutes) = text.get(1..)?.split_once(':')?;
     let two = |digits: &str| -> Option<i64> {
@@ -159,13 +159,13 @@ impl Serialize for TimeText {
 impl<'de> Deserialize<'de> for TimeText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        Self::read(&text).ok_or_else(|| D::Error::custom("a time is written like 2026-01-31T12:00:00Z"))
+        Self::read(&text).ok_or_else(|| D::Error::custom("write a time like 2026-01-31T12:00:00Z"))
     }
 }
 
 inline_schema!(TimeText, { "type": "string", "format": "date-time" });
 
-/// The key of a message: 64 hexadecimal digits, as lists show it.
+/// A message key: 64 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyText(pub(crate) Key);
 
@@ -184,12 +184,12 @@ impl<'de> Deserialize<'de> for KeyText {
 
 inline_schema!(KeyText, { "type": "string", "pattern": "^[0-9a-f]{64}$" });
 
-/// The identity of an operation, made by whoever asks for it: a UUID.
+/// An operation id: a UUID that the client creates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OperationUuid(pub(crate) OperationId);
 
 impl OperationUuid {
-    /// From the one way in which it is written.
+    /// Parses the hyphenated form.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let id: OperationId = text.parse().ok()?;
         text.eq_ignore_ascii_case(&id.to_string()).then_some(Self(id))
@@ -213,7 +213,7 @@ impl<'de> Deserialize<'de> for OperationUuid {
 
 inline_schema!(OperationUuid, { "type": "string", "format": "uuid" });
 
-/// Where an entry stands.
+/// Status of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StatusWord(pub(crate) Status);
 
@@ -229,7 +229,7 @@ impl<'de> Deserialize<'de> for StatusWord {
         let known = Status::ALL.into_iter().find(|status| status.as_str() == text);
         known.map(Self).ok_or_else(|| {
             let all = Status::ALL.map(Status::as_str).join(", ");
-            D::Error::custom(format!("a status is one of {all}"))
+            D::Error::custom(format!("a status must be one of {all}"))
         })
     }
 }
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_come_back_whatever_their_offset() {
+    fn times_with_any_offset_are_parsed() {
         let read = |text: &str| TimeText::read(text).map(|time| time.to_string());
         assert_eq!(read("2026-01-31T12:00:00Z").as_deref(), Some("2026-01-31T12:00:00.000Z"));
         assert_eq!(read("2026-01-31T12:00:00.25+02:00").as_deref(), Some("2026-01-31T10:00:00.250Z"));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_store_can_be_asked_for_is_refused() {
+    fn values_that_no_store_can_query_are_refused() {
         let text = |json: &str| serde_json::from_str::<BoundedText>(json);
         assert!(text(r#""50% _ "#).is_err() && text(r#""50% _""#).is_ok());
         assert!(text("\"a\\u0000b\"").is_err());

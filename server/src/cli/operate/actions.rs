@@ -1,4 +1,4 @@
-//! Commands that change something. Each is recorded with who asked for it and why.
+//! Commands that change data. The audit log records the actor and reason of each. Tests: `tests/operate/actions.rs`.
 
 use std::time::Duration;
 
@@ -13,27 +13,27 @@ use crate::api::wire;
 use crate::cli::out;
 use crate::cli::progress::ProgressLine;
 
-/// Tells what was done; an error says under which identity, so that it can be asked for again.
-pub(super) fn tell(
-    place: &TargetArgs,
+/// Prints the result of an action. An error names the operation id, so that the operator can repeat it.
+pub(super) fn report_action(
+    target: &TargetArgs,
     verb: &str,
     id: wire::OperationUuid,
     acted: Result<wire::ActionResponse, CommandError>,
 ) -> Result<wire::ActionResponse, CommandError> {
     let acted = acted.map_err(|failed| failed.context(format!("{verb}, operation {}", id.0)))?;
-    if place.json {
+    if target.json {
         print::json(&acted)?;
     } else {
-        let again = match (acted.repeated, acted.changed) {
-            (true, _) => "was done before",
+        let outcome = match (acted.repeated, acted.changed) {
+            (true, _) => "already done",
             (false, Some(false)) => "changed nothing",
             _ => "done",
         };
         let legacy = match &acted.legacy[..] {
             [] => String::new(),
-            former => format!(", also under its former {}", former.join(", ")),
+            former => format!(", also for the former keys {}", former.join(", ")),
         };
-        out::line(&format!("{verb} {again}{legacy} (operation {})", id.0))?;
+        out::line(&format!("{verb} {outcome}{legacy} (operation {})", id.0))?;
         if let Some(entry) = &acted.entry {
             print::entries(std::slice::from_ref(entry))?;
         }
@@ -44,37 +44,37 @@ pub(super) fn tell(
 #[derive(Debug, clap::Args)]
 pub(crate) struct EntryActionArgs {
     #[command(flatten)]
-    place: TargetArgs,
+    target: TargetArgs,
     #[command(flatten)]
-    who: ActorArgs,
+    audit: ActorArgs,
     #[command(flatten)]
     message: MessageArgs,
     #[command(flatten)]
     which: EntryFilterArgs,
-    /// Really does it to all that the filter takes, instead of showing what it would be done to.
+    /// Apply to all matching entries (default: dry run)
     #[arg(long)]
     confirm: bool,
-    /// With `--confirm`: do it only if so many entries would be done, as was shown before.
+    /// Refuse unless exactly this many entries match, as in the dry run
     #[arg(long, value_name = "COUNT", requires = "confirm")]
     expect: Option<u64>,
-    /// With a filter: do it to this many at most, 1 to 100,000.
+    /// With a filter: maximum entries, 1 to 100,000
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     limit: u64,
-    /// With a filter: so many a second, once it is at full speed, 1 to 1,000.
+    /// With a filter: maximum entries per second, 1 to 1,000
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     per_second: u64,
-    /// With a filter: stop when more than this many are poisoned again.
+    /// With a filter: stop after more than this many are poisoned again
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=100_000))]
     failures: u64,
-    /// Carry on an operation that was stopped by failures.
+    /// Continue an operation that failures stopped
     #[arg(long)]
     go_on: bool,
-    /// Allow a filter that takes everything.
+    /// Allow a filter that matches everything
     #[arg(long)]
     everything: bool,
 }
 
-/// The word for it.
+/// Returns the name of a verb.
 pub(super) const fn word(verb: wire::EntryVerb) -> &'static str {
     match verb {
         wire::EntryVerb::Retry => "retry",
@@ -84,27 +84,27 @@ pub(super) const fn word(verb: wire::EntryVerb) -> &'static str {
     }
 }
 
-/// Says whether it was stopped.
+/// Runs an action on entries; returns true if failures stopped it.
 pub(super) async fn entries(args: &EntryActionArgs, verb: wire::EntryVerb) -> Result<bool, CommandError> {
     let (source, tenant) = (args.which.source.as_deref(), args.which.tenant.as_deref());
-    let Some(key) = args.message.find(&args.place, source, tenant)? else { return many(args, verb).await };
-    // Whoever names one entry and a filter means something else than either.
-    if args.which.asks_for_many() || args.confirm || args.everything || args.go_on {
+    let Some(key) = args.message.find(&args.target, source, tenant)? else { return many(args, verb).await };
+    // One entry and a filter together are ambiguous.
+    if args.which.is_filter() || args.confirm || args.everything || args.go_on {
         return Err(usage(
-            "--key and --id name one entry: leave the filter, --confirm, --everything and --go-on out",
+            "--key and --id select one entry; remove the filter, --confirm, --everything and --go-on",
         ));
     }
     let named = args.which.handler.as_ref();
     let named = named.ok_or_else(|| usage("name the handler of the entry with --handler"))?;
     let action = wire::EntryAction {
-        operation: args.who.id(),
-        actor: args.who.actor(),
-        reason: args.who.reason()?,
+        operation: args.audit.id(),
+        actor: args.audit.actor(),
+        reason: args.audit.reason()?,
         handler: named.as_str().into(),
     };
-    let acted = args.place.open().await?.act(verb, &key, &action).await;
+    let acted = args.target.open().await?.act(verb, &key, &action).await;
     let acted = acted.map_err(|failed| not_found(failed, &args.message, source));
-    tell(&args.place, word(verb), action.operation, acted).map(|_| false)
+    report_action(&args.target, word(verb), action.operation, acted).map(|_| false)
 }
 
 async fn many(args: &EntryActionArgs, verb: wire::EntryVerb) -> Result<bool, CommandError> {
@@ -114,7 +114,7 @@ async fn many(args: &EntryActionArgs, verb: wire::EntryVerb) -> Result<bool, Com
         limit: Some(args.limit),
         everything: args.everything,
     };
-    let client = args.place.open().await?;
+    let client = args.target.open().await?;
     if !args.confirm {
         return preview(&*client, args, &plan).await.map(|()| false);
     }
@@ -124,9 +124,9 @@ async fn many(args: &EntryActionArgs, verb: wire::EntryVerb) -> Result<bool, Com
     };
     let wire::BulkPlan { verb, which, limit, everything } = plan;
     let action = wire::BulkAction {
-        operation: args.who.id(),
-        actor: args.who.actor(),
-        reason: args.who.reason()?,
+        operation: args.audit.id(),
+        actor: args.audit.actor(),
+        reason: args.audit.reason()?,
         verb,
         which,
         limit,
@@ -137,29 +137,34 @@ async fn many(args: &EntryActionArgs, verb: wire::EntryVerb) -> Result<bool, Com
         go_on: args.go_on,
     };
     let id = action.operation.0;
-    // Before it begins: whoever kills it carries it on by this.
-    out::eprint_note(&format!("operation {id}; {expected} entries; carry it on with --operation {id}"));
+    // Printed before it starts, so that an operator can continue it after a crash.
+    out::eprint_note(&format!("operation {id}: {expected} entries; continue with --operation {id}"));
     let progress = ProgressLine::of(expected, "entries");
-    let mut told = |report: &wire::OperationReport| {
+    let mut on_progress = |report: &wire::BulkReport| {
         progress.at(report.done);
-        progress.say(format!("done, {} had changed, {} failed again", report.refused, report.failed));
+        progress.set_message(format!(
+            "done, {} skipped (changed), {} failed again",
+            report.refused, report.failed
+        ));
     };
-    let ended = client.bulk(&action, &mut told).await;
+    let ended = client.bulk(&action, &mut on_progress).await;
     drop(progress);
-    let report = ended.map_err(|failed| failed.context(format!("{} of many, operation {id}", word(verb))))?;
-    tell_report(&args.place, &report)?;
+    let report = ended.map_err(|failed| failed.context(format!("bulk {}, operation {id}", word(verb))))?;
+    print_report(&args.target, &report)?;
     Ok(report.state == "stopped")
 }
 
-fn tell_report(place: &TargetArgs, report: &wire::OperationReport) -> Result<(), CommandError> {
-    if place.json {
+fn print_report(target: &TargetArgs, report: &wire::BulkReport) -> Result<(), CommandError> {
+    if target.json {
         return print::json(report);
     }
-    let wire::OperationReport { state, done, refused, failed, .. } = report;
-    out::line(&format!("{state}: {done} done, {refused} had changed, {failed} failed again"))?;
+    let wire::BulkReport { state, done, refused, failed, .. } = report;
+    out::line(&format!("{state}: {done} done, {refused} skipped (changed), {failed} failed again"))?;
     match state.as_str() {
-        "stopped" => out::eprint_note("look at what failed; the same --operation with --go-on carries it on"),
-        "capped" => out::eprint_note("there are more; a new operation does the next, or raise --limit"),
+        "stopped" => {
+            out::eprint_note("check the failures, then continue with the same --operation and --go-on");
+        }
+        "capped" => out::eprint_note("more entries match; start a new operation, or raise --limit"),
         _ => {}
     }
     Ok(())
@@ -174,12 +179,12 @@ async fn preview(
     let preview = client.preview(plan).await?;
     drop(progress);
     let wire::BulkPreview { count, more, first } = &preview;
-    if args.place.json {
+    if args.target.json {
         return print::json(&json!({ "dry_run": true, "count": count, "more": more, "first": first }));
     }
     let more = if *more { " of more" } else { "" };
     out::line(&format!(
-        "would {} {count}{more} entries; --confirm --expect {count} does it",
+        "would {} {count}{more} entries; apply with --confirm --expect {count}",
         word(plan.verb)
     ))?;
     print::entries(first)
@@ -188,22 +193,22 @@ async fn preview(
 #[derive(Debug, clap::Args)]
 pub(crate) struct PauseArgs {
     #[command(flatten)]
-    place: TargetArgs,
+    target: TargetArgs,
     #[command(flatten)]
-    who: ActorArgs,
-    /// The handler.
+    audit: ActorArgs,
+    /// Handler key
     #[arg(long, value_name = "HANDLER", value_parser = handler)]
     handler: HandlerKey,
-    /// Only this ordering key of it.
+    /// Only this ordering key
     #[arg(long, value_name = "KEY")]
     ordering_key: Option<String>,
-    /// The source of the messages with the ordering key.
+    /// Source of the messages with the ordering key
     #[arg(long, requires = "ordering_key")]
     source: Option<String>,
-    /// Their tenant.
+    /// Tenant of the messages with the ordering key
     #[arg(long, requires = "ordering_key")]
     tenant: Option<String>,
-    /// Allow a handler that nobody knows: one that is yet to come.
+    /// Allow a handler that does not exist yet
     #[arg(long)]
     unknown: bool,
 }
@@ -216,67 +221,67 @@ pub(super) async fn hold(args: &PauseArgs, pause: bool) -> Result<(), CommandErr
         ordering_key_hex: None,
     });
     let hold = wire::PauseAction {
-        operation: args.who.id(),
-        actor: args.who.actor(),
-        reason: args.who.reason()?,
+        operation: args.audit.id(),
+        actor: args.audit.actor(),
+        reason: args.audit.reason()?,
         handler: args.handler.as_str().into(),
         line,
         unknown: args.unknown,
     };
-    let client = args.place.open().await?;
+    let client = args.target.open().await?;
     let acted = client.hold(pause, &hold).await;
-    tell(&args.place, if pause { "pause" } else { "resume" }, hold.operation, acted)?;
+    report_action(&args.target, if pause { "pause" } else { "resume" }, hold.operation, acted)?;
     Ok(())
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PurgeArgs {
     #[command(flatten)]
-    place: TargetArgs,
+    target: TargetArgs,
     #[command(flatten)]
-    who: ActorArgs,
-    /// Only what was quarantined for longer than this, as in `30days`.
+    audit: ActorArgs,
+    /// Minimum age in quarantine, like 30days
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     older_than: Duration,
-    /// At most this many: 1 to 10,000.
+    /// Maximum messages, 1 to 10,000
     #[arg(long, default_value_t = 1_000, value_parser = super::many)]
     limit: usize,
-    /// Really removes them.
+    /// Delete the messages (default: dry run)
     #[arg(long)]
     confirm: bool,
-    /// With `--confirm`: do it only if so many messages would be removed, as was shown before.
+    /// Refuse unless exactly this many messages match, as in the dry run
     #[arg(long, value_name = "COUNT", requires = "confirm")]
     expect: Option<u64>,
 }
 
 pub(super) async fn purge(args: &PurgeArgs) -> Result<(), CommandError> {
-    let client = args.place.open().await?;
+    let client = args.target.open().await?;
     let (older_than_seconds, limit) = (args.older_than.as_secs(), Some(args.limit as u64));
     let plan = wire::PurgePlan { older_than_seconds, limit };
     if !args.confirm {
         let progress = ProgressLine::unknown("counting");
         let count = client.purge_preview(&plan).await?.count;
         drop(progress);
-        if args.place.json {
+        if args.target.json {
             return print::json(&json!({ "dry_run": true, "count": count }));
         }
-        return out::line(&format!("would remove {count} messages; --confirm --expect {count} does it"));
+        return out::line(&format!("would delete {count} messages; apply with --confirm --expect {count}"));
     }
     let expected = match args.expect {
         Some(expected) => expected,
         None => client.purge_preview(&plan).await?.count,
     };
     let purge = wire::PurgeAction {
-        operation: args.who.id(),
-        actor: args.who.actor(),
-        reason: args.who.reason()?,
+        operation: args.audit.id(),
+        actor: args.audit.actor(),
+        reason: args.audit.reason()?,
         older_than_seconds,
         limit,
         expected,
     };
-    let purged = tell(&args.place, "purge", purge.operation, client.purge(&purge).await)?;
-    if let (Some(count), false) = (purged.purged, args.place.json) {
-        out::line(&format!("{count} messages removed"))?;
+    let purged = report_action(&args.target, "purge", purge.operation, client.purge(&purge).await)?;
+    if let (Some(count), false) = (purged.purged, args.target.json) {
+        out::line(&format!("{count} messages deleted"))?;
     }
     Ok(())
 }
@@ -284,54 +289,53 @@ pub(super) async fn purge(args: &PurgeArgs) -> Result<(), CommandError> {
 #[derive(Debug, clap::Args)]
 pub(crate) struct BackfillArgs {
     #[command(flatten)]
-    place: TargetArgs,
+    target: TargetArgs,
     #[command(flatten)]
-    who: ActorArgs,
-    /// The handler that gets entries.
+    audit: ActorArgs,
+    /// Handler that gets entries
     #[arg(long, value_name = "HANDLER", value_parser = handler)]
     handler: HandlerKey,
-    /// On a store: the types of messages it takes, or patterns of them like `order.*`; can be given several times. A
-    /// configuration or a process that serves knows them.
+    /// With --store: message type or pattern like order.*; repeatable
     #[arg(long = "type", value_name = "TYPE")]
     types: Vec<String>,
-    /// On a store: a key that the handler had before; can be given several times.
+    /// With --store: former key of the handler; repeatable
     #[arg(long, value_name = "HANDLER", value_parser = handler)]
     legacy: Vec<HandlerKey>,
-    /// On a store: at most this many entries.
+    /// With --store: maximum entries
     #[arg(long)]
     limit: Option<usize>,
-    /// Really does it, instead of saying how many messages would be looked at.
+    /// Add the entries (default: dry run)
     #[arg(long)]
     confirm: bool,
 }
 
 pub(super) async fn backfill(args: &BackfillArgs) -> Result<(), CommandError> {
-    let client = args.place.open().await?;
+    let client = args.target.open().await?;
     let messages = client.counts(None).await?.messages;
     if !args.confirm {
-        if args.place.json {
+        if args.target.json {
             return print::json(&json!({ "dry_run": true, "messages": messages }));
         }
         let handler = &args.handler;
         return out::line(&format!(
-            "would look at {messages} messages, and give {handler} those of its types that it has not had; --confirm does it"
+            "would check {messages} messages and add the missing entries for {handler}; apply with --confirm"
         ));
     }
     let action = wire::BackfillAction {
-        operation: args.who.id(),
-        actor: args.who.actor(),
-        reason: args.who.reason()?,
+        operation: args.audit.id(),
+        actor: args.audit.actor(),
+        reason: args.audit.reason()?,
         handler: args.handler.as_str().into(),
     };
     let id = action.operation.0;
-    out::eprint_note(&format!("operation {id}; carry it on with --operation {id}"));
+    out::eprint_note(&format!("operation {id}; continue with --operation {id}"));
     let types = args.types.iter().map(|kind| kind.as_str().into()).collect();
-    let late = BackfillPlan { action, types, legacy: args.legacy.clone(), limit: args.limit };
+    let plan = BackfillPlan { action, types, legacy: args.legacy.clone(), limit: args.limit };
     let progress = ProgressLine::unknown("entries added");
-    let ended = client.backfill(&late, &mut |report| progress.at(report.done)).await;
+    let ended = client.backfill(&plan, &mut |report| progress.at(report.done)).await;
     drop(progress);
     let report = ended.map_err(|failed| failed.context(format!("backfill, operation {id}")))?;
-    if args.place.json {
+    if args.target.json {
         return print::json(&report);
     }
     out::line(&format!("{}: {} entries added", report.state, report.done))

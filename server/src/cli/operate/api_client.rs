@@ -1,4 +1,4 @@
-//! An inbox, through the API of a process that serves it.
+//! An [`OperatorClient`] through the API of a running sidecar. Tests: `tests/serve/api/commands.rs`.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use super::client::{BackfillPlan, DoctorQuery, OperatorClient, ProgressFn};
 use super::target::usage;
 use crate::api::routes::{ApiCall, Method};
 use crate::api::wire;
-use crate::cli::{Absent, Exit, out};
+use crate::cli::{Exit, ServerNotFound, out};
 use crate::config::secret;
 
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_mins(1);
-/// How often a long operation is asked how far it has come.
-const LOOK: Duration = Duration::from_secs(1);
-/// Where the token is, unless it is said.
+/// Time limit of a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
+/// Time between two progress requests for a long operation.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Environment variable of the token, unless `--token` is set.
 const TOKEN: &str = "ONCEBOX_TOKEN";
 
 pub(super) struct ApiClient {
@@ -35,13 +35,13 @@ pub(super) struct ApiClient {
 
 impl ApiClient {
     pub(super) fn new(url: &str, token: Option<&str>, inbox: InboxName) -> Result<Self, CommandError> {
-        let no_url = || usage("--api is no address; write it like http://127.0.0.1:8472");
+        let no_url = || usage("--api is not a valid URL; write it like http://127.0.0.1:8472");
         let mut base = Url::parse(url).map_err(|_| no_url())?;
         if !matches!(base.scheme(), "http" | "https") || base.host().is_none() {
             return Err(no_url());
         }
         if !base.username().is_empty() || base.password().is_some() {
-            return Err(usage("--api holds a user or a password; a token is named with --token env:NAME"));
+            return Err(usage("--api contains a user or password; use a token with --token env:NAME"));
         }
         base.set_path("");
         base.set_query(None);
@@ -51,11 +51,13 @@ impl ApiClient {
         };
         let here = base.host_str().is_some_and(|host| matches!(host, "127.0.0.1" | "localhost" | "[::1]"));
         if token.is_some() && base.scheme() == "http" && !here {
-            out::eprint_note("oncebox: the token goes over the network as it is; use https");
+            out::eprint_note("oncebox: warning: the token is sent unencrypted; use https");
         }
-        // A redirect would take the token elsewhere.
-        let client = Client::builder().timeout(PATIENCE).redirect(reqwest::redirect::Policy::none()).build();
-        let client = client.context("cannot make an HTTP client").map_err(|error| Exit::Start.with(error))?;
+        // A redirect could send the token to another host.
+        let client =
+            Client::builder().timeout(REQUEST_TIMEOUT).redirect(reqwest::redirect::Policy::none()).build();
+        let client =
+            client.context("cannot create the HTTP client").map_err(|error| Exit::Start.with(error))?;
         Ok(Self { client, base, token, inbox })
     }
 
@@ -65,7 +67,7 @@ impl ApiClient {
         parts: &[(&str, &str)],
         query: &Q,
     ) -> Result<A, CommandError> {
-        self.ask(call, parts, query, None).await
+        self.send(call, parts, query, None).await
     }
 
     async fn post<B: Serialize, A: DeserializeOwned>(
@@ -74,11 +76,11 @@ impl ApiClient {
         parts: &[(&str, &str)],
         body: &B,
     ) -> Result<A, CommandError> {
-        let body = serde_json::to_vec(body).context("cannot write the request")?;
-        self.ask(call, parts, &(), Some(body)).await
+        let body = serde_json::to_vec(body).context("cannot encode the request")?;
+        self.send(call, parts, &(), Some(body)).await
     }
 
-    async fn ask<Q: Serialize, A: DeserializeOwned>(
+    async fn send<Q: Serialize, A: DeserializeOwned>(
         &self,
         call: ApiCall,
         parts: &[(&str, &str)],
@@ -89,7 +91,7 @@ impl ApiClient {
         let parts: Vec<_> = parts.iter().copied().chain([("inbox", self.inbox.as_str())]).collect();
         let mut url = self.base.clone();
         url.set_path(&route.url_path(&parts));
-        fill(&mut url, query)?;
+        add_query(&mut url, query)?;
         let mut request = match route.method {
             Method::Get => self.client.get(url),
             Method::Post => self.client.post(url).header("content-type", "application/json"),
@@ -100,25 +102,25 @@ impl ApiClient {
         if let Some(body) = body {
             request = request.body(body);
         }
-        let changes = !route.looks();
-        let answer = request.send().await.map_err(|error| self.no_answer(&error, changes))?;
-        let status = answer.status();
-        let bytes = answer.bytes().await.map_err(|error| self.no_answer(&error, changes))?;
+        let changes = !route.is_read();
+        let response = request.send().await.map_err(|error| self.no_response(&error, changes))?;
+        let status = response.status();
+        let bytes = response.bytes().await.map_err(|error| self.no_response(&error, changes))?;
         if !status.is_success() {
             return Err(refused(status, &bytes));
         }
         serde_json::from_slice(&bytes).map_err(|error| {
             let what = format!(
-                "{} answers what this build does not understand; use the same build: {error}",
+                "{} sent a response that this build cannot read; use the build of the server: {error}",
                 self.base
             );
             Exit::Failure.with(anyhow!(what))
         })
     }
 
-    fn no_answer(&self, error: &reqwest::Error, changes: bool) -> CommandError {
+    fn no_response(&self, error: &reqwest::Error, changes: bool) -> CommandError {
         let base = &self.base;
-        // Causes, without the URL again.
+        // The innermost cause, without the URL.
         let mut why = String::new();
         let mut cause = std::error::Error::source(error);
         while let Some(inner) = cause {
@@ -126,50 +128,52 @@ impl ApiClient {
             cause = inner.source();
         }
         if error.is_connect() {
-            let what = format!("cannot reach {base}{why}; is `oncebox serve` running there?");
+            let what = format!("cannot connect to {base}{why}; check that `oncebox serve` runs there");
             return Exit::Start.with(anyhow!(what));
         }
-        let known = if changes {
-            "it is not known whether it was done: ask again with the same --operation"
+        let advice = if changes {
+            "the change may have been stored; retry with the same --operation"
         } else {
-            "ask again"
+            "retry"
         };
-        Exit::Failure.with(anyhow!("{base} did not answer{why}; {known}"))
+        Exit::Failure.with(anyhow!("{base} did not respond{why}; {advice}"))
     }
 
-    /// Asks how far an operation has come until it has ended.
+    /// Polls the progress of an operation until it has ended.
     async fn watch(
         &self,
-        mut now: wire::OperationReport,
-        told: ProgressFn<'_>,
-    ) -> Result<wire::OperationReport, CommandError> {
+        mut now: wire::BulkReport,
+        on_progress: ProgressFn<'_>,
+    ) -> Result<wire::BulkReport, CommandError> {
         let clock = SystemClock::default();
         let id = now.operation.0.to_string();
         loop {
-            told(&now);
+            on_progress(&now);
             if matches!(now.state.as_str(), "finished" | "capped" | "stopped") {
                 return Ok(now);
             }
-            // It was interrupted, or stopped there by somebody.
+            // Interrupted, or stopped by another operator.
             if !now.active {
                 let what = format!(
-                    "operation {id} is not carried on by that process; ask for it again with --operation {id}"
+                    "operation {id} no longer runs in that process; continue it with --operation {id}"
                 );
                 return Err(Exit::Failure.with(anyhow!(what)));
             }
-            clock.sleep(LOOK).await;
-            let looked: wire::OperationProgress =
+            clock.sleep(POLL_INTERVAL).await;
+            let polled: wire::OperationProgress =
                 self.get(ApiCall::Operation, &[("operation", &id)], &()).await?;
-            let unknown =
-                || Exit::Failure.with(anyhow!("nothing is told of how far operation {id} has come"));
-            now = looked.report.ok_or_else(unknown)?;
+            let unknown = || {
+                Exit::Failure
+                    .with(anyhow!("the server returned no progress of operation {id}; check `oncebox audit`"))
+            };
+            now = polled.report.ok_or_else(unknown)?;
         }
     }
 }
 
-/// Puts values into a query: lists as one for each, nothing for what is not there.
-fn fill<Q: Serialize>(url: &mut Url, query: &Q) -> Result<(), CommandError> {
-    let values = serde_json::to_value(query).context("cannot write the request")?;
+/// Adds parameters to a URL. Repeats a list once per item and omits null.
+fn add_query<Q: Serialize>(url: &mut Url, query: &Q) -> Result<(), CommandError> {
+    let values = serde_json::to_value(query).context("cannot encode the request")?;
     let Value::Object(values) = values else { return Ok(()) };
     if values.is_empty() {
         return Ok(());
@@ -195,7 +199,7 @@ fn fill<Q: Serialize>(url: &mut Url, query: &Q) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What a server says that does not do it.
+/// Converts an error response.
 fn refused(status: StatusCode, body: &[u8]) -> CommandError {
     let exit = match status.as_u16() {
         401 | 403 | 404 | 409 => Exit::Refused,
@@ -205,15 +209,17 @@ fn refused(status: StatusCode, body: &[u8]) -> CommandError {
     let what = match serde_json::from_slice::<wire::ProblemDocument>(body) {
         Ok(problem) => format!("{}: {}; {}", problem.detail, problem.kept, problem.advice),
         Err(_) => {
-            format!("the answer is {status}, without a reason; is this the address of an `oncebox serve`?")
+            format!(
+                "the server responded with {status} and no reason; check that `oncebox serve` listens there"
+            )
         }
     };
-    if status == StatusCode::NOT_FOUND { exit.with(Absent(what)) } else { exit.with(anyhow!(what)) }
+    if status == StatusCode::NOT_FOUND { exit.with(ServerNotFound(what)) } else { exit.with(anyhow!(what)) }
 }
 
 #[async_trait]
 impl OperatorClient for ApiClient {
-    async fn counts(&self, tenant: Option<&str>) -> Result<wire::InboxCounts, CommandError> {
+    async fn counts(&self, tenant: Option<&str>) -> Result<wire::InboxTotals, CommandError> {
         self.get(ApiCall::Counts, &[], &wire::TenantQuery { tenant: tenant.map(Into::into) }).await
     }
 
@@ -245,10 +251,10 @@ impl OperatorClient for ApiClient {
         self.get(ApiCall::Audit, &[], query).await
     }
 
-    async fn doctor(&self, asked: &DoctorQuery) -> Result<Vec<wire::DoctorFinding>, CommandError> {
-        if asked.handlers.is_some() || asked.redelivery.is_some() {
+    async fn doctor(&self, query: &DoctorQuery) -> Result<Vec<wire::DoctorFinding>, CommandError> {
+        if query.handlers.is_some() || query.redelivery.is_some() {
             return Err(usage(
-                "--handlers and --redelivery are for a store: a process that serves an inbox knows them",
+                "--handlers and --redelivery require --store; the sidecar knows them with --api",
             ));
         }
         Ok(self.get::<_, wire::DoctorReport>(ApiCall::Doctor, &[], &()).await?.findings)
@@ -292,10 +298,10 @@ impl OperatorClient for ApiClient {
     async fn bulk(
         &self,
         action: &wire::BulkAction,
-        told: ProgressFn<'_>,
-    ) -> Result<wire::OperationReport, CommandError> {
+        on_progress: ProgressFn<'_>,
+    ) -> Result<wire::BulkReport, CommandError> {
         let begun = self.post(ApiCall::Bulk, &[], action).await?;
-        self.watch(begun, told).await
+        self.watch(begun, on_progress).await
     }
 
     async fn purge_preview(&self, plan: &wire::PurgePlan) -> Result<wire::PurgePreview, CommandError> {
@@ -308,16 +314,16 @@ impl OperatorClient for ApiClient {
 
     async fn backfill(
         &self,
-        late: &BackfillPlan,
-        told: ProgressFn<'_>,
-    ) -> Result<wire::OperationReport, CommandError> {
-        if !late.types.is_empty() || !late.legacy.is_empty() || late.limit.is_some() {
+        plan: &BackfillPlan,
+        on_progress: ProgressFn<'_>,
+    ) -> Result<wire::BulkReport, CommandError> {
+        if !plan.types.is_empty() || !plan.legacy.is_empty() || plan.limit.is_some() {
             return Err(usage(
-                "--type, --legacy and --limit are for a store: a process that serves an inbox knows its handlers",
+                "--type, --legacy and --limit require --store; the sidecar knows the handlers with --api",
             ));
         }
-        let begun = self.post(ApiCall::Backfill, &[], &late.action).await?;
-        self.watch(begun, told).await
+        let begun = self.post(ApiCall::Backfill, &[], &plan.action).await?;
+        self.watch(begun, on_progress).await
     }
 }
 
@@ -326,12 +332,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_holds_what_is_asked_for_and_nothing_else() {
+    fn a_query_has_exactly_the_given_values() {
         let mut url = Url::parse("http://127.0.0.1:1/x").unwrap();
-        fill(&mut url, &()).unwrap();
+        add_query(&mut url, &()).unwrap();
         assert_eq!(url.as_str(), "http://127.0.0.1:1/x");
         let asked = serde_json::json!({ "status": ["poisoned", "pending"], "error": "50% &", "limit": 3, "after": null });
-        fill(&mut url, &asked).unwrap();
+        add_query(&mut url, &asked).unwrap();
         let pairs: Vec<_> = url.query_pairs().into_owned().collect();
         let wanted = [("error", "50% &"), ("limit", "3"), ("status", "poisoned"), ("status", "pending")];
         assert_eq!(pairs.len(), wanted.len());
@@ -341,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_a_reason_still_says_what_to_do() {
+    fn a_response_without_a_reason_still_has_advice() {
         let CommandError { exit, error } = refused(StatusCode::NOT_FOUND, b"<html>");
         assert_eq!(exit, Exit::Refused);
         assert!(error.to_string().contains("oncebox serve"), "{error}");

@@ -1,5 +1,4 @@
-//! What an operator can ask for, wherever the inbox is: straight on its store, or through the API of a process that serves it.
-//! What comes back is the same, and in the same words.
+//! The trait that commands use for an inbox, whether on its store or through the API. Both return the same wire types.
 
 use std::time::Duration;
 
@@ -9,34 +8,34 @@ use oncebox::{HandlerKey, Key};
 use super::CommandError;
 use crate::api::wire;
 
-/// Is told how far a long operation has come.
-pub(super) type ProgressFn<'a> = &'a mut (dyn FnMut(&wire::OperationReport) + Send);
+/// Callback for the progress of a long operation.
+pub(super) type ProgressFn<'a> = &'a mut (dyn FnMut(&wire::BulkReport) + Send);
 
-/// What a doctor is told beside the inbox.
+/// Arguments of a doctor query.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DoctorQuery {
-    /// The handlers that run somewhere.
+    /// Handlers that run anywhere.
     pub(super) handlers: Option<Vec<HandlerKey>>,
-    /// How long after its first delivery a message may come again.
+    /// Longest time after its first delivery until a message may be redelivered.
     pub(super) redelivery: Option<Duration>,
 }
 
-/// A handler that gets what was stored before it was there.
+/// Arguments of a backfill.
 #[derive(Clone, Debug)]
 pub(super) struct BackfillPlan {
     pub(super) action: wire::BackfillAction,
-    /// The types of its messages; nothing if whoever runs the handler knows.
+    /// Types that the handler takes. Default: as the configuration or the serving process says.
     pub(super) types: Vec<Box<str>>,
-    /// Keys it had before.
+    /// Former keys.
     pub(super) legacy: Vec<HandlerKey>,
-    /// How many entries at most.
+    /// Maximum entries.
     pub(super) limit: Option<usize>,
 }
 
-/// An inbox.
+/// An inbox as operators see it.
 #[async_trait]
 pub(super) trait OperatorClient: Send + Sync {
-    async fn counts(&self, tenant: Option<&str>) -> Result<wire::InboxCounts, CommandError>;
+    async fn counts(&self, tenant: Option<&str>) -> Result<wire::InboxTotals, CommandError>;
     async fn entries(&self, query: &wire::EntriesQuery) -> Result<wire::EntryList, CommandError>;
     async fn message(&self, key: &Key) -> Result<wire::MessageDetails, CommandError>;
     async fn payloads(&self, key: &Key) -> Result<wire::MessagePayloads, CommandError>;
@@ -44,7 +43,7 @@ pub(super) trait OperatorClient: Send + Sync {
     async fn quarantined(&self, query: &wire::QuarantineQuery) -> Result<wire::QuarantineList, CommandError>;
     async fn blocked(&self, query: &wire::BlockedQuery) -> Result<wire::BlockedKeyList, CommandError>;
     async fn audit(&self, query: &wire::AuditQuery) -> Result<wire::OperationList, CommandError>;
-    async fn doctor(&self, asked: &DoctorQuery) -> Result<Vec<wire::DoctorFinding>, CommandError>;
+    async fn doctor(&self, query: &DoctorQuery) -> Result<Vec<wire::DoctorFinding>, CommandError>;
     async fn act(
         &self,
         verb: wire::EntryVerb,
@@ -59,18 +58,18 @@ pub(super) trait OperatorClient: Send + Sync {
     async fn hold(&self, pause: bool, hold: &wire::PauseAction)
     -> Result<wire::ActionResponse, CommandError>;
     async fn preview(&self, plan: &wire::BulkPlan) -> Result<wire::BulkPreview, CommandError>;
-    /// Does it to the end, or until it stops.
+    /// Runs the operation until it ends or stops.
     async fn bulk(
         &self,
         action: &wire::BulkAction,
-        told: ProgressFn<'_>,
-    ) -> Result<wire::OperationReport, CommandError>;
+        on_progress: ProgressFn<'_>,
+    ) -> Result<wire::BulkReport, CommandError>;
     async fn purge_preview(&self, plan: &wire::PurgePlan) -> Result<wire::PurgePreview, CommandError>;
     async fn purge(&self, purge: &wire::PurgeAction) -> Result<wire::ActionResponse, CommandError>;
-    /// Does it to the end, or until it stops.
+    /// Runs the operation until it ends or stops.
     async fn backfill(
         &self,
-        late: &BackfillPlan,
-        told: ProgressFn<'_>,
-    ) -> Result<wire::OperationReport, CommandError>;
+        plan: &BackfillPlan,
+        on_progress: ProgressFn<'_>,
+    ) -> Result<wire::BulkReport, CommandError>;
 }

@@ -1,4 +1,4 @@
-//! `oncebox doctor`.
+//! `oncebox doctor`. Tests: `tests/operate/doctor.rs`.
 
 use std::time::Duration;
 
@@ -16,31 +16,30 @@ use crate::sidecar;
 #[derive(Debug, clap::Args)]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
-    place: TargetArgs,
-    /// The handlers that run somewhere, to find what waits for others. A configuration or a process that serves knows them.
+    target: TargetArgs,
+    /// With --store: handlers that run; reports entries of all others
     #[arg(long, value_delimiter = ',', value_parser = handler)]
     handlers: Option<Vec<HandlerKey>>,
-    /// How long after its first delivery a message may come again, as in `3days`, to compare it with how long keys are
-    /// remembered. A configuration or a process that serves knows it of webhooks, and of queues with `redelivers`.
+    /// With --store: longest redelivery delay of a sender, like 3days
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     redelivery: Option<Duration>,
 }
 
-/// Says whether something dangerous was found.
+/// Runs `oncebox doctor`; returns true if a finding is dangerous.
 pub(super) async fn doctor(args: &DoctorArgs) -> Result<bool, CommandError> {
-    let asked = DoctorQuery { handlers: args.handlers.clone(), redelivery: args.redelivery };
-    let findings = if let Some(finding) = schema(&args.place).await? {
+    let query = DoctorQuery { handlers: args.handlers.clone(), redelivery: args.redelivery };
+    let findings = if let Some(finding) = schema(&args.target).await? {
         vec![finding]
     } else {
-        let client = args.place.open().await?;
-        let findings = client.doctor(&asked).await?;
+        let client = args.target.open().await?;
+        let findings = client.doctor(&query).await?;
         if findings.is_empty() {
-            print::if_empty(&args.place, &client.counts(None).await?)?;
+            print::note_if_empty(&args.target, &client.counts(None).await?)?;
         }
         findings
     };
     for finding in &findings {
-        if args.place.json {
+        if args.target.json {
             print::json(finding)?;
         } else {
             let wire::DoctorFinding { severity, code, what, fix } = finding;
@@ -52,15 +51,15 @@ pub(super) async fn doctor(args: &DoctorArgs) -> Result<bool, CommandError> {
             out::line(&format!("{severity}: {} ({}); {}", escaped(what), escaped(code), escaped(fix)))?;
         }
     }
-    if findings.is_empty() && !args.place.json {
-        out::line("all is well")?;
+    if findings.is_empty() && !args.target.json {
+        out::line("no problems found")?;
     }
     Ok(findings.iter().any(|finding| finding.severity == Severity::Danger.as_str()))
 }
 
-/// What is wrong with the tables, if they cannot even be opened. A process that serves has opened them.
-async fn schema(place: &TargetArgs) -> Result<Option<wire::DoctorFinding>, CommandError> {
-    let (_, found) = place.found()?;
+/// Returns a finding if the store cannot open its tables. With the API, the serving process has opened them.
+async fn schema(target: &TargetArgs) -> Result<Option<wire::DoctorFinding>, CommandError> {
+    let (_, found) = target.resolve()?;
     let (Target::Store(store) | Target::Config(store, _)) = found else { return Ok(None) };
     let finding = |what: String, fix: &str| wire::DoctorFinding {
         severity: Severity::Danger.as_str().into(),
@@ -70,12 +69,12 @@ async fn schema(place: &TargetArgs) -> Result<Option<wire::DoctorFinding>, Comma
     };
     match sidecar::pending(&store).await {
         Ok((_, missing)) if missing.is_empty() => Ok(None),
-        // A file that is not there is told by who opens it.
+        // Opening the store reports a missing file.
         Ok(_) if sidecar::is_missing(&store) => Ok(None),
         Ok((version, missing)) => {
             let steps: Vec<String> =
                 missing.iter().map(|step| format!("{} ({})", step.version, step.name)).collect();
-            let what = format!("the tables have version {version} and lack {}", steps.join(", "));
+            let what = format!("the tables have version {version}; missing steps: {}", steps.join(", "));
             Ok(Some(finding(what, "run `oncebox migrate apply` as the owner of the tables")))
         }
         Err(error) if error.kind() == ErrorKind::SchemaTooNew => {

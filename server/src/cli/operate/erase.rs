@@ -1,10 +1,10 @@
-//! `oncebox erase`.
+//! `oncebox erase`. Tests: `tests/operate/erase.rs`.
 
 use oncebox::state::Status;
 use serde_json::json;
 
 use super::CommandError;
-use super::actions::tell;
+use super::actions::report_action;
 use super::print;
 use super::target::{ActorArgs, OneMessageArgs, TargetArgs};
 use crate::api::wire;
@@ -13,12 +13,12 @@ use crate::cli::out;
 #[derive(Debug, clap::Args)]
 pub(crate) struct ErasureArgs {
     #[command(flatten)]
-    place: TargetArgs,
+    target: TargetArgs,
     #[command(flatten)]
-    who: ActorArgs,
+    audit: ActorArgs,
     #[command(flatten)]
     message: OneMessageArgs,
-    /// Discard entries that are pending or poisoned; without it, they refuse the erasure
+    /// Discard pending and poisoned entries, which otherwise refuse the erasure
     #[arg(long)]
     discard_unfinished: bool,
     /// Erase for good (default: dry run)
@@ -27,27 +27,25 @@ pub(crate) struct ErasureArgs {
 }
 
 pub(super) async fn erase(args: &ErasureArgs) -> Result<(), CommandError> {
-    let key = args.message.key(&args.place)?;
-    let client = args.place.open().await?;
+    let key = args.message.key(&args.target)?;
+    let client = args.target.open().await?;
     if !args.confirm {
         let view = client.message(&key).await.map_err(|failed| args.message.not_found(failed))?;
         return preview(args, &view);
     }
     let erasure = wire::ErasureAction {
-        operation: args.who.id(),
-        actor: args.who.actor(),
-        reason: args.who.reason()?,
+        operation: args.audit.id(),
+        actor: args.audit.actor(),
+        reason: args.audit.reason()?,
         discard_unfinished: args.discard_unfinished,
     };
     let acted = client.erase(&key, &erasure).await.map_err(|failed| args.message.not_found(failed));
-    let acted = tell(&args.place, "erase", erasure.operation, acted)?;
-    if let (Some(erased), false) = (acted.erased, args.place.json) {
+    let acted = report_action(&args.target, "erase", erasure.operation, acted)?;
+    if let (Some(erased), false) = (acted.erased, args.target.json) {
         let wire::ErasureResult { discarded, quarantined } = erased;
-        out::line(&format!(
-            "{discarded} entries discarded, {quarantined} messages that were quarantined removed"
-        ))?;
+        out::line(&format!("discarded {discarded} entries, deleted {quarantined} quarantined messages"))?;
         out::eprint_note(
-            "backups, logs and what the database has not overwritten yet may still hold the content; see `Erase one message` in the guide on operating",
+            "backups, logs and free database pages may still contain it; see `Erase one message` in the operating guide",
         );
     }
     Ok(())
@@ -59,7 +57,7 @@ fn preview(args: &ErasureArgs, view: &wire::MessageDetails) -> Result<(), Comman
     let (running, unfinished) = (has(Status::Running), has(Status::Pending) + has(Status::Poisoned));
     let (stored, quarantined) = (view.stored.is_some(), view.quarantined.len());
     let refused = running > 0 || (unfinished > 0 && !args.discard_unfinished);
-    if args.place.json {
+    if args.target.json {
         return print::json(&json!({
             "dry_run": true, "key": view.key, "stored": stored, "erased": view.erased, "running": running,
             "unfinished": unfinished, "quarantined": quarantined, "refused": refused,
@@ -67,20 +65,20 @@ fn preview(args: &ErasureArgs, view: &wire::MessageDetails) -> Result<(), Comman
     }
     let message = match (stored, view.erased) {
         (true, _) => "the stored message",
-        (false, true) => "nothing more of the message, which was erased before",
+        (false, true) => "nothing more of the message, already erased,",
         (false, false) => "no stored message",
     };
-    out::line(&format!("would erase {message} and {quarantined} that are quarantined under {}", view.key.0))?;
+    out::line(&format!("would erase {message} and {quarantined} quarantined messages of {}", view.key.0))?;
     let advice = if running > 0 {
-        format!("refused: {running} entries are running; wait until their runs have ended")
+        format!("refused: {running} entries are running; wait until they end")
     } else if refused {
         format!(
-            "refused: {unfinished} entries are pending or poisoned; let them finish, or discard them with --discard-unfinished"
+            "refused: {unfinished} entries are pending or poisoned; wait, or discard them with --discard-unfinished"
         )
     } else if unfinished > 0 {
-        format!("{unfinished} entries would be discarded; --confirm erases for good")
+        format!("would discard {unfinished} entries; erase for good with --confirm")
     } else {
-        "--confirm erases for good".to_owned()
+        "erase for good with --confirm".to_owned()
     };
     out::line(&advice)?;
     print::entries(&view.entries)

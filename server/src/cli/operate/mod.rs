@@ -1,4 +1,4 @@
-//! The commands of an operator, on a store or through the API: what is stuck, why, and what to do about it.
+//! Commands for operators, on a store or through the API. Tests: `tests/operate/` and `tests/serve/api/commands.rs`.
 
 mod actions;
 mod api_client;
@@ -18,54 +18,55 @@ use clap::Subcommand;
 use super::{CommandError, EXITS, Exit, checked};
 use crate::api::wire::EntryVerb;
 
-/// The commands.
+/// Commands for operators.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// How much of everything there is, and what is paused.
+    /// Count messages and entries; show paused handlers and blocked ordering keys
     #[command(after_help = format!(
         "Examples:\n  oncebox status --store sqlite:inbox.db --inbox orders\n  \
          oncebox status --api https://inbox.example:8472 --inbox orders --json\n\n{EXITS}"
     ))]
     Status(queries::StatusArgs),
-    /// Lists entries, the oldest message first.
+    /// List entries, oldest message first
     #[command(after_help = format!(
         "Example:\n  oncebox list --store sqlite:inbox.db --inbox orders --status poisoned --error 'refused'\n\n{EXITS}"
     ))]
     List(queries::ListArgs),
-    /// One message with all its entries and failed attempts; its payload only with `--payload`.
+    /// Show one message with its entries and failed attempts
     #[command(after_help = format!(
         "Example:\n  oncebox show --store sqlite:inbox.db --inbox orders --id evt_1 --source shop --payload\n\n{EXITS}"
     ))]
     Show(queries::ShowArgs),
-    /// What happened to one message, and why it is where it is.
+    /// Explain the history of one message and the state of its entries
     #[command(after_help = format!(
         "Example:\n  oncebox explain --store sqlite:inbox.db --inbox orders --id evt_1 --source shop\n\n{EXITS}"
     ))]
     Explain(queries::ExplainArgs),
-    /// Messages that were quarantined, the first kept first: the same key with another payload, or too old to know.
+    /// List quarantined messages, oldest first
+    ///
+    /// A message is quarantined if its key is known with another payload, or if it is older than the retention window.
     #[command(after_help = format!(
         "Example:\n  oncebox quarantine --store sqlite:inbox.db --inbox orders --reason conflict\n\n{EXITS}"
     ))]
     Quarantine(stuck::QuarantineArgs),
-    /// Ordering keys that a poisoned entry holds back, those with the oldest message in front first.
+    /// List ordering keys that a poisoned entry blocks
     ///
-    /// `retry`, `discard` or `unblock` the entry in front, by the key that is shown, to let the others go on.
+    /// `retry`, `discard` or `unblock` the poisoned entry by its key, so that the entries behind it continue.
     #[command(after_help = format!("Example:\n  oncebox blocked --store sqlite:inbox.db --inbox orders\n\n{EXITS}"))]
     Blocked(stuck::BlockedArgs),
-    /// What operators did, the latest first.
+    /// List actions of operators, newest first
     #[command(after_help = format!("Example:\n  oncebox audit --store sqlite:inbox.db --inbox orders --by ada\n\n{EXITS}"))]
     Audit(queries::AuditArgs),
-    /// What endangers the inbox or its store.
+    /// Find problems of the inbox or its store
     ///
-    /// Looks at the tables and their indexes, at settings that lose what was acknowledged, at clocks, at how long keys are
-    /// remembered, at dead rows and transactions that never end, and at what waits for a handler that nobody runs, or for a
-    /// person. Exits with 1 if something is dangerous.
+    /// Checks tables, indexes, durability settings, clocks, retention windows, dead rows, long transactions, entries whose handler
+    /// no worker runs, and entries that wait for an operator. The exit code is 1 if a finding is dangerous.
     #[command(after_help = format!(
         "Examples:\n  oncebox doctor --config oncebox.toml\n  \
          oncebox doctor --store sqlite:inbox.db --inbox orders --handlers ship-order,bill --redelivery 3days\n\n{EXITS}"
     ))]
     Doctor(doctor::DoctorArgs),
-    /// Tries poisoned entries again: one by its message, or all that a filter takes.
+    /// Retry poisoned entries: one message, or all that match a filter
     #[command(after_help = format!(
         "Examples:\n  oncebox retry --store sqlite:inbox.db --inbox orders --actor ada --reason 'depot is back' --id evt_1 \
          --source shop --handler ship-order\n  \
@@ -73,37 +74,37 @@ pub(crate) enum Command {
          \n\n{EXITS}"
     ))]
     Retry(actions::EntryActionArgs),
-    /// Gives entries up: one by its message, or all that a filter takes.
+    /// Discard entries: one message, or all that match a filter
     #[command(after_help = format!(
         "Example:\n  oncebox discard --store sqlite:inbox.db --inbox orders --actor ada --reason 'test orders' --type order.test\
          \n\n{EXITS}"
     ))]
     Discard(actions::EntryActionArgs),
-    /// Runs finished entries again, as a new generation.
+    /// Run finished entries again, as a new generation
     #[command(after_help = format!(
         "Example:\n  oncebox replay --store sqlite:inbox.db --inbox orders --actor ada --reason 'labels were blank' --handler \
          ship-order --since 2026-01-31T12:00:00Z\n\n{EXITS}"
     ))]
     Replay(actions::EntryActionArgs),
-    /// Lets those behind a poisoned entry with its ordering key go on without it.
+    /// Let entries behind a poisoned one continue without it
     #[command(after_help = format!(
         "Example:\n  oncebox unblock --store sqlite:inbox.db --inbox orders --actor ada --reason 'order was cancelled' --id evt_1 \
          --source shop --handler ship-order\n\n{EXITS}"
     ))]
     Unblock(actions::EntryActionArgs),
-    /// Stops claims for a handler, or for one of its ordering keys, on every worker.
+    /// Pause a handler, or one of its ordering keys, on every worker
     #[command(after_help = format!(
         "Example:\n  oncebox pause --store sqlite:inbox.db --inbox orders --actor ada --reason 'depot is down' --handler ship-order\
          \n\n{EXITS}"
     ))]
     Pause(actions::PauseArgs),
-    /// Allows claims again.
+    /// Resume a handler or ordering key
     #[command(after_help = format!(
         "Example:\n  oncebox resume --store sqlite:inbox.db --inbox orders --actor ada --reason 'depot is back' --handler ship-order\
          \n\n{EXITS}"
     ))]
     Resume(actions::PauseArgs),
-    /// Removes messages that were quarantined; says how many there are unless `--confirm` is given.
+    /// Delete quarantined messages (default: dry run)
     #[command(after_help = format!(
         "Example:\n  oncebox purge --store sqlite:inbox.db --inbox orders --actor ada --reason 'settled with the shop' \
          --older-than 30days --confirm\n\n{EXITS}"
@@ -111,17 +112,17 @@ pub(crate) enum Command {
     Purge(actions::PurgeArgs),
     /// Erase the content of one message for good, as for a privacy request
     ///
-    /// Removes payloads, headers, ids, errors and results, and what was quarantined under the key. The key itself stays as a digest, so
-    /// that the same message is still a duplicate. Shows what would be erased unless `--confirm` is given.
+    /// Deletes payloads, headers, ids, errors, results and quarantined messages of the key. The key itself stays as a digest, so that
+    /// redeliveries are still duplicates. Without `--confirm`, shows what would be erased.
     #[command(after_help = format!(
         "Examples:\n  oncebox erase --store sqlite:inbox.db --inbox orders --reason 'request 17' --id evt_1 --source shop\n  \
          oncebox erase --store sqlite:inbox.db --inbox orders --actor ada --reason 'request 17' --id evt_1 --source shop \
          --discard-unfinished --confirm\n\n{EXITS}"
     ))]
     Erase(erase::ErasureArgs),
-    /// Gives a handler that was added later the messages that were stored before.
+    /// Add entries for messages that were stored before a handler existed
     ///
-    /// Messages that it has had, under its key or a former one, are passed over, so it can be run again.
+    /// Skips messages that the handler has had under its key or a former key, so it is safe to repeat.
     #[command(after_help = format!(
         "Example:\n  oncebox backfill --store sqlite:inbox.db --inbox orders --actor ada --reason 'receipts are new' --handler \
          send-receipt --type 'order.*' --confirm\n\n{EXITS}"
@@ -129,13 +130,24 @@ pub(crate) enum Command {
     Backfill(actions::BackfillArgs),
 }
 
-/// Runs a command to its end.
+impl Command {
+    /// Returns true if the command changes nothing in a store.
+    pub(crate) fn is_read(&self) -> bool {
+        match self {
+            Self::Status(_) | Self::List(_) | Self::Show(_) | Self::Explain(_) => true,
+            Self::Quarantine(_) | Self::Blocked(_) | Self::Audit(_) | Self::Doctor(_) => true,
+            _ => false,
+        }
+    }
+}
+
+/// Runs a command.
 pub(crate) fn run(command: &Command) -> Result<ExitCode, CommandError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.map_err(|error| Exit::Start.with(error))?.block_on(dispatch(command)).map(checked)
 }
 
-/// Says whether a check found something wrong.
+/// Runs a command; returns true if a check found a problem.
 async fn dispatch(command: &Command) -> Result<bool, CommandError> {
     let done = |()| false;
     match command {
@@ -159,7 +171,7 @@ async fn dispatch(command: &Command) -> Result<bool, CommandError> {
     }
 }
 
-/// A number of things that fit into memory, and into a minute.
+/// Parses a limit: 1 to 10,000.
 fn many(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=10_000).contains(number));
     number.ok_or_else(|| "use a number between 1 and 10,000".to_owned())

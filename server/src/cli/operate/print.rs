@@ -1,21 +1,21 @@
-//! Tables for people and lines for programs, of what goes over the wire.
+//! Prints wire types as tables or JSON lines. Tests: `tests/operate/output.rs`.
 
 use serde::Serialize;
 
 use super::target::TargetArgs;
-use crate::api::wire::{EntryRecord, InboxCounts, TimeText};
+use crate::api::wire::{EntryRecord, InboxTotals, TimeText};
 use crate::cli::out::{self, Cell, table};
 use crate::cli::{CommandError, Exit};
 
-/// The longest error in a table.
+/// Maximum length of an error in a table, in characters.
 const ERROR: usize = 80;
 
-/// One JSON object on a line.
+/// Prints one JSON object on a line.
 pub(super) fn json<T: Serialize>(value: &T) -> Result<(), CommandError> {
     out::line(&serde_json::to_string(value).map_err(|error| Exit::Failure.with(error))?)
 }
 
-/// A time for people; one that never comes is the wait for another entry.
+/// Formats a time; `None` means that the entry waits for another one.
 pub(super) fn time(at: Option<TimeText>) -> String {
     at.map_or_else(|| "waits".into(), |at| at.to_string())
 }
@@ -39,11 +39,11 @@ pub(super) fn entries(entries: &[EntryRecord]) -> Result<(), CommandError> {
     out::print(&table(&head, &rows, out::colours()))
 }
 
-/// Tells when nothing at all is stored: an inbox that nobody has used looks like one that is well.
-pub(super) fn if_empty(place: &TargetArgs, counts: &InboxCounts) -> Result<(), CommandError> {
+/// Prints a note if the inbox is empty: its name may be misspelled.
+pub(super) fn note_if_empty(target: &TargetArgs, counts: &InboxTotals) -> Result<(), CommandError> {
     if counts.messages == 0 && counts.quarantined == 0 && counts.entries.is_empty() {
-        let (inbox, _) = place.found()?;
-        out::eprint_note(&format!("nothing is stored for the inbox {inbox} here; is that its name?"));
+        let (inbox, _) = target.resolve()?;
+        out::eprint_note(&format!("the inbox {inbox} is empty; check its name"));
     }
     Ok(())
 }

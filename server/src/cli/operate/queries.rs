@@ -1,4 +1,4 @@
-//! Commands that change nothing.
+//! Commands that only read. Tests: `tests/operate/queries.rs`.
 
 use std::time::{Duration, Instant};
 
@@ -13,24 +13,24 @@ use crate::api::wire;
 use crate::cli::out::{self, Cell, escaped, table};
 use crate::cli::progress::ProgressLine;
 
-/// No more is asked for at once: what is longer comes in pages.
+/// Maximum items per page.
 pub(super) const PAGE: usize = 1_000;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
-    place: TargetArgs,
-    /// Of one tenant alone.
+    target: TargetArgs,
+    /// Only messages of this tenant
     #[arg(long)]
     tenant: Option<String>,
 }
 
 pub(super) async fn status(args: &StatusArgs) -> Result<(), CommandError> {
-    let counts = args.place.open().await?.counts(args.tenant.as_deref()).await?;
+    let counts = args.target.open().await?.counts(args.tenant.as_deref()).await?;
     if args.tenant.is_none() {
-        print::if_empty(&args.place, &counts)?;
+        print::note_if_empty(&args.target, &counts)?;
     }
-    if args.place.json {
+    if args.target.json {
         return print::json(&counts);
     }
     let mut lines = vec![
@@ -47,7 +47,7 @@ pub(super) async fn status(args: &StatusArgs) -> Result<(), CommandError> {
             format!(", the oldest for {}", humantime::format_duration(Duration::from_secs(age)))
         });
         let handler = escaped(handler);
-        format!("blocked: {waiting} entries of {handler} wait behind {ordering_keys} ordering keys{age}; see `oncebox blocked`")
+        format!("blocked: {waiting} entries of {handler} behind {ordering_keys} ordering keys{age}; see `oncebox blocked`")
     }));
     lines.extend(counts.paused.iter().map(|handler| format!("paused: {}", escaped(handler))));
     lines.extend(counts.paused_keys.iter().map(|key| {
@@ -56,17 +56,17 @@ pub(super) async fn status(args: &StatusArgs) -> Result<(), CommandError> {
     out::line(&lines.join("\n"))
 }
 
-fn by_handler(counts: &wire::InboxCounts) -> String {
+fn by_handler(counts: &wire::InboxTotals) -> String {
     let mut handlers: Vec<&str> = counts.entries.iter().map(|entry| &*entry.handler).collect();
     handlers.dedup();
     let row = |handler: &str| {
         let of = |status: EntryStatus| {
             let found = counts.entries.iter().find(|one| one.handler == handler && one.status.0 == status);
             let count = found.map_or(0, |one| one.count);
-            // What is not there does not stand out.
+            // A zero has no colour.
             if count == 0 { Cell::new("0") } else { Cell::coloured(count.to_string(), status) }
         };
-        // Those that wait behind a poisoned one: they are also among the pending, or among the poisoned if they are parked.
+        // These are also counted as pending, or as poisoned if they are parked.
         let blocked = counts.blocked.iter().find(|one| one.handler == handler).map_or(0, |one| one.waiting);
         let blocked = match blocked {
             0 => Cell::new("0"),
@@ -85,16 +85,16 @@ fn by_handler(counts: &wire::InboxCounts) -> String {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
-    place: TargetArgs,
+    target: TargetArgs,
     #[command(flatten)]
     which: EntryFilterArgs,
-    /// At most this many: 1 to 10,000.
+    /// Maximum entries, 1 to 10,000
     #[arg(long, default_value_t = 100, value_parser = super::many)]
     limit: usize,
-    /// Go on where the last list ended: what it printed after `next`.
+    /// Continue after the previous page, with the value it printed as `next`
     #[arg(long, value_name = "CURSOR", value_parser = cursor)]
     after: Option<String>,
-    /// Stop searching after this time, and print what was found.
+    /// Stop searching after this time, and print the entries found so far
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     search: Duration,
 }
@@ -104,12 +104,12 @@ fn cursor(text: &str) -> Result<String, String> {
 }
 
 pub(super) async fn list(args: &ListArgs) -> Result<(), CommandError> {
-    let client = args.place.open().await?;
+    let client = args.target.open().await?;
     let progress = ProgressLine::unknown("entries");
     let mut next = args.after.clone();
     let mut entries = Vec::new();
     let (start, mut stopped) = (Instant::now(), false);
-    // Pages may be short: a person wants as many as there are. A filter that matches little reads everything.
+    // Reads on until the limit, because pages may be short. A filter that matches little reads everything.
     loop {
         let query = args.which.query(next.as_deref(), PAGE.min(args.limit - entries.len()));
         let page = client.entries(&query).await?;
@@ -127,12 +127,12 @@ pub(super) async fn list(args: &ListArgs) -> Result<(), CommandError> {
     drop(progress);
     if stopped {
         out::eprint_note(&format!(
-            "stopped after {}: not all entries were searched. Narrow the search with --status, --handler, --since or --before, allow more \
-             time with --search, or continue with --after",
+            "stopped after {}, before the end of the inbox; narrow the search with --status, --handler, --since or --before, raise \
+             --search, or continue with --after",
             humantime::format_duration(args.search)
         ));
     }
-    if args.place.json {
+    if args.target.json {
         entries.iter().try_for_each(print::json)?;
         return print::json(&json!({ "next": next }));
     }
@@ -146,20 +146,20 @@ pub(super) async fn list(args: &ListArgs) -> Result<(), CommandError> {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ShowArgs {
     #[command(flatten)]
-    place: TargetArgs,
+    target: TargetArgs,
     #[command(flatten)]
     message: OneMessageArgs,
-    /// Shows payloads and headers, too.
+    /// Show payloads and headers
     #[arg(long)]
     payload: bool,
 }
 
 pub(super) async fn show(args: &ShowArgs) -> Result<(), CommandError> {
-    let key = args.message.key(&args.place)?;
-    let client = args.place.open().await?;
+    let key = args.message.key(&args.target)?;
+    let client = args.target.open().await?;
     let view = client.message(&key).await.map_err(|failed| args.message.not_found(failed))?;
     let payloads = if args.payload { Some(client.payloads(&key).await?) } else { None };
-    if args.place.json {
+    if args.target.json {
         let mut value = serde_json::to_value(&view).unwrap_or_default();
         if let (Some(payloads), Some(fields)) = (&payloads, value.as_object_mut()) {
             fields.insert("payloads".into(), serde_json::to_value(payloads).unwrap_or_default());
@@ -188,7 +188,7 @@ pub(super) async fn show(args: &ShowArgs) -> Result<(), CommandError> {
     out::print(&format!("\n{}", table(&head, &rows, out::colours())))
 }
 
-/// What is known of the message itself, for people.
+/// Formats the message itself.
 fn message(view: &wire::MessageDetails, payloads: Option<&wire::MessagePayloads>) -> String {
     let mut lines = vec![format!("key           {}", view.key.0)];
     let mut line = |name: &str, value: &str| lines.push(format!("{name:<13} {}", escaped(value)));
@@ -196,11 +196,11 @@ fn message(view: &wire::MessageDetails, payloads: Option<&wire::MessagePayloads>
         line("tenant", tenant);
     }
     match &view.stored {
-        None if view.erased => line("stored", "no: its content was erased; its key is remembered"),
-        None => line("stored", "no: it has left, or was only quarantined"),
+        None if view.erased => line("stored", "no: content erased, key remembered"),
+        None => line("stored", "no: deleted by retention, or only quarantined"),
         Some(stored) => {
             describe(stored, &mut line);
-            line("repeats", &format!("at least {} duplicates", view.duplicates));
+            line("duplicates", &format!("at least {}", view.duplicates));
             if let Some(body) = payloads.and_then(|payloads| payloads.stored.as_ref()) {
                 unfold(body, &mut line);
             }
@@ -222,19 +222,19 @@ fn message(view: &wire::MessageDetails, payloads: Option<&wire::MessagePayloads>
 
 fn describe(stored: &wire::MessageSummary, line: &mut impl FnMut(&str, &str)) {
     if let Some(seq) = stored.seq {
-        line("number", &seq.to_string());
+        line("seq", &seq.to_string());
     }
     line("source", &stored.message.source);
     line("id", &stored.message.id);
     if let Some(hex) = &stored.message.id_hex {
-        line("id, in hex", hex);
+        line("id in hex", hex);
     }
     line("type", &stored.message.message_type);
     if let Some(key) = &stored.message.ordering_key {
         line("ordering key", key);
     }
     if let Some(time) = stored.time {
-        line("made at", &time.to_string());
+        line("time", &time.to_string());
     }
     line("received at", &stored.received_at.to_string());
     line("payload", &format!("{} bytes", stored.payload_bytes));
@@ -245,8 +245,8 @@ fn unfold(body: &wire::PayloadView, line: &mut impl FnMut(&str, &str)) {
         line("header", &format!("{}: {}", header.name, header.value));
     }
     match (&body.text, &body.hidden) {
-        (Some(text), _) => line("payload is", text),
-        (None, Some(why)) => line("payload is", &format!("not shown: {why}")),
+        (Some(text), _) => line("payload text", text),
+        (None, Some(why)) => line("payload text", &format!("hidden: {why}")),
         (None, None) => {}
     }
 }
@@ -254,22 +254,22 @@ fn unfold(body: &wire::PayloadView, line: &mut impl FnMut(&str, &str)) {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExplainArgs {
     #[command(flatten)]
-    place: TargetArgs,
+    target: TargetArgs,
     #[command(flatten)]
     message: OneMessageArgs,
 }
 
 pub(super) async fn explain(args: &ExplainArgs) -> Result<(), CommandError> {
-    let key = args.message.key(&args.place)?;
-    let explained = args.place.open().await?.explain(&key).await;
+    let key = args.message.key(&args.target)?;
+    let explained = args.target.open().await?.explain(&key).await;
     let explained = explained.map_err(|failed| args.message.not_found(failed))?;
-    if args.place.json {
+    if args.target.json {
         return print::json(&explained);
     }
-    // Each on its own line, whatever it holds: an error cannot pretend to be something that happened.
+    // Escaped to one line each: an error cannot imitate an event.
     let mut lines = vec![key.to_string()];
-    let happened = |line: &wire::StoryEvent| format!("  {} {}", line.at, escaped(&line.what));
-    lines.extend(explained.story.iter().map(happened));
+    let event = |line: &wire::StoryEvent| format!("  {} {}", line.at, escaped(&line.what));
+    lines.extend(explained.story.iter().map(event));
     for wire::ExplainedEntry { entry, why } in &explained.entries {
         let status = out::Colour::from(entry.status.0).paint(entry.status.0.as_str(), out::colours());
         let (handler, why) = (escaped(&entry.handler), escaped(why));
@@ -281,22 +281,22 @@ pub(super) async fn explain(args: &ExplainArgs) -> Result<(), CommandError> {
 #[derive(Debug, clap::Args)]
 pub(crate) struct AuditArgs {
     #[command(flatten)]
-    place: TargetArgs,
+    target: TargetArgs,
     #[command(flatten)]
     message: OneMessageArgs,
-    /// Only what this one asked for.
+    /// Only actions of this actor
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
-    /// Only what came with the token of this name.
+    /// Only actions with this token name
     #[arg(long, value_name = "NAME")]
     by_token: Option<String>,
-    /// Only the parts of this operation on many.
+    /// Only the parts of this bulk operation
     #[arg(long, value_name = "UUID")]
     parts_of: Option<oncebox::store::OperationId>,
-    /// At most this many: 1 to 10,000.
+    /// Maximum actions, 1 to 10,000
     #[arg(long, default_value_t = 100, value_parser = super::many)]
     limit: usize,
-    /// Go on where the last list ended: what it printed after `next`.
+    /// Continue after the previous page, with the value it printed as `next`
     #[arg(long, value_name = "NUMBER")]
     after: Option<i64>,
 }
@@ -304,13 +304,13 @@ pub(crate) struct AuditArgs {
 pub(super) async fn audit(args: &AuditArgs) -> Result<(), CommandError> {
     let mut query = wire::AuditQuery {
         parent: args.parts_of.map(wire::OperationUuid),
-        key: args.message.find(&args.place)?.map(wire::KeyText),
+        key: args.message.find(&args.target)?.map(wire::KeyText),
         actor: args.by.as_deref().map(Into::into),
         token: args.by_token.as_deref().map(Into::into),
         before: args.after,
         limit: None,
     };
-    let client = args.place.open().await?;
+    let client = args.target.open().await?;
     let mut operations = Vec::new();
     loop {
         query.limit = Some(PAGE.min(args.limit - operations.len()) as u64);
@@ -321,7 +321,7 @@ pub(super) async fn audit(args: &AuditArgs) -> Result<(), CommandError> {
             break;
         }
     }
-    if args.place.json {
+    if args.target.json {
         operations.iter().try_for_each(print::json)?;
         return print::json(&json!({ "next": query.before }));
     }

@@ -1,4 +1,4 @@
-//! An inbox, straight on its store.
+//! An [`OperatorClient`] on a store. Tests: `tests/operate/`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use crate::api::show::{self, Privacy};
 use crate::api::{shared, wire};
 use crate::config::InboxPlan;
 
-/// A purge of more is begun again: each is one transaction.
+/// Maximum messages per purge, which is one transaction.
 const MAX_PURGED: usize = 10_000;
 
 pub(super) struct StoreClient {
     store: Box<dyn Admin>,
     inbox: InboxName,
-    /// What a configuration says of it.
+    /// Configuration of the inbox, if known.
     plan: Option<Box<InboxPlan>>,
     clock: SharedClock,
-    /// Whoever has the database sees what is in it.
+    /// Redacts nothing: an operator with access to the database can read it anyway.
     privacy: Privacy,
 }
 
@@ -35,35 +35,35 @@ impl StoreClient {
     }
 
     fn unknown(&self, key: &Key) -> CommandError {
-        Error::new(ErrorKind::NotFound, format!("nothing is known of {key} in the inbox {}", self.inbox))
+        Error::new(ErrorKind::NotFound, format!("the inbox {} has no message with the key {key}", self.inbox))
             .into()
     }
 
-    fn action(&self, what: ActionKind, asked: wire::AuditFields<'_>) -> Result<Action, CommandError> {
-        let action = Action::new(self.inbox.clone(), what).id(asked.operation.0);
-        Ok(action.by(actor_of(asked)?, asked.reason))
+    fn action(&self, what: ActionKind, audit: wire::AuditFields<'_>) -> Result<Action, CommandError> {
+        let action = Action::new(self.inbox.clone(), what).id(audit.operation.0);
+        Ok(action.by(actor_of(audit)?, audit.reason))
     }
 
-    async fn do_it(&self, action: Action) -> Result<wire::ActionResponse, CommandError> {
+    async fn run(&self, action: Action) -> Result<wire::ActionResponse, CommandError> {
         Ok(shared::acted(action.id, &self.store.act(&action).await?, &self.privacy))
     }
 
     fn plan_of(&self, plan: &wire::BulkPlan) -> Result<BulkOperation, CommandError> {
-        let everything = "name what is meant, or say --everything";
+        let everything = "add a filter, or --everything";
         let mut bulk = shared::bulk(plan, self.inbox.clone(), everything).map_err(usage)?;
         bulk.limit = number(plan.limit, bulk.limit);
         Ok(bulk)
     }
 
-    /// How many messages a purge would remove, as far as its limit goes.
+    /// Counts the messages that a purge would delete, up to its limit.
     async fn count_old(&self, age: Duration, limit: usize) -> Result<u64, CommandError> {
         Ok(shared::purgeable(&*self.store, &self.inbox, (self.clock.now(), age), limit).await?)
     }
 }
 
-fn actor_of(asked: wire::AuditFields<'_>) -> Result<&str, CommandError> {
-    let actor = asked.actor.filter(|actor| !actor.trim().is_empty());
-    actor.ok_or_else(|| usage("say who asks, with --actor or ONCEBOX_ACTOR: it is recorded"))
+fn actor_of(audit: wire::AuditFields<'_>) -> Result<&str, CommandError> {
+    let actor = audit.actor.filter(|actor| !actor.trim().is_empty());
+    actor.ok_or_else(|| usage("the actor is missing; set --actor or ONCEBOX_ACTOR for the audit log"))
 }
 
 fn number(given: Option<u64>, default: usize) -> usize {
@@ -74,26 +74,26 @@ fn handler(text: &wire::BoundedText) -> Result<HandlerKey, CommandError> {
     Ok(HandlerKey::new(&**text)?)
 }
 
-/// Whoever confirms a number means that number.
+/// Returns an error unless the count is the one that the operator confirmed.
 fn as_expected(count: u64, expected: u64, what: &str) -> Result<(), CommandError> {
     if count == expected {
         return Ok(());
     }
-    let what = format!("there are {count} {what} by now, and {expected} were expected");
+    let what = format!("{count} {what} match now, and {expected} were expected");
     Err(Error::new(ErrorKind::Refused, what).into())
 }
 
 fn limit_of(limit: Option<u64>) -> Result<usize, CommandError> {
     let limit = number(limit, 1_000);
     if limit > MAX_PURGED {
-        return Err(usage(format!("--limit is {MAX_PURGED} at most: purge again for the rest")));
+        return Err(usage(format!("--limit is at most {MAX_PURGED}; purge again for the rest")));
     }
     Ok(limit)
 }
 
 #[async_trait]
 impl OperatorClient for StoreClient {
-    async fn counts(&self, tenant: Option<&str>) -> Result<wire::InboxCounts, CommandError> {
+    async fn counts(&self, tenant: Option<&str>) -> Result<wire::InboxTotals, CommandError> {
         Ok(shared::counts(&*self.store, &self.inbox, tenant, self.clock.now()).await?)
     }
 
@@ -166,9 +166,9 @@ impl OperatorClient for StoreClient {
         })
     }
 
-    async fn doctor(&self, asked: &DoctorQuery) -> Result<Vec<wire::DoctorFinding>, CommandError> {
+    async fn doctor(&self, query: &DoctorQuery) -> Result<Vec<wire::DoctorFinding>, CommandError> {
         let mut params = ExamineParams::new(self.inbox.clone(), self.clock.now());
-        (params.known, params.redelivery) = (asked.handlers.clone(), asked.redelivery);
+        (params.known, params.redelivery) = (query.handlers.clone(), query.redelivery);
         if let Some(plan) = &self.plan {
             let keys = plan.handlers.iter().flat_map(|handler| handler.legacy.iter().chain([&handler.key]));
             let known: Vec<HandlerKey> = keys.map(|key| HandlerKey::new(&**key)).collect::<Result<_, _>>()?;
@@ -186,7 +186,7 @@ impl OperatorClient for StoreClient {
     ) -> Result<wire::ActionResponse, CommandError> {
         let what =
             ActionKind::Entry { key: *key, handler: handler(&action.handler)?, operation: verb.into() };
-        self.do_it(self.action(what, action.asked())?).await
+        self.run(self.action(what, action.audit())?).await
     }
 
     async fn erase(
@@ -195,7 +195,7 @@ impl OperatorClient for StoreClient {
         erasure: &wire::ErasureAction,
     ) -> Result<wire::ActionResponse, CommandError> {
         let what = ActionKind::Erase { key: *key, discard_unfinished: erasure.discard_unfinished };
-        self.do_it(self.action(what, erasure.asked())?).await
+        self.run(self.action(what, erasure.audit())?).await
     }
 
     async fn hold(
@@ -211,7 +211,7 @@ impl OperatorClient for StoreClient {
             line
         });
         let what = |handler: HandlerKey| shared::hold_of(handler, line.as_ref(), pause);
-        let action = self.action(what(handler.clone()), hold.asked())?;
+        let action = self.action(what(handler.clone()), hold.audit())?;
         let held = shared::PauseOperation { store, action: &action, plan: self.plan.as_deref() };
         let legacy = held.legacy(&handler, hold.unknown, "--unknown").await?;
         let acted = held.act(&legacy, what).await?;
@@ -228,19 +228,20 @@ impl OperatorClient for StoreClient {
     async fn bulk(
         &self,
         action: &wire::BulkAction,
-        told: ProgressFn<'_>,
-    ) -> Result<wire::OperationReport, CommandError> {
+        on_progress: ProgressFn<'_>,
+    ) -> Result<wire::BulkReport, CommandError> {
         let bulk = self.plan_of(&action.plan())?.id(action.operation.0);
-        let mut bulk = bulk.by(actor_of(action.asked())?, &action.reason.0);
+        let mut bulk = bulk.by(actor_of(action.audit())?, &action.reason.0);
         (bulk.per_second, bulk.go_on) = (number(action.per_second, bulk.per_second), action.go_on);
         bulk.failures = number(action.failures, bulk.failures);
-        // One that has begun is carried on, however many there are left.
+        // A recorded operation continues, whatever the count is now.
         let known = shared::record(&*self.store, &self.inbox, bulk.id).await?;
         if known.is_none() {
             as_expected(bulk.preview(&*self.store).await?.count as u64, action.expected, "entries")?;
         }
         bulk.limit = shared::cap(known.as_ref(), "limit", bulk.limit, action.expected);
-        let ended = bulk.run_with_progress(&*self.store, &self.clock, |now| told(&show::report(now))).await?;
+        let ended =
+            bulk.run_with_progress(&*self.store, &self.clock, |now| on_progress(&show::report(now))).await?;
         Ok(show::report(&ended))
     }
 
@@ -252,36 +253,36 @@ impl OperatorClient for StoreClient {
     async fn purge(&self, purge: &wire::PurgeAction) -> Result<wire::ActionResponse, CommandError> {
         let (age, limit) = (Duration::from_secs(purge.older_than_seconds), limit_of(purge.limit)?);
         let known = shared::record(&*self.store, &self.inbox, purge.operation.0).await?;
-        // What was done before is answered as it was, however many there are now.
+        // A repeated purge gets its first result, even if the count changed.
         if known.is_none() {
             as_expected(self.count_old(age, limit).await?, purge.expected, "messages")?;
         }
         let what =
             ActionKind::Purge { age, limit: shared::cap(known.as_ref(), "limit", limit, purge.expected) };
-        self.do_it(self.action(what, purge.asked())?).await
+        self.run(self.action(what, purge.audit())?).await
     }
 
     async fn backfill(
         &self,
-        late: &BackfillPlan,
-        told: ProgressFn<'_>,
-    ) -> Result<wire::OperationReport, CommandError> {
-        let key = handler(&late.action.handler)?;
+        backfill: &BackfillPlan,
+        on_progress: ProgressFn<'_>,
+    ) -> Result<wire::BulkReport, CommandError> {
+        let key = handler(&backfill.action.handler)?;
         let planned =
             self.plan.as_ref().and_then(|plan| plan.handlers.iter().find(|one| one.key == key.as_str()));
-        let (mut types, mut legacy) = (late.types.clone(), late.legacy.clone());
+        let (mut types, mut legacy) = (backfill.types.clone(), backfill.legacy.clone());
         if let Some(planned) = planned.filter(|_| types.is_empty()) {
             types = planned.types.iter().map(|kind| kind.as_str().into()).collect();
             legacy.extend(planned.legacy.iter().map(HandlerKey::new).collect::<Result<Vec<_>, _>>()?);
         }
         if types.is_empty() {
-            return Err(usage("say which types of messages the handler takes, with --type"));
+            return Err(usage("the message types of the handler are unknown; name them with --type"));
         }
         let route = Route { key, legacy: Arc::from(legacy) };
-        let backfill = Backfill::new(self.inbox.clone(), route, types).id(late.action.operation.0);
-        let mut backfill = backfill.by(actor_of(late.action.asked())?, &late.action.reason.0);
-        backfill.limit = late.limit.unwrap_or(backfill.limit);
-        let ended = backfill.run_with_progress(&*self.store, |now| told(&show::report(now))).await?;
+        let mut operation = Backfill::new(self.inbox.clone(), route, types).id(backfill.action.operation.0);
+        operation = operation.by(actor_of(backfill.action.audit())?, &backfill.action.reason.0);
+        operation.limit = backfill.limit.unwrap_or(operation.limit);
+        let ended = operation.run_with_progress(&*self.store, |now| on_progress(&show::report(now))).await?;
         Ok(show::report(&ended))
     }
 }

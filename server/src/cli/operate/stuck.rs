@@ -1,4 +1,4 @@
-//! What waits for a person beside poisoned entries: messages that were quarantined, and ordering keys that are held back.
+//! `oncebox quarantine` and `oncebox blocked`. Tests: `tests/operate/queries.rs`.
 
 use serde_json::json;
 
@@ -12,18 +12,17 @@ use crate::cli::out::{self, Cell, table};
 #[derive(Debug, clap::Args)]
 pub(crate) struct QuarantineArgs {
     #[command(flatten)]
-    place: TargetArgs,
-    /// Only those that are quarantined for this reason: `conflict` (the key was known with another payload) or `stale` (older than what
-    /// is remembered).
+    target: TargetArgs,
+    /// Only messages with this reason
     #[arg(long)]
     reason: Option<wire::QuarantineReasonWord>,
-    /// Of one tenant alone.
+    /// Only messages of this tenant
     #[arg(long)]
     tenant: Option<String>,
-    /// At most this many: 1 to 10,000.
+    /// Maximum messages, 1 to 10,000
     #[arg(long, default_value_t = 100, value_parser = super::many)]
     limit: usize,
-    /// Go on where the last list ended: what it printed after `next`.
+    /// Continue after the previous page, with the value it printed as `next`
     #[arg(long, value_name = "NUMBER")]
     after: Option<i64>,
 }
@@ -35,7 +34,7 @@ pub(super) async fn quarantine(args: &QuarantineArgs) -> Result<(), CommandError
         after: args.after,
         limit: None,
     };
-    let client = args.place.open().await?;
+    let client = args.target.open().await?;
     let mut quarantined = Vec::new();
     loop {
         query.limit = Some(PAGE.min(args.limit - quarantined.len()) as u64);
@@ -46,7 +45,7 @@ pub(super) async fn quarantine(args: &QuarantineArgs) -> Result<(), CommandError
             break;
         }
     }
-    if args.place.json {
+    if args.target.json {
         quarantined.iter().try_for_each(print::json)?;
         return print::json(&json!({ "next": query.after }));
     }
@@ -73,11 +72,11 @@ pub(super) async fn quarantine(args: &QuarantineArgs) -> Result<(), CommandError
 #[derive(Debug, clap::Args)]
 pub(crate) struct BlockedArgs {
     #[command(flatten)]
-    place: TargetArgs,
-    /// Of one tenant alone.
+    target: TargetArgs,
+    /// Only messages of this tenant
     #[arg(long)]
     tenant: Option<String>,
-    /// At most this many: 1 to 1,000.
+    /// Maximum ordering keys, 1 to 1,000
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     limit: u64,
 }
@@ -85,8 +84,8 @@ pub(crate) struct BlockedArgs {
 pub(super) async fn blocked(args: &BlockedArgs) -> Result<(), CommandError> {
     let query =
         wire::BlockedQuery { tenant: args.tenant.as_deref().map(Into::into), limit: Some(args.limit) };
-    let blocked = args.place.open().await?.blocked(&query).await?.blocked;
-    if args.place.json {
+    let blocked = args.target.open().await?.blocked(&query).await?.blocked;
+    if args.target.json {
         return blocked.iter().try_for_each(print::json);
     }
     let row = |one: &wire::BlockedOrderingKey| {
@@ -101,7 +100,7 @@ pub(super) async fn blocked(args: &BlockedArgs) -> Result<(), CommandError> {
     };
     let rows: Vec<_> = blocked.iter().map(row).collect();
     out::print(&table(
-        &["HANDLER", "ORDERING KEY", "WAITING", "OLDEST", "SINCE", "HELD BACK BY"],
+        &["HANDLER", "ORDERING KEY", "WAITING", "OLDEST", "SINCE", "BLOCKED BY"],
         &rows,
         out::colours(),
     ))

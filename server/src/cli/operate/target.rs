@@ -1,4 +1,4 @@
-//! Where to look, which message, which entries.
+//! Arguments that select an inbox, a message or entries. Tests: `tests/operate/`.
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -19,32 +19,33 @@ use crate::cli::out;
 use crate::config::{self, InboxPlan, SealPlan, Secrets, StorePlan};
 use crate::sidecar;
 
-/// Where to look: the API of a process that serves the inbox, a store, or the store that a configuration names. Without any of
-/// them: `ONCEBOX_API`, `ONCEBOX_STORE`, `ONCEBOX_CONFIG` of the environment, or `oncebox.toml` in this directory.
+/// Arguments for the inbox: an API, a store, or a configuration. Default: `ONCEBOX_API`, `ONCEBOX_STORE`, `ONCEBOX_CONFIG`, then
+/// `oncebox.toml` in the current directory.
+#[expect(clippy::doc_markdown, reason = "clap prints the texts as they are")]
 #[derive(Debug, clap::Args)]
 pub(super) struct TargetArgs {
-    /// The address of a process that serves the inbox, like `http://127.0.0.1:8472`. Its token is read from where `--token` says.
+    /// Address of a running sidecar, like http://127.0.0.1:8472
     #[arg(long, value_name = "URL", conflicts_with_all = ["store", "config"])]
     api: Option<String>,
-    /// Where the token for `--api` is kept: `env:NAME` or `file:PATH`. Default `env:ONCEBOX_TOKEN`, if it is set.
+    /// API token: env:NAME or file:PATH [default: env:ONCEBOX_TOKEN]
     #[arg(long, value_name = "WHERE")]
     token: Option<String>,
-    /// The store itself: `sqlite:FILE`, a `postgres://` URL, or where that is kept: `env:NAME`, `file:PATH`.
+    /// Database: sqlite:FILE, postgres:// URL, env:NAME or file:PATH
     #[arg(long, value_name = "URL", conflicts_with = "config")]
     store: Option<String>,
-    /// PostgreSQL: the schema that the tables are in. Default `public`.
+    /// PostgreSQL schema of the tables [default: public]
     #[arg(long, requires = "store")]
     schema: Option<String>,
-    /// PostgreSQL: what the names of the tables start with. Default `oncebox_`.
+    /// Prefix of the table names in PostgreSQL [default: oncebox_]
     #[arg(long, requires = "store")]
     prefix: Option<String>,
-    /// A configuration of `oncebox serve`: the store of its inbox is looked at, and its handlers are known.
+    /// Config file that names the store and handlers [default: ./oncebox.toml]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The inbox. Needed unless a configuration has one alone.
+    /// Inbox name; optional if the config file has only one
     #[arg(long, value_parser = inbox)]
     inbox: Option<InboxName>,
-    /// JSON, one object a line, for programs.
+    /// Print JSON, one object per line
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -57,12 +58,12 @@ pub(super) fn handler(text: &str) -> Result<HandlerKey, String> {
     HandlerKey::new(text).map_err(|error| error.what().to_owned())
 }
 
-/// A wrong command line.
+/// Returns an error for a command line that is not valid.
 pub(super) fn usage(what: impl Into<String>) -> CommandError {
     Exit::Usage.with(anyhow!(what.into()))
 }
 
-/// Where it was found to be.
+/// Resolved location of an inbox.
 pub(super) enum Target {
     Api(String),
     Store(StorePlan),
@@ -70,7 +71,7 @@ pub(super) enum Target {
 }
 
 impl TargetArgs {
-    /// What the flags say, else the environment, else what is in this directory.
+    /// Returns the location from the flags, the environment or the current directory, in that order.
     fn find(&self) -> Result<Target, CommandError> {
         let var = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let none = self.api.is_none() && self.store.is_none() && self.config.is_none();
@@ -81,66 +82,66 @@ impl TargetArgs {
         let store = self.store.clone().or_else(|| var("ONCEBOX_STORE").filter(|_| none));
         if let Some(url) = store {
             let named = self.store.is_none() && !url.starts_with("env:") && !url.starts_with("file:");
-            // In the environment nobody reads it who is not meant to.
+            // A URL in the environment may contain a password: other users cannot read it there.
             let url = if named { "env:ONCEBOX_STORE" } else { &url };
             let plan = config::store_at(url, self.schema.as_deref(), self.prefix.as_deref());
             return plan.map(Target::Store).map_err(usage);
         }
         let named = self.config.clone().or_else(|| var("ONCEBOX_CONFIG").map(Into::into));
         let path = config::find(named.as_deref()).ok_or_else(|| {
-            usage("say where to look: --api URL, --store sqlite:FILE or env:NAME, or --config FILE")
+            usage("no inbox selected; set --api URL, --store sqlite:FILE or env:NAME, or --config FILE")
         })?;
         let mut plan = config::load(&path, Secrets::Stores)?.plan;
         let known = plan.inboxes.iter().map(|inbox| inbox.name.clone()).collect::<Vec<_>>().join(", ");
         let wanted = |inbox: &InboxPlan| self.inbox.as_ref().is_none_or(|name| name.as_str() == inbox.name);
         plan.inboxes.retain(wanted);
         if plan.inboxes.len() > 1 {
-            return Err(usage(format!("name one of the inboxes with --inbox: {known}")));
+            return Err(usage(format!("several inboxes are configured; name one with --inbox: {known}")));
         }
         let inbox = plan.inboxes.pop();
         let inbox =
-            inbox.ok_or_else(|| usage(format!("{} has no such inbox; there are {known}", path.display())))?;
+            inbox.ok_or_else(|| usage(format!("{} has no such inbox; it has {known}", path.display())))?;
         let store = plan.stores.into_iter().find(|store| store.name == inbox.store);
-        let store = store.ok_or_else(|| usage(format!("there is no store {:?}", inbox.store)))?;
+        let store = store.ok_or_else(|| usage(format!("the store {:?} is not configured", inbox.store)))?;
         Ok(Target::Config(store, Box::new(inbox)))
     }
 
-    /// The inbox, and where it was found to be.
-    pub(super) fn found(&self) -> Result<(InboxName, Target), CommandError> {
+    /// Returns the inbox and its location.
+    pub(super) fn resolve(&self) -> Result<(InboxName, Target), CommandError> {
         let found = self.find()?;
         let name = match (&self.inbox, &found) {
             (Some(name), _) => name.clone(),
             (None, Target::Config(_, plan)) => InboxName::new(&*plan.name)?,
             (None, _) => {
                 return Err(usage(
-                    "name the inbox with --inbox; `oncebox serve` tells its name at start, `messages` without a configuration",
+                    "the inbox is missing; name it with --inbox (`oncebox serve` prints it at start; default: messages)",
                 ));
             }
         };
         Ok((name, found))
     }
 
-    /// Goes there.
+    /// Opens the inbox.
     pub(super) async fn open(&self) -> Result<Box<dyn OperatorClient>, CommandError> {
-        let (inbox, found) = self.found()?;
+        let (inbox, found) = self.resolve()?;
         let (store, plan) = match found {
             Target::Api(url) => return Ok(Box::new(ApiClient::new(&url, self.token.as_deref(), inbox)?)),
             Target::Store(store) => (store, None),
             Target::Config(store, plan) => (store, Some(plan)),
         };
         if self.token.is_some() {
-            return Err(usage("--token goes with --api"));
+            return Err(usage("--token requires --api"));
         }
         let opened = sidecar::open_admin(&store).await.map_err(cannot_open)?;
         if let Some(why) = store.seal.as_ref().and_then(SealPlan::locked) {
-            out::eprint_note(&format!("what is sealed is not shown: {why}"));
+            out::eprint_note(&format!("sealed content is hidden: {why}"));
         }
         Ok(Box::new(StoreClient::new(opened, inbox, plan)))
     }
 
-    /// The key of a message with an id, for inboxes that go by ids.
+    /// Returns the key of an id, for inboxes that use ids as keys.
     fn key_of(&self, id: &str, source: Option<&str>, tenant: Option<&str>) -> Result<Key, CommandError> {
-        let (inbox, _) = self.found()?;
+        let (inbox, _) = self.resolve()?;
         let message = oncebox::Message::new(id.to_owned(), "", "").with_source(source.unwrap_or_default());
         let message = match tenant {
             None => message,
@@ -154,13 +155,13 @@ pub(super) fn cannot_open(error: oncebox::Error) -> CommandError {
     Exit::Start.with(anyhow::Error::new(error).context("cannot open the store"))
 }
 
-/// One message.
+/// Arguments for one message.
 #[derive(Debug, clap::Args)]
 pub(super) struct MessageArgs {
-    /// Its key, as lists show it.
+    /// Message key, 64 hexadecimal digits
     #[arg(long, value_parser = key)]
     key: Option<Key>,
-    /// Its id, for inboxes that go by ids; with `--source`, and with `--tenant` if it has one.
+    /// Message id, with --source; not for inboxes with another key strategy
     #[arg(long, conflicts_with = "key")]
     id: Option<String>,
 }
@@ -170,69 +171,69 @@ fn key(text: &str) -> Result<Key, String> {
 }
 
 impl MessageArgs {
-    /// The key of the message that is named, if one is; `source` and `tenant` go with the id.
+    /// Returns the key of the message, if the arguments select one. `source` and `tenant` belong to the id.
     pub(super) fn find(
         &self,
-        place: &TargetArgs,
+        target: &TargetArgs,
         source: Option<&str>,
         tenant: Option<&str>,
     ) -> Result<Option<Key>, CommandError> {
         match (&self.key, &self.id) {
             (Some(key), _) => Ok(Some(*key)),
-            (None, Some(id)) => place.key_of(id, source, tenant).map(Some),
+            (None, Some(id)) => target.key_of(id, source, tenant).map(Some),
             (None, None) => Ok(None),
         }
     }
 }
 
-/// What was not found, with what is easily forgotten: an id belongs to a source, and sidecars always have one.
+/// Adds a hint to a not-found error: an id belongs to a source, and messages of a sidecar always have one.
 pub(super) fn not_found(failed: CommandError, id: &MessageArgs, source: Option<&str>) -> CommandError {
-    if id.id.is_none() || source.is_some() || !failed.is_absent() {
+    if id.id.is_none() || source.is_some() || !failed.is_not_found() {
         return failed;
     }
-    failed.context("without --source only messages that have none are found; add it, or use --key".to_owned())
+    failed.context("without --source, only messages without a source match; add it, or use --key".to_owned())
 }
 
-/// One message, and what goes with its id.
+/// Arguments for one message, with the source and tenant of its id.
 #[derive(Debug, clap::Args)]
 pub(super) struct OneMessageArgs {
     #[command(flatten)]
     message: MessageArgs,
-    /// The source of the message that `--id` names.
+    /// Source of the message with --id
     #[arg(long, requires = "id", conflicts_with = "key")]
     source: Option<String>,
-    /// The tenant of the message that `--id` names.
+    /// Tenant of the message with --id
     #[arg(long, requires = "id", conflicts_with = "key")]
     tenant: Option<String>,
 }
 
 impl OneMessageArgs {
-    /// The key, if a message is named.
-    pub(super) fn find(&self, place: &TargetArgs) -> Result<Option<Key>, CommandError> {
-        self.message.find(place, self.source.as_deref(), self.tenant.as_deref())
+    /// Returns the key, if the arguments select a message.
+    pub(super) fn find(&self, target: &TargetArgs) -> Result<Option<Key>, CommandError> {
+        self.message.find(target, self.source.as_deref(), self.tenant.as_deref())
     }
 
-    /// What was not found, with what is easily forgotten.
+    /// Adds a hint to a not-found error.
     pub(super) fn not_found(&self, failed: CommandError) -> CommandError {
         not_found(failed, &self.message, self.source.as_deref())
     }
 
-    /// The key of the message, which has to be named.
-    pub(super) fn key(&self, place: &TargetArgs) -> Result<Key, CommandError> {
-        self.find(place)?.ok_or_else(|| usage("name a message with --key, or with --id and --source"))
+    /// Returns the key, or an error if the arguments select no message.
+    pub(super) fn key(&self, target: &TargetArgs) -> Result<Key, CommandError> {
+        self.find(target)?.ok_or_else(|| usage("no message selected; set --key, or --id and --source"))
     }
 }
 
-/// Who asks, and why.
+/// Arguments for the audit log.
 #[derive(Debug, clap::Args)]
 pub(super) struct ActorArgs {
-    /// Who asks for it; recorded. Needed on a store; an API knows it by the token.
+    /// Actor for the audit log [default with --api: the token name]
     #[arg(long, env = "ONCEBOX_ACTOR")]
     actor: Option<String>,
-    /// Why; recorded.
+    /// Reason for the audit log
     #[arg(long)]
     reason: String,
-    /// The identity of the operation, a UUID: the same again is done once. Default: a new one, which is printed.
+    /// Operation id; repeating it runs once or continues [default: a new one]
     #[arg(long, value_name = "UUID")]
     operation: Option<OperationId>,
 }
@@ -248,43 +249,43 @@ impl ActorArgs {
 
     pub(super) fn reason(&self) -> Result<wire::Reason, CommandError> {
         if self.reason.trim().is_empty() {
-            return Err(usage("--reason is empty; say why, whoever reads the records wants to know"));
+            return Err(usage("--reason is empty; state the reason for the audit log"));
         }
         Ok(wire::Reason(self.reason.clone()))
     }
 }
 
-/// Which entries.
+/// Arguments of a filter for entries.
 #[derive(Debug, clap::Args)]
 pub(super) struct EntryFilterArgs {
-    /// With this status; can be given several times.
+    /// Status; repeatable
     #[arg(long = "status", value_name = "STATUS", value_parser = status)]
     statuses: Vec<Status>,
-    /// Of this handler.
+    /// Handler key
     #[arg(long, value_parser = handler)]
     pub(super) handler: Option<HandlerKey>,
-    /// Of messages of this type.
+    /// Message type
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
-    /// Of messages from this source.
+    /// Source of the message
     #[arg(long)]
     pub(super) source: Option<String>,
-    /// Of messages of this tenant.
+    /// Tenant of the message
     #[arg(long)]
     pub(super) tenant: Option<String>,
-    /// Of messages whose id holds this.
+    /// Message id contains TEXT
     #[arg(long, value_name = "TEXT")]
     id_contains: Option<String>,
-    /// Of messages with this ordering key.
+    /// Ordering key of the message
     #[arg(long, value_name = "KEY")]
     ordering_key: Option<String>,
-    /// Of messages that came at this time or later, as in 2026-01-31T12:00:00Z, or on this day or later, as in 2026-01-31.
+    /// Received at or after TIME, like 2026-01-31 or 2026-01-31T12:00:00Z (UTC)
     #[arg(long, value_name = "TIME", value_parser = time)]
     since: Option<Timestamp>,
-    /// Of messages that came before this time.
+    /// Received before TIME
     #[arg(long, value_name = "TIME", value_parser = time)]
     before: Option<Timestamp>,
-    /// Whose last error holds this; no character means anything else.
+    /// Last error contains TEXT (literal match)
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
 }
@@ -294,14 +295,14 @@ fn status(text: &str) -> Result<Status, String> {
     Status::ALL.into_iter().find(|one| one.as_str() == text).ok_or_else(|| format!("use one of {all}"))
 }
 
-/// A time, or the beginning of a day.
+/// Parses a time, or a day as its beginning.
 fn time(text: &str) -> Result<Timestamp, String> {
     let day = || humantime::parse_rfc3339(&format!("{text}T00:00:00Z"));
     let time: Result<SystemTime, _> = humantime::parse_rfc3339_weak(text).or_else(|_| day());
-    time.map(Into::into).map_err(|_| "write it like 2026-01-31T12:00:00Z, or 2026-01-31; all in UTC".into())
+    time.map(Into::into).map_err(|_| "write it like 2026-01-31T12:00:00Z or 2026-01-31, in UTC".into())
 }
 
-/// A filter as the API has it, with what is particular to its use.
+/// Builds a wire filter from the arguments, with further fields.
 macro_rules! filled {
     ($which:ident, $name:ident { $($more:tt)* }) => {{
         let text = |text: &Option<String>| text.as_deref().map(BoundedText::from);
@@ -330,8 +331,8 @@ impl EntryFilterArgs {
         filled!(self, EntriesQuery { after: after.map(BoundedText::from), limit: Some(limit as u64) })
     }
 
-    /// Whether it asks for anything that does not also go with the id of one message.
-    pub(super) fn asks_for_many(&self) -> bool {
+    /// Returns true if a condition is set that does not belong to the id of one message.
+    pub(super) fn is_filter(&self) -> bool {
         let Self { statuses, kind, id_contains, ordering_key, since, before, error, .. } = self;
         !statuses.is_empty()
             || kind.is_some()

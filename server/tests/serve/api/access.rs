@@ -1,11 +1,11 @@
-//! Who may do what: every route, with every role.
+//! Access: every route with every role.
 
 use std::io::{Read as _, Write as _};
 
 use super::super::support::{Sidecar, oncebox, request};
 use super::{Depot, Operator, config, failing, problem, token};
 
-/// Every route and the role it needs. A route that is added has to be added here.
+/// Every route and its required role. Add new routes here.
 const ROUTES: &[(&str, &str, Option<&str>)] = &[
     ("GET", "/api/v1/openapi.json", None),
     ("GET", "/api/v1/me", Some("viewer")),
@@ -37,7 +37,7 @@ const ROUTES: &[(&str, &str, Option<&str>)] = &[
     ("POST", "/api/v1/inboxes/{inbox}/backfill", Some("admin")),
 ];
 
-/// What stands beside the API.
+/// Paths outside the API.
 const OUTSIDE: &[(&str, &str, Option<&str>)] =
     &[("GET", "/livez", None), ("GET", "/readyz", None), ("GET", "/metrics", Some("viewer"))];
 
@@ -55,7 +55,7 @@ fn filled(path: &str) -> String {
 
 // FAULTS S8.
 #[test]
-fn every_route_is_walked_with_every_role() {
+fn every_route_checks_every_role() {
     let made: Vec<(&str, (String, String))> =
         ROLES.iter().map(|role| (*role, token(role, &[role]))).collect();
     let tables: String = made.iter().map(|(_, (_, table))| table.as_str()).collect();
@@ -99,7 +99,7 @@ fn every_route_is_walked_with_every_role() {
 }
 
 #[test]
-fn a_token_is_taken_up_and_dropped_without_a_restart() {
+fn tokens_are_added_and_removed_without_a_restart() {
     let (depot, (first, one), (second, two)) =
         (Depot::closed(), token("ada", &["viewer"]), token("bo", &["operator", "payload-reader"]));
     let sidecar = failing(&depot, &one);
@@ -107,18 +107,18 @@ fn a_token_is_taken_up_and_dropped_without_a_restart() {
     assert_eq!((&me["name"], &me["roles"]), (&"ada".into(), &serde_json::json!(["viewer"])));
     sidecar.write_config(&config(&depot.handler.url(), &two).replace("127.0.0.1:0", "127.0.0.1:1"));
     sidecar.signal("HUP");
-    sidecar.wait_words(&["the old configuration is kept", "api.listen", "needs a restart"]);
+    sidecar.wait_words(&["old configuration kept", "api.listen", "needs a restart"]);
     sidecar.write_config(&config(&depot.handler.url(), &two));
     sidecar.signal("HUP");
-    sidecar.wait_words(&["read again and is in use"]);
+    sidecar.wait_words(&["configuration reloaded"]);
     assert_eq!(Operator::new(&sidecar, Some(&first)).get("/me").status, 401);
     let me = Operator::new(&sidecar, Some(&second)).look("/me");
     assert_eq!(me["roles"], serde_json::json!(["viewer", "payload-reader", "operator"]));
 }
 
-// FAULTS S7, S9: a name that was made to lead here, and a page of another site.
+// FAULTS S7, S9: DNS rebinding and a page of another site.
 #[test]
-fn without_tokens_only_programs_of_this_machine_are_let_in() {
+fn without_tokens_only_programs_of_this_machine_have_access() {
     let sidecar = Sidecar::quick(&[]);
     let open = Operator::new(&sidecar, None);
     assert_eq!(open.look("/me")["roles"].as_array().unwrap().len(), 4);
@@ -134,20 +134,20 @@ fn without_tokens_only_programs_of_this_machine_are_let_in() {
         let answer = open.ask("GET", "/inboxes", &[(passed_on, "10.0.0.1")], b"");
         assert_eq!(problem(&answer), (403, "forbidden".into()), "{passed_on}");
     }
-    // What nginx makes of a request, if it is told no more than where to pass it on to.
+    // Request of an nginx with only `proxy_pass`.
     let address = sidecar.operators().strip_prefix("http://").unwrap().to_owned();
     let mut stream = std::net::TcpStream::connect(&address).unwrap();
     write!(stream, "GET /api/v1/inboxes HTTP/1.0\r\nhost: {address}\r\nconnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.contains(" 403 ") && answer.contains("oncebox token"), "{answer}");
-    // The next one that is started like this finds the port taken, and another one.
+    // A second sidecar finds the port in use and chooses another one.
     let other = Sidecar::quick(&[]);
     assert_ne!(other.operators(), sidecar.operators());
 }
 
 #[test]
-fn a_token_is_made_with_the_lines_that_let_it_in() {
+fn a_new_token_comes_with_its_configuration() {
     let dir = tempfile::tempdir().unwrap();
     let (token, table) = token("night-shift", &["operator"]);
     assert_eq!(token.len(), 47);

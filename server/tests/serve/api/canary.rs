@@ -1,22 +1,22 @@
-//! Secrets and payloads are put wherever they can be, and then looked for wherever they must not be.
+//! Puts canaries into all secrets and payloads, and searches for them in all output.
 
 use serde_json::json;
 
 use super::super::support::{Sidecar, get, request};
 use super::{Depot, Operator, config, fresh, key_of, token};
 
-/// Stands in everything that is secret or private.
+/// Canary in everything secret or private.
 const CANARY: &str = "canary7f3a";
 
 // FAULTS J4, S12, S18.
 #[test]
-fn no_secret_and_no_payload_is_told_to_a_viewer() {
+fn a_viewer_sees_no_secret_and_no_payload() {
     for format in ["text", "json"] {
-        tell_nothing(format);
+        expect_no_canary(format);
     }
 }
 
-fn tell_nothing(format: &str) {
+fn expect_no_canary(format: &str) {
     let depot = Depot::closed();
     let (viewer, table) = token("viewer", &["viewer"]);
     let (admin, more) = token("root", &["admin"]);
@@ -45,7 +45,7 @@ fn tell_nothing(format: &str) {
     });
     let (root, viewer) = (Operator::new(&sidecar, Some(&admin)), Operator::new(&sidecar, Some(&viewer)));
     let key = key_of(&root, "evt_1");
-    // Whoever may read payloads sees it, so it is there to be found.
+    // A payload reader sees it, so the canary exists.
     assert!(root.get(&format!("/inboxes/orders/messages/{key}/payload")).body.contains(CANARY));
     let body = json!({ "operation": fresh(), "reason": "x", "handler": "ship" });
     let mut answers = vec![root.post(&format!("/inboxes/orders/messages/{key}/retry"), &body).body];
@@ -67,7 +67,7 @@ fn tell_nothing(format: &str) {
     ] {
         answers.push(viewer.get(path).body);
     }
-    // A token that is wrong, in the query, in the path: it is not repeated.
+    // A wrong token, in the query or path, is not quoted.
     let untrusted = Operator { token: Some(CANARY.into()), ..Operator::new(&sidecar, None) };
     answers.push(untrusted.get("/inboxes").body);
     for path in ["/livez", "/readyz"] {

@@ -1,4 +1,4 @@
-//! The commands of operators, through the API: the same words, the same answers, the same exit codes.
+//! The commands of operators through the API: same output, same exit codes.
 
 use std::process::{Command, Output};
 
@@ -11,7 +11,7 @@ use super::{Depot, config, failing, fresh, poison, token};
 
 const ADA: [&str; 4] = ["--actor", "ada", "--reason", "depot is back"];
 
-/// Somebody at a terminal far from the database.
+/// An operator without access to the database.
 struct Far {
     api: String,
     token: Option<String>,
@@ -41,7 +41,7 @@ impl Far {
         text.lines().map(|line| serde_json::from_str(line).expect("an object on a line")).collect()
     }
 
-    /// The exit code of a command that must fail, which says why.
+    /// Returns the exit code of a command that must fail with an error.
     fn refused(&self, command: &str, args: &[&str]) -> i32 {
         let output = self.run(command, args);
         assert!(
@@ -57,7 +57,7 @@ fn said(output: &Output) -> String {
 }
 
 #[test]
-fn what_is_stuck_is_seen_and_mended_from_afar() {
+fn stuck_messages_are_found_and_fixed_through_the_api() {
     let depot = Depot::closed();
     let sidecar = failing(&depot, "");
     poison(&sidecar, &["evt_1", "evt_2", "evt_3"]);
@@ -99,25 +99,29 @@ fn what_is_stuck_is_seen_and_mended_from_afar() {
 }
 
 #[test]
-fn what_is_refused_there_is_refused_here() {
+fn commands_report_refusals_of_the_api() {
     let depot = Depot::closed();
     let (ada, ada_table) = token("ada", &["operator"]);
     let (eve, eve_table) = token("eve", &["viewer"]);
     let sidecar = failing(&depot, &format!("{ada_table}{eve_table}"));
     poison(&sidecar, &["evt_1"]);
     let key = Far::new(&sidecar, Some(&ada)).json("list", &[])[0]["key"].as_str().expect("a key").to_owned();
-    let nobody = Far::new(&sidecar, None);
-    assert_eq!(nobody.refused("status", &[]), 5);
-    assert!(said(&nobody.run("status", &[])).contains("send a token"), "{:?}", nobody.run("status", &[]));
+    let anonymous = Far::new(&sidecar, None);
+    assert_eq!(anonymous.refused("status", &[]), 5);
+    assert!(
+        said(&anonymous.run("status", &[])).contains("send a token"),
+        "{:?}",
+        anonymous.run("status", &[])
+    );
     let eve = Far::new(&sidecar, Some(&eve));
     assert_eq!(eve.json("status", &[])[0]["messages"], 1);
     let retry = ["--reason", "x", "--key", &key, "--handler", "ship"];
-    assert_eq!(eve.refused("retry", &retry), 5, "whoever looks may not act");
+    assert_eq!(eve.refused("retry", &retry), 5, "a viewer must not act");
     assert_eq!(eve.refused("show", &["--key", &key, "--payload"]), 5, "nor read payloads");
     let ada = Far::new(&sidecar, Some(&ada));
     assert_eq!(ada.json("retry", &retry)[0]["repeated"], false, "the token says who it is");
     assert_eq!(ada.json("audit", &[])[0]["actor"], "ada");
-    assert_eq!(ada.refused("retry", &["--reason", "x", "--key", &key, "--handler", "nobody"]), 5);
+    assert_eq!(ada.refused("retry", &["--reason", "x", "--key", &key, "--handler", "unknown"]), 5);
     assert_eq!(ada.refused("list", &["--after", "here"]), 2);
     assert_eq!(ada.refused("doctor", &["--handlers", "ship"]), 2, "it knows them");
     assert_eq!(
@@ -140,12 +144,12 @@ fn what_is_refused_there_is_refused_here() {
     assert!(named.status.code() == Some(2) && !said(&named).contains("canary"), "{named:?}");
 }
 
-// FAULTS A4: a look that is lost leaves nothing in doubt; something to be done does.
+// FAULTS A4: a lost response to a read has no unknown outcome; a lost response to an action does.
 #[test]
-fn what_is_said_of_an_answer_that_never_came() {
+fn a_missing_response_is_reported() {
     let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let far = Far { api: format!("http://{}", server.local_addr().expect("its address")), token: None };
-    // Hears everybody out, and hangs up.
+    // Reads each request, then closes the connection.
     std::thread::spawn(move || {
         for mut stream in server.incoming().map_while(Result::ok) {
             let _ = std::io::Read::read(&mut stream, &mut [0; 8 << 10]);
@@ -166,16 +170,16 @@ fn what_is_said_of_an_answer_that_never_came() {
     assert!(said(&lost).contains("not known whether it was done"), "{lost:?}");
 }
 
-// FAULTS J1: the same command again carries it on, whatever it counts by now.
+// FAULTS J1: repeating the command continues the operation, whatever the count is now.
 #[test]
-fn the_same_command_goes_on_from_afar() {
+fn the_same_command_continues_through_the_api() {
     let depot = Depot::closed();
     let sidecar = failing(&depot, "");
     poison(&sidecar, &["evt_1", "evt_2", "evt_3"]);
     let far = Far::new(&sidecar, None);
     let id = fresh();
     let many = [&ADA[..], &["--error", "50%", "--confirm", "--operation", &id]].concat();
-    // The second time there is nothing left to count.
+    // The second count is zero.
     for _ in 0..2 {
         let report = &far.json("discard", &many)[0];
         assert_eq!((&report["state"], &report["done"]), (&json!("finished"), &json!(3)), "{report}");
@@ -183,7 +187,7 @@ fn the_same_command_goes_on_from_afar() {
 }
 
 #[test]
-fn what_was_quarantined_and_what_came_before_are_seen_to_from_afar() {
+fn purge_and_backfill_work_through_the_api() {
     let depot = Depot::closed();
     depot.mend();
     let (root, table) = token("root", &["admin"]);
@@ -206,5 +210,5 @@ fn what_was_quarantined_and_what_came_before_are_seen_to_from_afar() {
     let report = &far.json("backfill", &backfill)[0];
     assert_eq!((&report["state"], &report["done"]), (&json!("finished"), &json!(0)), "{report}");
     assert_eq!(far.refused("backfill", &[&backfill[..], &["--type", "t"]].concat()), 2);
-    assert_eq!(far.refused("backfill", &["--reason", "x", "--handler", "nobody", "--confirm"]), 5);
+    assert_eq!(far.refused("backfill", &["--reason", "x", "--handler", "unknown", "--confirm"]), 5);
 }

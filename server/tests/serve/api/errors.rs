@@ -1,4 +1,4 @@
-//! Whatever goes wrong is told in one way.
+//! Every error is a problem document.
 
 use serde_json::json;
 
@@ -48,7 +48,7 @@ fn every_error_is_a_problem() {
 }
 
 #[test]
-fn a_body_is_checked_before_anything_is_done() {
+fn a_body_is_checked_first() {
     let depot = Depot::closed();
     let sidecar = failing(&depot, "");
     let open = Operator::new(&sidecar, None);

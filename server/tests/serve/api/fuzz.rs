@@ -1,4 +1,4 @@
-//! The API is what its description says, whatever it is sent.
+//! The API matches its OpenAPI document for any input.
 
 use std::process::{Command, Output};
 
@@ -6,7 +6,7 @@ use oncebox_servers::PythonEnv;
 
 use super::{Depot, Operator, failing, key_of, poison, token};
 
-/// Checks the description against the standard.
+/// Validates the document against the standard.
 const VALID: &str = "import json, sys
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 OPENAPI_31_VALIDATOR.validate(json.load(sys.stdin))";
@@ -31,16 +31,16 @@ fn succeeds(output: &Output) {
     assert!(output.status.success(), "{said}\n{errors}");
 }
 
-/// Requests that are made from the description, good and bad ones, by a program that others wrote.
+/// Sends valid and invalid requests that schemathesis generates from the document.
 #[test]
-fn the_description_is_valid_and_kept_whatever_is_sent() {
+fn the_document_is_valid_and_the_api_matches_it() {
     let (depot, (token, table)) = (Depot::closed(), token("fuzz", &["admin"]));
     let sidecar = failing(&depot, &table);
     poison(&sidecar, &["evt_1", "evt_2"]);
     let admin = Operator::new(&sidecar, Some(&token));
     let dir = tempfile::tempdir().unwrap();
     succeeds(&python(dir.path(), &["-c", VALID], &admin.get("/openapi.json").body));
-    // What is there to be found. That a filter must not take everything cannot be said in a schema.
+    // Messages to find. A schema cannot express that a filter must not match everything.
     let key = key_of(&admin, "evt_1");
     let config = format!(
         "[parameters]\n\"path.inbox\" = \"orders\"\n\"path.key\" = \"{key}\"\n\

@@ -1,18 +1,18 @@
-//! What the guide shows is what happens.
+//! The commands of the guide work.
 
 use std::path::Path;
 use std::process::Command;
 
 use super::{Depot, Operator, failing, key_of, poison, token};
 
-/// The commands of the guide, in one script.
+/// Returns the commands of the guide as one script.
 fn shown() -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guides/operate.md");
     let page = std::fs::read_to_string(page).unwrap();
     let (_, section) = page.split_once("## Over HTTP").expect("the section");
     let blocks = section.split("```").skip(1).step_by(2);
     let lines = blocks.filter_map(|block| block.strip_prefix("console\n")).flat_map(str::lines);
-    // How a token is made is tried elsewhere, and the port is another one here.
+    // Another test creates tokens, and the port differs here.
     let here = |line: &&str| !line.contains("oncebox token") && !line.starts_with("$ API=");
     let lines: Vec<&str> = lines.filter(here).map(|line| line.strip_prefix("$ ").unwrap_or(line)).collect();
     lines.join("\n")
@@ -24,7 +24,7 @@ fn the_commands_of_the_guide_work() {
     let sidecar = failing(&depot, &table);
     poison(&sidecar, &["evt_1", "evt_2"]);
     let ada = Operator::new(&sidecar, Some(&token));
-    // What is retried succeeds, so one is left for the action on many.
+    // A retry succeeds, so one message remains for the bulk operation.
     depot.mend();
     let script = shown();
     assert!(script.matches("ask ").count() >= 12, "{script}");

@@ -1,4 +1,4 @@
-//! Many messages at once: counted first, done when the count is what was seen, and stopped if it does harm.
+//! Bulk operations: counted first, refused if the count changed, stopped by failures.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::super::support::{Receiver, Sidecar, post};
 use super::{Depot, Operator, config, failing, fresh, poison, problem, token};
 
 #[test]
-fn many_are_previewed_then_done_once() {
+fn a_bulk_operation_is_previewed_then_done_once() {
     let depot = Depot::closed();
     let sidecar = failing(&depot, "");
     poison(&sidecar, &["evt_1", "evt_2", "evt_3"]);
@@ -17,7 +17,7 @@ fn many_are_previewed_then_done_once() {
     assert_eq!(preview["first"].as_array().unwrap().len(), 3);
     let everything = json!({ "verb": "discard", "which": {} });
     assert_eq!(open.refused("/inboxes/orders/bulk/preview", &everything), (422, "invalid".into()));
-    // FAULTS J1: it would go through all that was ever completed, and change nothing.
+    // FAULTS J1: it would read all completed entries and change nothing.
     let never = json!({ "verb": "discard", "which": { "error": "50%", "status": ["completed"] } });
     assert_eq!(open.refused("/inboxes/orders/bulk/preview", &never), (422, "invalid".into()));
     let mut never = never;
@@ -42,7 +42,7 @@ fn many_are_previewed_then_done_once() {
 
     let begun = open.act("/inboxes/orders/bulk", &body);
     assert_eq!(begun["operation"], json!(id));
-    sidecar.wait_words(&["an operation on many has ended", "capped"]);
+    sidecar.wait_words(&["bulk operation ended", "capped"]);
     let again = open.act("/inboxes/orders/bulk", &body);
     assert_eq!((&again["state"], &again["done"]), (&json!("capped"), &json!(2)), "{again}");
     let mut other = body.clone();
@@ -55,7 +55,7 @@ fn many_are_previewed_then_done_once() {
 }
 
 #[test]
-fn an_operation_that_does_harm_stops_and_one_that_runs_can_be_stopped() {
+fn failures_stop_an_operation_and_so_does_an_operator() {
     let depot = Depot::closed();
     let sidecar = failing(&depot, "");
     poison(&sidecar, &["1", "2", "3", "4", "5", "6", "7", "8", "9"]);
@@ -64,20 +64,20 @@ fn an_operation_that_does_harm_stops_and_one_that_runs_can_be_stopped() {
     let body = json!({ "operation": id, "actor": "ada", "reason": "try", "verb": "retry",
         "which": { "type": "order.placed" }, "expected": 9, "failures": 0, "per_second": 1 });
     open.act("/inboxes/orders/bulk", &body);
-    // One a second: this is asked for while there is more to do.
+    // One per second, so that it still runs at the stop.
     let stopped = open.ask("POST", &format!("/inboxes/orders/operations/{id}/stop"), &[], b"");
     assert_eq!((stopped.status, &stopped.json()["report"]["active"]), (200, &json!(false)), "{stopped:?}");
-    // Carried on: the depot is still closed, so what was retried is poisoned again, and it stops by itself.
+    // Continued: the depot is still closed, so retried entries are poisoned again, and it stops itself.
     open.act("/inboxes/orders/bulk", &body);
-    sidecar.wait_words(&["an operation on many has ended", "stopped"]);
+    sidecar.wait_words(&["bulk operation ended", "stopped"]);
     let report = open.look(&format!("/inboxes/orders/operations/{id}"))["report"].clone();
     assert_eq!(report["state"], "stopped", "{report}");
     assert!(report["done"].as_u64().unwrap() < 9 && report["failed"].as_u64().unwrap() > 0, "{report}");
 }
 
-/// FAULTS J3: the process is gone in the middle; whoever asks again goes on, and nothing is done twice.
+/// FAULTS J3: after a crash in the middle, repeating the request continues, and nothing is done twice.
 #[test]
-fn an_operation_outlives_the_process_that_carries_it_on() {
+fn an_operation_outlives_its_process() {
     let depot = Depot::closed();
     let dir = std::sync::Arc::new(tempfile::tempdir().unwrap());
     std::fs::write(dir.path().join("oncebox.toml"), config(&depot.handler.url(), "")).unwrap();
@@ -93,11 +93,11 @@ fn an_operation_outlives_the_process_that_carries_it_on() {
     let open = Operator::new(&sidecar, None);
     let report = open.look(&format!("/inboxes/orders/operations/{id}"))["report"].clone();
     assert_eq!((&report["state"], &report["active"]), (&json!("running"), &json!(false)), "{report}");
-    // How fast it goes is no part of what it is; and the count is another one by now, as it should be.
+    // The rate may change; the count has changed by now.
     body["per_second"] = json!(1000);
     body["expected"] = json!(8);
     open.act("/inboxes/orders/bulk", &body);
-    sidecar.wait_words(&["an operation on many has ended", "finished"]);
+    sidecar.wait_words(&["bulk operation ended", "finished"]);
     let report = open.look(&format!("/inboxes/orders/operations/{id}"))["report"].clone();
     assert_eq!((&report["done"], &report["refused"]), (&json!(9), &json!(0)), "{report}");
     let parts = open.look(&format!("/inboxes/orders/audit?parent={id}"));
@@ -105,7 +105,7 @@ fn an_operation_outlives_the_process_that_carries_it_on() {
 }
 
 #[test]
-fn what_was_quarantined_is_listed_and_purged() {
+fn quarantined_messages_are_listed_and_purged() {
     let (depot, (token, table)) = (Depot::closed(), token("root", &["admin"]));
     let sidecar = failing(&depot, &table);
     let admin = Operator::new(&sidecar, Some(&token));
@@ -134,7 +134,7 @@ fn what_was_quarantined_is_listed_and_purged() {
 }
 
 #[test]
-fn a_new_handler_gets_what_was_stored_before() {
+fn a_backfill_adds_stored_messages() {
     let depot = Depot::closed();
     depot.mend();
     let dir = std::sync::Arc::new(tempfile::tempdir().unwrap());
@@ -157,7 +157,7 @@ fn a_new_handler_gets_what_was_stored_before() {
     sidecar.wait_count("delivered", 2);
     open.act("/inboxes/orders/backfill", &body);
     let mut other = body.clone();
-    other["handler"] = json!("nobody");
+    other["handler"] = json!("unknown");
     assert_eq!(open.refused("/inboxes/orders/backfill", &other), (404, "not-found".into()));
     other["handler"] = json!("ship");
     assert_eq!(open.refused("/inboxes/orders/backfill", &other), (409, "operation-reused".into()));

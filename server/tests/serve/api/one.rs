@@ -51,8 +51,8 @@ fn what_is_stuck_is_found_explained_and_retried_once() {
     assert_eq!(night.refused(&retry, &reason), (409, "operation-reused".into()));
     let late = json!({ "operation": fresh(), "reason": "again", "handler": "ship" });
     assert_eq!(night.refused(&retry, &late), (409, "refused".into()), "it is done");
-    let nobody = json!({ "operation": fresh(), "reason": "again", "handler": "other" });
-    assert_eq!(night.refused(&retry, &nobody), (404, "not-found".into()));
+    let unknown = json!({ "operation": fresh(), "reason": "again", "handler": "other" });
+    assert_eq!(night.refused(&retry, &unknown), (404, "not-found".into()));
 
     let replayed = night.act(&format!("/inboxes/orders/messages/{key}/replay"), &late);
     assert_eq!(replayed["entry"]["generation"], 1);
@@ -76,7 +76,7 @@ fn what_is_stuck_is_found_explained_and_retried_once() {
 
 // FAULTS S12.
 #[test]
-fn a_payload_is_for_those_who_may_read_it_and_what_is_private_for_nobody() {
+fn payload_readers_see_payloads_and_private_fields_are_hidden() {
     let depot = Depot::closed();
     let (reader, table) = token("reader", &["payload-reader"]);
     let (operator, more) = token("op", &["operator"]);
@@ -100,7 +100,7 @@ fn a_payload_is_for_those_who_may_read_it_and_what_is_private_for_nobody() {
     assert_eq!(shown["stored"]["text"], r#"{"card":"***","note":"***","order":7}"#);
     assert_eq!(shown["quarantined"][0]["text"], r#"{"card":"***","order":8}"#);
     assert!(!shown.to_string().contains("canary") && !shown.to_string().contains("4111"), "{shown}");
-    let looked = sidecar.wait_words(&["a payload was looked at", "by=", "reader"]);
+    let looked = sidecar.wait_words(&["payload read", "by=", "reader"]);
     assert!(looked.contains(&key), "{looked}");
     assert_eq!(reader.refused(&format!("/inboxes/orders/messages/{key}/retry"), &json!({})).0, 403);
 }

@@ -1,4 +1,4 @@
-//! The same on PostgreSQL, and what is said when it is away.
+//! The API on PostgreSQL, also while it is unavailable.
 
 use oncebox_servers::{Cluster, PostgresVersion};
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::super::support::{Sidecar, post, request};
 use super::{Depot, Operator, config, fresh, key_of, poison, problem};
 
 #[test]
-fn operators_are_answered_from_postgresql() {
+fn the_api_works_on_postgresql() {
     let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     cluster.create_database("orders").unwrap();
     let url = cluster.url("orders");
@@ -39,12 +39,12 @@ fn operators_are_answered_from_postgresql() {
         "which": { "handler": "ship" }, "expected": 1 });
     open.act("/inboxes/orders/bulk", &bulk);
     sidecar.wait_words(&["delivered", "evt_2"]);
-    sidecar.wait_words(&["an operation on many has ended", "finished"]);
+    sidecar.wait_words(&["bulk operation ended", "finished"]);
     let purge = json!({ "operation": fresh(), "actor": "ada", "reason": "settled", "older_than_seconds": 0,
         "expected": 1 });
     assert_eq!(open.act("/inboxes/orders/purge", &purge)["purged"], 1);
 
-    // Whoever asks is told to come again, and nothing of the database.
+    // Clients are told to retry, without details of the database.
     drop(cluster);
     let answer = open.get("/inboxes/orders/counts");
     assert_eq!(problem(&answer), (503, "unavailable".into()));

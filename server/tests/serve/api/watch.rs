@@ -1,4 +1,4 @@
-//! What those see who watch: metrics, health and traces.
+//! Monitoring: metrics, health and traces.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use super::super::support::{PATIENCE, Receiver, Reply, Sidecar, get, post, reque
 use super::{Depot, Operator, config, failing, poison};
 
 #[test]
-fn metrics_and_health_are_told_in_detail_without_ids() {
+fn metrics_and_health_have_details_without_ids() {
     let depot = Depot::closed();
     let sidecar = failing(&depot, "");
     poison(&sidecar, &["evt_canary"]);
@@ -35,9 +35,9 @@ fn metrics_and_health_are_told_in_detail_without_ids() {
     assert_eq!((&advice["duplicates"], &advice["covered"]), (&json!(0), &json!(true)), "{advice}");
 }
 
-// FAULTS J7: too much of a backlog is told where it is looked for.
+// FAULTS J7: health reports a large backlog.
 #[test]
-fn health_goes_by_the_limits_of_the_configuration() {
+fn health_uses_the_limits_of_the_configuration() {
     let depot = Depot::closed();
     let text = config(&depot.handler.url(), "[health]\nbacklog_unhealthy = 1\n")
         .replace("retry = \"never\"", "retry = { attempts = 9, first = \"1h\", max = \"1h\" }");
@@ -48,7 +48,7 @@ fn health_goes_by_the_limits_of_the_configuration() {
     post(&sidecar.url("orders"), "evt_1", "t", "{}");
     sidecar.wait_words(&["failed", "evt_1"]);
     sidecar.stop();
-    // What waits is counted at the start, and now and then.
+    // The backlog is counted at the start and in intervals.
     let sidecar = Sidecar::start(dir, &[], &[]);
     let ready = format!("{}/readyz", sidecar.operators());
     let end = Instant::now() + PATIENCE;
@@ -64,7 +64,7 @@ fn health_goes_by_the_limits_of_the_configuration() {
     assert_eq!(get(&format!("{}/livez", sidecar.operators())).status, 200, "a restart does not help");
 }
 
-/// The trace of a producer goes through storage to the handler, and what we did stands in between.
+/// The trace of a producer continues through storage to the handler, with our spans in between.
 #[test]
 fn a_trace_leads_from_the_producer_to_the_handler() {
     let (collector, told) = (Receiver::good(), Arc::new(AtomicBool::new(false)));
@@ -99,7 +99,7 @@ fn hex(digits: &str) -> Vec<u8> {
 }
 
 #[test]
-fn without_a_collector_the_trace_of_the_producer_is_passed_on() {
+fn without_a_collector_the_trace_of_the_producer_is_forwarded() {
     let handler = Receiver::good();
     let sidecar = Sidecar::with(&config(&handler.url(), ""));
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";

@@ -1,17 +1,17 @@
-//! As much of JSON Schema as our schema uses. What it uses beyond that is an error here.
+//! The part of JSON Schema that our schema uses. Other keywords are an error.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-/// Panics if a value does not fit.
+/// Panics if a value does not match.
 pub(crate) fn check(schema: &Value, value: &Value) {
     if let Err(why) = fits(schema, schema, value, "") {
         panic!("{why}");
     }
 }
 
-/// The name of every setting.
+/// Returns the name of every setting.
 pub(crate) fn names(schema: &Value) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let definitions = schema["$defs"].as_object().into_iter().flat_map(Map::values);

@@ -1,20 +1,20 @@
-//! Secrets that protect nothing, and those that are risky.
+//! Weak secrets and risky ones.
 
 use super::super::support::oncebox;
 
-/// A configuration, the files that it names with their contents, and the problem that their secrets have.
+/// A configuration, its files with their contents, and the expected problem.
 type WeakSecret = (&'static str, &'static [(&'static str, &'static str)], &'static str);
 
 const WEAK: &[WeakSecret] = &[
     (
         "[api.token.ada]\nhash = \"sha256:2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\"\nroles = \"admin\"\n[inbox.a]",
         &[],
-        "oncebox.toml:2: `api.token.ada.hash`: the token of this hash has no more than two characters, or is a common word, so it is guessed; make another with `oncebox token`",
+        "oncebox.toml:2: `api.token.ada.hash`: the token of this hash is empty, very short or a common word; create another one with `oncebox token`",
     ),
     (
         "[api.token.ada]\nhash = \"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\"\nroles = \"admin\"\n[inbox.a]",
         &[],
-        "oncebox.toml:2: `api.token.ada.hash`: the token of this hash has no more than two characters, or is a common word, so it is guessed; make another with `oncebox token`",
+        "oncebox.toml:2: `api.token.ada.hash`: the token of this hash is empty, very short or a common word; create another one with `oncebox token`",
     ),
     (
         "[inbox.a.http.one]\nverify = \"token\"\nsecret = \"file:t\"",
@@ -24,12 +24,12 @@ const WEAK: &[WeakSecret] = &[
     (
         "[inbox.a.http.one]\nverify = \"hmac\"\nsignature_header = \"x-sig\"\nsecret = \"file:t\"",
         &[("t", "aaaaaaaaaaaaaaaaaaaaaaaa")],
-        "oncebox.toml:4: `inbox.a.http.one.secret`: a secret that is one character again and again is guessed; use `openssl rand -hex 16`",
+        "oncebox.toml:4: `inbox.a.http.one.secret`: a secret of one repeated character is too weak; use `openssl rand -hex 16`",
     ),
     (
         "[inbox.a.http.one]\nformat = \"github\"\nsecret = \"file:t\"\n[inbox.a.http.two]\nformat = \"shopify\"\nsecret = \"file:t\"",
         &[("t", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")],
-        "oncebox.toml:6: `inbox.a.http.two.secret`: the source \"one\" has the same secret and verifies in another way, so a sender of one can pose as the other; give each its own",
+        "oncebox.toml:6: `inbox.a.http.two.secret`: the source \"one\" has the same secret and another format or verification, so a sender of one can impersonate the other; use different secrets",
     ),
     (
         "[inbox.a.http.one]\nformat = \"standard-webhooks\"\nsecret = \"file:t\"",
@@ -39,22 +39,22 @@ const WEAK: &[WeakSecret] = &[
     (
         "[inbox.a.handler.h]\nurl = \"https://example.com\"\nforward = [\"x-note\", \"Transfer-Encoding\"]",
         &[],
-        "oncebox.toml:3: `inbox.a.handler.h.forward`: \"Transfer-Encoding\" is a header of one connection, and a handler could be made to misread where a request ends; leave it out",
+        "oncebox.toml:3: `inbox.a.handler.h.forward`: \"Transfer-Encoding\" is a header of one connection, and could make a handler misread the end of a request; remove it",
     ),
     (
         "[inbox.a.handler.h]\nurl = \"https://example.com\"\nforward = \"host\"",
         &[],
-        "oncebox.toml:3: `inbox.a.handler.h.forward`: the host of a delivery is that of its URL, not what a sender says; leave it out",
+        "oncebox.toml:3: `inbox.a.handler.h.forward`: the host of a delivery is the host of its URL; remove it",
     ),
     (
         "[inbox.a.handler.h]\nurl = \"https://example.com\"\nheaders = { connection = \"x-note\" }",
         &[],
-        "oncebox.toml:3: `inbox.a.handler.h.headers`: \"connection\" is a header of one connection, and a handler could be made to misread where a request ends; leave it out",
+        "oncebox.toml:3: `inbox.a.handler.h.headers`: \"connection\" is a header of one connection, and could make a handler misread the end of a request; remove it",
     ),
     (
         "[store.main]\nurl = \"sqlite:x.db\"\nseal = { keys = {}, fingerprints = \"file:f\" }\n[inbox.a]",
         &[],
-        "oncebox.toml:3: `store.main.seal`: there is no key; add one, like `keys = { \"2026-11\" = \"file:/run/secrets/seal\" }`",
+        "oncebox.toml:3: `store.main.seal`: no key is configured; add one, like `keys = { \"2026-11\" = \"file:/run/secrets/seal\" }`",
     ),
     (
         "[store.main]\nurl = \"sqlite:x.db\"\n[store.main.seal]\nkeys = { a = \"file:k\", b = \"file:k\" }\nfingerprints = \"file:k\"\nactive = \"c\"\n[inbox.a]",
@@ -64,16 +64,16 @@ const WEAK: &[WeakSecret] = &[
     (
         "[store.main]\nurl = \"sqlite:x.db\"\n[store.main.seal]\nkeys = { a = \"file:k\" }\nfingerprints = \"file:f\"\n[inbox.a]",
         &[("k", "hunter2"), ("f", "cHJpbnRzIHByaW50cyBwcmludHMgcHJpbnRzIDEyMzQ=")],
-        "oncebox.toml:4: `store.main.seal.keys`: file:k is no key: 32 random bytes in base64 or 64 hexadecimal digits, as from `openssl rand -base64 32`",
+        "oncebox.toml:4: `store.main.seal.keys`: file:k is not a key: use 32 random bytes in base64 or 64 hexadecimal digits, as from `openssl rand -base64 32`",
     ),
     (
         "[store.main]\nurl = \"sqlite:x.db\"\n[store.main.seal]\nkeys = { a = \"file:f\" }\nfingerprints = \"file:f\"\n[inbox.a]",
         &[("f", "cHJpbnRzIHByaW50cyBwcmludHMgcHJpbnRzIDEyMzQ=")],
-        "oncebox.toml:5: `store.main.seal.fingerprints`: `fingerprints` has the value of a key, which is rotated, and this never is; make another secret",
+        "oncebox.toml:5: `store.main.seal.fingerprints`: `fingerprints` has the value of a key, but keys rotate and it must never change; create another secret",
     ),
 ];
 
-/// What `config check` says of a configuration in a directory with these files.
+/// Runs `config check` on a configuration in a directory with these files.
 fn said_with_files(config: &str, files: &[(&str, &str)]) -> (Option<i32>, String) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("oncebox.toml"), config).unwrap();
@@ -86,7 +86,7 @@ fn said_with_files(config: &str, files: &[(&str, &str)]) -> (Option<i32>, String
 }
 
 #[test]
-fn secrets_that_protect_nothing_are_refused() {
+fn weak_secrets_are_refused() {
     for (config, files, expected) in WEAK {
         let (code, said) = said_with_files(config, files);
         assert_eq!((code, said.as_str()), (Some(2), &*format!("oncebox: {expected}")), "{config}");
@@ -95,7 +95,7 @@ fn secrets_that_protect_nothing_are_refused() {
 }
 
 #[test]
-fn secrets_that_are_risky_are_warned_of() {
+fn risky_secrets_get_a_warning() {
     let shared = "[inbox.a.http.one]\nformat = \"github\"\nsecret = \"file:t\"\n[inbox.a.http.two]\nformat = \"github\"\nsecret = \"file:t\"";
     let (code, said) = said_with_files(shared, &[("t", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")]);
     assert_eq!(code, Some(0), "{said}");
@@ -108,15 +108,12 @@ fn secrets_that_are_risky_are_warned_of() {
                 [inbox.a.handler.h]\nurl = \"https://example.com\"\nsecret = \"file:t\"";
     let (code, said) = said_with_files(ours, &[("t", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(
-        said.contains("the handler \"h\" is sent signatures with the secret of the source \"one\""),
-        "{said}"
-    );
-    // One source whose secret is being replaced has two, and that is good.
+    assert!(said.contains("the handler \"h\" and the source \"one\" have the same secret"), "{said}");
+    // While a secret is replaced, a source has two.
     let two = "[inbox.a.http.one]\nformat = \"github\"\nsecret = [\"file:t\", \"file:u\"]";
     let files = [("t", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), ("u", "oM7SL5zyW6q0Jx4mUPD8ILPZIo2LaLaS")];
     let (code, said) = said_with_files(two, &files);
-    assert_eq!((code, said.as_str()), (Some(0), "oncebox.toml: good; inboxes: 1, handlers: 0"));
+    assert_eq!((code, said.as_str()), (Some(0), "oncebox.toml: valid; inboxes: 1, handlers: 0"));
     let plain = "[store.main]\nurl = \"sqlite:x.db\"\n[store.main.seal]\nkeys = { a = \"file:k\" }\nfingerprints = \"file:f\"\n\
                  plaintext = \"read\"\n[inbox.a]";
     let files = [

@@ -1,21 +1,21 @@
-//! As little of an HTTP client as a test needs.
+//! A minimal HTTP client for tests.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use super::PATIENCE;
 
-/// What came back.
+/// An HTTP response.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpReply {
     pub(crate) status: u16,
-    /// Its headers, as they came.
+    /// Raw headers.
     pub(crate) head: String,
     pub(crate) body: String,
 }
 
 impl HttpReply {
-    /// The body, which has to be JSON.
+    /// Parses the body, which must be JSON.
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
@@ -26,7 +26,7 @@ impl HttpReply {
     }
 }
 
-/// Sends a request to `http://address/path` and waits for its answer.
+/// Sends a request to `http://address/path` and returns its response.
 pub(crate) fn request(
     method: &str,
     url: &str,
@@ -70,7 +70,7 @@ pub(crate) fn get(url: &str) -> HttpReply {
     request("GET", url, &[], b"").expect("an answer")
 }
 
-/// Sends these bytes, and returns what comes back until the end.
+/// Sends bytes and returns the response until the end.
 pub(crate) fn raw(address: &str, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");

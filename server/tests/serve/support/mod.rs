@@ -1,4 +1,4 @@
-//! A sidecar to talk to, a handler that does what it is told, and nothing that sleeps.
+//! A sidecar, a scripted handler and an HTTP client for tests. Nothing sleeps.
 
 mod client;
 mod receiver;
@@ -11,10 +11,10 @@ pub(crate) use sidecar::{Sidecar, oncebox};
 
 use std::time::Duration;
 
-/// How long anything may take before a test gives up: a loaded machine is no failure.
+/// Time limit of every wait, long enough for a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 
-/// A configuration with one inbox and one handler. `more` is added to the handler.
+/// Returns a configuration with one inbox and one handler. Adds `more` to the handler.
 pub(crate) fn one_handler(url: &str, more: &str) -> String {
     format!(
         "allow_private = [\"127.0.0.0/8\"]\n\
@@ -26,5 +26,5 @@ pub(crate) fn one_handler(url: &str, more: &str) -> String {
     )
 }
 
-/// A retry that a test does not wait for.
+/// Retry policy with short delays.
 pub(crate) const AT_ONCE: &str = "retry = { attempts = 5, first = \"20ms\", max = \"20ms\" }\n";

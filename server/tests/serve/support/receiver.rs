@@ -1,4 +1,4 @@
-//! A handler that does what it is told, and remembers what it was sent.
+//! A scripted handler that records its requests.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read, Write};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::watched::WatchedList;
 
-/// What a handler was sent.
+/// A request to a handler.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) path: String,
@@ -20,20 +20,20 @@ impl Request {
         self.headers.get(name).map_or("", String::as_str)
     }
 
-    /// The id of its message.
+    /// Returns the id of its message.
     pub(crate) fn id(&self) -> &str {
         self.header("ce-id")
     }
 }
 
-/// What a handler answers.
+/// The response of a handler.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
-    /// A status, further headers, and a body.
+    /// Status, further headers and body.
     Status(u16, &'static str, String),
-    /// These bytes, and the end.
+    /// Raw bytes, then the end.
     Raw(Vec<u8>),
-    /// Nothing, for as long as the other side waits.
+    /// No response while the client waits.
     Silence,
 }
 
@@ -43,24 +43,24 @@ impl Reply {
     }
 }
 
-/// How a handler speaks TLS.
+/// TLS settings of a handler.
 pub(crate) type ReceiverTls = Arc<rustls::ServerConfig>;
 
 type Script = Arc<dyn Fn(&Request) -> Reply + Send + Sync>;
 
-/// A handler.
+/// A scripted handler.
 pub(crate) struct Receiver {
     pub(crate) port: u16,
     requests: WatchedList<Request>,
 }
 
 impl Receiver {
-    /// Answers every request as `script` says.
+    /// Starts a handler that responds with `script`.
     pub(crate) fn new(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
         Self::at(0, script)
     }
 
-    /// A handler that answers 200.
+    /// Starts a handler that responds with 200.
     pub(crate) fn good() -> Self {
         Self::new(|_| Reply::status(200))
     }
@@ -69,7 +69,7 @@ impl Receiver {
         Self::on(TcpListener::bind(("127.0.0.1", port)).expect("a port"), None, script)
     }
 
-    /// A handler that speaks TLS.
+    /// Starts a handler with TLS.
     pub(crate) fn tls(
         config: ReceiverTls,
         script: impl Fn(&Request) -> Reply + Send + Sync + 'static,
@@ -77,7 +77,7 @@ impl Receiver {
         Self::on(TcpListener::bind("127.0.0.1:0").expect("a port"), Some(config), script)
     }
 
-    /// A handler at every address of this machine.
+    /// Starts a handler on all addresses of this machine.
     pub(crate) fn at_all(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
         Self::on(
             TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("0.0.0.0:0")).expect("a port"),
@@ -94,7 +94,7 @@ impl Receiver {
         let port = listener.local_addr().expect("an address").port();
         let (requests, script): (_, Script) = (WatchedList::default(), Arc::new(script));
         let receiver = Self { port, requests: WatchedList::clone(&requests) };
-        // Ends with the process: a test that is over has nobody who connects.
+        // Ends with the process: after the test, no client connects.
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let (requests, script) = (WatchedList::clone(&requests), Arc::clone(&script));
@@ -118,12 +118,12 @@ impl Receiver {
         self.requests.all()
     }
 
-    /// Waits until there were so many requests, and returns all of them.
+    /// Waits for `count` requests, and returns all of them.
     pub(crate) fn wait_for(&self, count: usize) -> Vec<Request> {
         self.requests.wait(&format!("{count} requests"), |all| (all.len() >= count).then(|| all.to_vec()))
     }
 
-    /// Waits until `done` is content with the requests.
+    /// Waits until `done` returns true for the requests.
     pub(crate) fn wait_until(&self, what: &str, mut done: impl FnMut(&[Request]) -> bool) {
         self.requests.wait(what, |all| done(all).then_some(()));
     }
@@ -147,7 +147,7 @@ fn serve(stream: impl Read + Write, requests: &WatchedList<Request>, script: &Sc
                 return;
             }
             Reply::Silence => {
-                // Until the other side hangs up.
+                // Until the client closes the connection.
                 let _ = lines.read(&mut [0]);
                 return;
             }

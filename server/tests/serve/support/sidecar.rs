@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::watched::WatchedList;
 
-/// Runs a command to its end.
+/// Runs a command and returns its output.
 pub(crate) fn oncebox(dir: &Path, args: &[&str]) -> Output {
     command(dir).args(args).output().expect("the binary runs")
 }
@@ -19,7 +19,7 @@ fn command(dir: &Path) -> Command {
 
 fn at_home(mut command: Command, dir: &Path) -> Command {
     command.current_dir(dir).env_remove("RUST_LOG").env_remove("ONCEBOX_CONFIG").env("NO_COLOR", "1");
-    // Secrets that are none, for configurations that name them.
+    // Invalid secrets, for configurations that name them.
     let secrets = [("EMPTY", ""), ("BLANK", " \t "), ("WORD", "no base64!"), ("PHRASE", "two words")];
     command.envs(secrets.map(|(name, secret)| (format!("ONCEBOX_{name}"), secret)));
     command
@@ -30,17 +30,17 @@ pub(crate) struct Sidecar {
     child: Child,
     lines: WatchedList<String>,
     pub(crate) dir: std::sync::Arc<TempDir>,
-    /// Where it listens.
+    /// Base URL for messages.
     pub(crate) base: String,
 }
 
 impl Sidecar {
-    /// Starts in a directory of its own, without a configuration.
+    /// Starts in a new directory, without a configuration.
     pub(crate) fn quick(args: &[&str]) -> Self {
         Self::start(std::sync::Arc::new(TempDir::new().expect("a directory")), args, &[])
     }
 
-    /// Starts in a directory of its own, with this configuration.
+    /// Starts in a new directory with this configuration.
     pub(crate) fn with(config: &str) -> Self {
         Self::with_env(config, &[])
     }
@@ -51,7 +51,7 @@ impl Sidecar {
         Self::start(std::sync::Arc::new(dir), &[], env)
     }
 
-    /// Starts with this configuration, and with so many file descriptors and no more.
+    /// Starts with this configuration and a limit on file descriptors.
     pub(crate) fn limited(descriptors: u32, config: &str, env: &[(&str, &str)]) -> Self {
         let dir = TempDir::new().expect("a directory");
         std::fs::write(dir.path().join("oncebox.toml"), config).expect("a file");
@@ -61,7 +61,7 @@ impl Sidecar {
         Self::start_by(shell, std::sync::Arc::new(dir), &[], env)
     }
 
-    /// Starts with this configuration, and waits until it waits for its store.
+    /// Starts with this configuration, and returns while it waits for its store.
     pub(crate) fn early(config: &str, env: &[(&str, &str)]) -> Self {
         let dir = TempDir::new().expect("a directory");
         std::fs::write(dir.path().join("oncebox.toml"), config).expect("a file");
@@ -73,7 +73,7 @@ impl Sidecar {
         sidecar
     }
 
-    /// Starts in a directory that is there.
+    /// Starts in an existing directory.
     pub(crate) fn start(dir: std::sync::Arc<TempDir>, args: &[&str], env: &[(&str, &str)]) -> Self {
         Self::start_by(Command::new(env!("CARGO_BIN_EXE_oncebox")), dir, args, env)
     }
@@ -107,18 +107,18 @@ impl Sidecar {
             for line in stderr.lines().map_while(Result::ok) {
                 all.push(line);
             }
-            // Whoever waits is told that no more will come.
+            // Tells waiting tests that the output has ended.
             all.push(String::from("<end>"));
         });
         Self { child, lines, dir, base: String::new() }
     }
 
-    /// The URL of an endpoint.
+    /// Returns the URL of an endpoint.
     pub(crate) fn url(&self, name: &str) -> String {
         format!("{}/in/{name}", self.base)
     }
 
-    /// Where operators are answered: the beginning of their URLs.
+    /// Returns the base URL for operators.
     pub(crate) fn operators(&self) -> String {
         let line = self.wait_line("where operators are answered", |line| line.contains("/api/v1"));
         let from = line.find("http://").expect("a URL");
@@ -134,24 +134,24 @@ impl Sidecar {
         self.lines.wait(what, |lines| lines.iter().find(|line| fits(line)).cloned())
     }
 
-    /// Waits until all lines so far fit.
+    /// Waits until the lines so far match.
     pub(crate) fn wait_lines(&self, what: &str, mut fit: impl FnMut(&[String]) -> bool) {
         self.lines.wait(what, |lines| fit(lines).then_some(()));
     }
 
-    /// Waits for a line with all of these words.
+    /// Waits for a line that contains all words.
     pub(crate) fn wait_words(&self, words: &[&str]) -> String {
         self.wait_line(&format!("{words:?}"), |line| words.iter().all(|word| line.contains(word)))
     }
 
-    /// Waits until so many lines begin with this word, after their time.
+    /// Waits until `count` lines start with this word, after their time.
     pub(crate) fn wait_count(&self, word: &str, count: usize) {
         let begins = |line: &&String| line.split(' ').nth(1) == Some(word);
         let all = |lines: &[String]| lines.iter().filter(begins).count();
         self.lines.wait(&format!("{count} times {word}"), |lines| (all(lines) >= count).then_some(()));
     }
 
-    /// Bytes of memory that it holds now.
+    /// Returns its memory use, in bytes.
     pub(crate) fn memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
         let held = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
@@ -169,7 +169,7 @@ impl Sidecar {
         status
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Stops it and waits until it has ended.
     pub(crate) fn stop(mut self) -> Vec<String> {
         self.signal("TERM");
         let status = self.wait();

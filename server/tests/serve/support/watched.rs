@@ -1,4 +1,4 @@
-//! A list that others add to, and that can be waited on.
+//! A shared list that tests can wait on.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -29,7 +29,7 @@ impl<T: Clone + std::fmt::Debug> WatchedList<T> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until the list is as `done` wants it, and returns what that answers.
+    /// Waits until `done` returns a value for the list, and returns it.
     pub(crate) fn wait<R>(&self, what: &str, mut done: impl FnMut(&[T]) -> Option<R>) -> R {
         let mut found = None;
         let guard = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);

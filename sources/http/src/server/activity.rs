@@ -1,4 +1,4 @@
-//! What a connection is doing, and since when.
+//! State of a connection: its open requests, and the time of its last change.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use tokio::time::Instant;
 
 use super::ServerLimits;
 
-/// For so long a connection without a request may be about to make one.
+/// Time in which a new connection without a request may still make one.
 const NEW: Duration = Duration::from_secs(1);
 
-/// The state of one connection, written by whoever reads, answers and watches.
+/// State of one connection. Its reader, its responses and its watchdog write it.
 #[derive(Debug)]
 pub(super) struct Activity {
     start: Instant,
     requests: AtomicUsize,
     resets: AtomicUsize,
     max_resets: usize,
-    /// Whether a request was ever begun.
+    /// True after the first request has begun.
     served: AtomicBool,
     http2: AtomicBool,
-    /// Whether a request ever had success.
+    /// True after the first request with success.
     proven: AtomicBool,
     /// Answers that wait because their senders have not proven who they are.
     waiting: AtomicUsize,
@@ -62,18 +62,19 @@ impl Activity {
         })
     }
 
-    /// Whether a sender on it has proven who it is.
+    /// Returns true if a sender on it was verified.
     pub(super) fn is_proven(&self) -> bool {
         self.proven.load(Ordering::Relaxed)
     }
 
-    /// Whether no request is open.
+    /// Returns true if no request is open.
     pub(super) fn is_idle(&self) -> bool {
         self.requests.load(Ordering::Relaxed) == 0
     }
 
-    /// How soon it gives way while it is unproven: the greater, the sooner. First one that has been silent for long, then one with
-    /// several open requests, the more the sooner, then one that has just come. One that waits for its first answer is last.
+    /// Returns the rank in which it gives way while it is unproven: the greatest first. That is a connection that has
+    /// been silent for long, then one with many open requests, then a new one, then one that waits for its first
+    /// answer.
     pub(super) fn nuisance(&self) -> (u8, usize) {
         let requests = self.requests.load(Ordering::Relaxed);
         match requests {
@@ -130,14 +131,14 @@ impl Activity {
 
 /// An open request: until its answer is sent or given up.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenRequest {
     activity: Arc<Activity>,
     answered: bool,
     number: usize,
     http2: bool,
 }
 
-impl Open {
+impl OpenRequest {
     pub(super) fn new(activity: &Arc<Activity>, version: Version) -> Self {
         activity.served.store(true, Ordering::Relaxed);
         let http2 = version == Version::HTTP_2;
@@ -152,7 +153,7 @@ impl Open {
         self.waits_for_client(true);
     }
 
-    /// Whether others share the connection.
+    /// Returns true if requests share the connection.
     pub(super) fn is_http2(&self) -> bool {
         self.http2
     }
@@ -199,7 +200,7 @@ impl Drop for WaitingAnswer<'_> {
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         self.waits_for_client(false);
         let activity = &self.activity;
@@ -218,7 +219,7 @@ impl Activity {
         self.proven.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn open(self: &Arc<Self>) -> Open {
-        Open::new(self, Version::HTTP_11)
+    pub(super) fn open(self: &Arc<Self>) -> OpenRequest {
+        OpenRequest::new(self, Version::HTTP_11)
     }
 }

@@ -1,4 +1,4 @@
-//! What connections may cost.
+//! Limits on connections. Tests: tests/limits.rs.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ pub struct ServerLimits {
     pub connections_per_address: usize,
     /// Connections, of all, that only this machine may have, beyond the limit of its address. Default 0.
     pub loopback: usize,
-    /// How long the head of a request may take, and the first one from the beginning of the connection. Measured
-    /// loosely: nobody gets more than twice that. Default 10 seconds.
+    /// Maximum time of the head of a request; of the first one from the beginning of the connection. A client gets at
+    /// most twice that. Default: 10 seconds.
     pub head: Duration,
-    /// How long a connection may wait for its next request. Default 60 seconds.
+    /// Maximum wait of a connection for its next request. Default: 60 seconds.
     pub idle: Duration,
-    /// How long a client may refuse to take more of an answer; then its connection is closed. Default 30 seconds.
+    /// Maximum time in which a client takes no more of an answer; then its connection is closed. Default: 30 seconds.
     pub write: Duration,
     /// Bytes of the head of a request, at least 8,192. Default 32 KiB.
     pub head_bytes: usize,
@@ -33,7 +33,7 @@ pub struct ServerLimits {
     /// Requests of one address that may fail to prove who sends them and are answered at once; ten more every second. Further
     /// ones wait for their answer, up to five seconds. Default 100.
     pub refusals: u32,
-    /// How long open requests may go on once the server is to stop. Default 20 seconds.
+    /// Maximum time for open requests after shutdown begins. Default: 20 seconds.
     pub grace: Duration,
 }
 

@@ -22,18 +22,18 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use activity::Activity;
-use connection::Connection;
+use connection::ClientConnection;
 pub(crate) use places::network;
-use places::{NoPlace, Place, Places};
+use places::{ConnectionSlot, ConnectionSlots, NoPlace};
 pub use refusals::Anonymous;
 use refusals::Refusals;
 pub(crate) use refusals::Unproven;
 
-/// How long to wait when there are no more sockets, or no connection gives way.
+/// Pause when there are no more sockets, or no connection gives way.
 const BREATH: Duration = Duration::from_millis(100);
 
-/// How many connections may wait to be accepted, unless the system allows less. The usual 128 are too few: a client that finds no
-/// place tries again after a second, and then after three.
+/// Maximum connections that wait to be accepted, unless the system allows less. The usual 128 are too few: a client
+/// that finds no place retries after a second, and then after three.
 const BACKLOG: u32 = 4_096;
 
 /// Listens on an address, with room for many clients that come at the same moment, as they do after a restart. To be called within a
@@ -44,7 +44,7 @@ const BACKLOG: u32 = 4_096;
 /// If the address is taken or not ours.
 pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // Otherwise nobody could listen here for a minute after a restart. On Windows it means something else.
+    // Without this, a restarted server could not listen here for a minute. On Windows the option means something else.
     #[cfg(not(windows))]
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
@@ -64,12 +64,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server with the default limits, on a socket that somebody listens on, as [`listen`] does.
+    /// Creates a server with the default limits on a listening socket, such as that of [`listen`].
     pub fn new(listener: TcpListener, router: Router) -> Self {
         Self { listener, router, limits: ServerLimits::default(), tls: None }
     }
 
-    /// Other limits.
+    /// Sets the limits.
     pub fn limits(mut self, limits: ServerLimits) -> Self {
         self.limits = limits;
         self
@@ -88,7 +88,7 @@ impl Server {
         let limits = Arc::new(limits);
         let (stop, stopped) = watch::channel(false);
         let mut connections = JoinSet::new();
-        let places = Arc::new(Places::default());
+        let places = Arc::new(ConnectionSlots::default());
         let room = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
         let builder = Arc::new(connection::builder(&limits));
         let refusals = Refusals::new(limits.refusals, limits.connections_per_address / 4);
@@ -109,10 +109,10 @@ impl Server {
                 admitted = admit(&places, &room, peer, &activity, &limits) => admitted,
             };
             let Some(held) = admitted else {
-                tracing::debug!(%peer, "closed a connection: there are too many from its address");
+                tracing::debug!(%peer, "connection closed, address limit reached");
                 continue;
             };
-            let connection = Connection {
+            let connection = ClientConnection {
                 stream,
                 tls: tls.as_ref().map(Tls::acceptor),
                 peer,
@@ -132,10 +132,7 @@ impl Server {
         stop.send_replace(true);
         let all = async { while connections.join_next().await.is_some() {} };
         if tokio::time::timeout(limits.grace, all).await.is_err() {
-            tracing::warn!(
-                open = connections.len(),
-                "closing connections with open requests: the grace is over"
-            );
+            tracing::warn!(open = connections.len(), "grace over, closing open requests");
             connections.shutdown().await;
         }
     }
@@ -143,12 +140,12 @@ impl Server {
 
 /// Waits until there is room for a connection; `None` if there is none for its address.
 async fn admit(
-    places: &Arc<Places>,
+    places: &Arc<ConnectionSlots>,
     room: &Arc<Semaphore>,
     peer: SocketAddr,
     activity: &Arc<Activity>,
     limits: &ServerLimits,
-) -> Option<(Place, OwnedSemaphorePermit)> {
+) -> Option<(ConnectionSlot, OwnedSemaphorePermit)> {
     let place = loop {
         match places.take(peer.ip(), activity, limits) {
             Ok(place) => break place,

@@ -1,4 +1,5 @@
-//! How many connections there are, from where, and which of them makes room for a new one. Tests: below, and `tests/limits.rs`.
+//! Counts connections by client address, and chooses the one that makes room for a new one. Tests: below, and
+//! `tests/limits.rs`.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -13,7 +14,7 @@ use super::activity::Activity;
 
 /// Connections by address.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct ConnectionSlots {
     held: Mutex<HeldPlaces>,
     freed: Notify,
 }
@@ -28,10 +29,10 @@ struct HeldPlaces {
     addresses: HashMap<IpAddr, BTreeMap<u64, Arc<Activity>>>,
 }
 
-/// The place of one connection; free again when dropped.
+/// The slot of one connection; freed when dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    places: Arc<Places>,
+pub(super) struct ConnectionSlot {
+    places: Arc<ConnectionSlots>,
     address: IpAddr,
     number: u64,
 }
@@ -45,7 +46,7 @@ pub(super) enum NoPlace {
     ForAddress,
 }
 
-impl Places {
+impl ConnectionSlots {
     /// Takes a place for one more connection from `address`. If there is none, another connection gives way. It is one whose sender
     /// has proven nothing, of the address that has most of them; which of those, [`Activity::nuisance`] says. If all have proven
     /// something, it is the one that has been idle for longest, of the address with most connections. A connection that has proven
@@ -55,7 +56,7 @@ impl Places {
         address: IpAddr,
         activity: &Arc<Activity>,
         limits: &ServerLimits,
-    ) -> Result<Place, NoPlace> {
+    ) -> Result<ConnectionSlot, NoPlace> {
         let address = network(address);
         let local = address.is_loopback();
         let of_address = limits.connections_per_address + if local { limits.loopback } else { 0 };
@@ -74,7 +75,7 @@ impl Places {
         held.remote += usize::from(!local);
         held.addresses.entry(address).or_default().insert(number, Arc::clone(activity));
         drop(held);
-        Ok(Place { places: Arc::clone(self), address, number })
+        Ok(ConnectionSlot { places: Arc::clone(self), address, number })
     }
 
     /// Waits until a connection has ended.
@@ -125,7 +126,7 @@ impl HeldPlaces {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         // One that gave way has left already.
         self.places.held.lock().remove(self.address, self.number);
@@ -155,7 +156,7 @@ mod tests {
 
     /// A connection from an address, with what it does.
     struct Connected {
-        place: Result<Place, NoPlace>,
+        place: Result<ConnectionSlot, NoPlace>,
         activity: Arc<Activity>,
     }
 
@@ -167,7 +168,7 @@ mod tests {
         }
     }
 
-    fn connect(places: &Arc<Places>, limits: &ServerLimits, address: &str) -> Connected {
+    fn connect(places: &Arc<ConnectionSlots>, limits: &ServerLimits, address: &str) -> Connected {
         let activity = Activity::new(1);
         let place = places.take(address.parse().unwrap(), &activity, limits);
         Connected { place, activity }
@@ -175,7 +176,7 @@ mod tests {
 
     #[test]
     fn places_are_counted_by_address_and_given_back() {
-        let (places, limits) = (Arc::new(Places::default()), limits(10, 2, 0));
+        let (places, limits) = (Arc::new(ConnectionSlots::default()), limits(10, 2, 0));
         let connect = |address: &str| connect(&places, &limits, address);
         let held = ["10.0.0.1", "::ffff:10.0.0.1", "10.0.0.2", "2001:db8::1"].map(connect);
         assert!(connect("10.0.0.1").place.is_ok() && held[0].has_given_way() && !held[1].has_given_way());
@@ -190,7 +191,7 @@ mod tests {
     // FAULTS S5: strangers make room for each other, and for everybody.
     #[test]
     fn the_address_with_most_unproven_connections_gives_way() {
-        let (places, limits) = (Arc::new(Places::default()), limits(6, 5, 0));
+        let (places, limits) = (Arc::new(ConnectionSlots::default()), limits(6, 5, 0));
         let connect = |address: &str| connect(&places, &limits, address);
         let senders = [connect("10.0.0.1"), connect("10.0.0.1"), connect("10.0.0.1")];
         for sender in &senders {
@@ -213,7 +214,7 @@ mod tests {
 
     #[test]
     fn those_at_work_stay() {
-        let (places, limits) = (Arc::new(Places::default()), limits(2, 2, 0));
+        let (places, limits) = (Arc::new(ConnectionSlots::default()), limits(2, 2, 0));
         let connect = |address: &str| connect(&places, &limits, address);
         let (first, second) = (connect("10.0.0.1"), connect("10.0.0.1"));
         let open = [&first, &second].map(|sender| {
@@ -228,7 +229,7 @@ mod tests {
 
     #[test]
     fn some_places_are_for_this_machine() {
-        let (places, limits) = (Arc::new(Places::default()), limits(4, 4, 1));
+        let (places, limits) = (Arc::new(ConnectionSlots::default()), limits(4, 4, 1));
         let connect = |address: &str| connect(&places, &limits, address);
         let remote = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(connect);
         let open = remote.each_ref().map(|one| {

@@ -19,7 +19,7 @@ pub(crate) struct Unproven;
 #[derive(Clone, Copy, Debug)]
 pub struct Anonymous;
 
-/// How long one more refusal takes to be forgiven.
+/// Time until one more refusal is forgiven.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// The longest wait for an answer.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -29,7 +29,7 @@ const ADDRESSES: usize = 16_384;
 /// Refused requests, by address.
 #[derive(Debug)]
 pub(super) struct Refusals {
-    /// What is forgiven at once.
+    /// Refusals without delay, as the time that forgives them.
     burst: Duration,
     /// Answers of HTTP/1 that may wait for one address: each of them keeps a connection.
     waiting: usize,

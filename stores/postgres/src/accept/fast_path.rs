@@ -1,4 +1,4 @@
-//! The fast path: for messages that all go to the same handlers, at once, and ask for no order.
+//! The fast path: messages that all go to the same handlers, at once and without order. Tests: `tests/unlooked.rs`.
 
 use oncebox::time::Timestamp;
 use oncebox::{Message, Result};

@@ -1,14 +1,15 @@
-//! Names in statements.
+//! Rendering of names in statements.
 
 use super::*;
 
 #[test]
-fn names_are_put_in_quoted() {
+fn names_are_quoted() {
     let place = Namespace { schema: "app".into(), prefix: "box_".into() };
-    let sql = place.render("a @proof, '@counter' & 63, #x_y on @%s_%s");
+    let sql = place
+        .render("a oncebox_proof, 'oncebox_counter' & 63, \"oncebox_x_y\" on oncebox_%s_%s in ':schema'");
     assert_eq!(
         &*sql,
-        "a \"app\".\"box_proof\", '\"app\".\"box_counter\"' & 63, \"box_x_y\" on \"app\".\"box_%s_%s\""
+        "a \"app\".\"box_proof\", '\"app\".\"box_counter\"' & 63, \"box_x_y\" on \"app\".\"box_%s_%s\" in 'app'"
     );
 }
 

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use super::executor::{HandlerFailure, context, failed, run};
 use crate::error::Result;
-use crate::handler::{Open, Registered};
+use crate::handler::{OpenInline, RegisteredHandler};
 use crate::inbox::Shared;
 use crate::state::{Outcome, Settlement};
 use crate::store::{Claimed, Store};
 
-/// Runs a handler in a transaction and rolls it back; says what it said, and what would have followed.
+/// Runs a handler in a transaction and rolls it back. Returns its outcome and the settlement that would follow.
 pub(crate) async fn dry_run<S: Store>(
     inbox: &Arc<Shared<S>>,
-    handler: &Registered<S>,
-    open: Open<S>,
+    handler: &RegisteredHandler<S>,
+    open: OpenInline<S>,
     claimed: &Claimed,
 ) -> Result<(Outcome, Settlement)> {
     let (store, _) = inbox.surroundings();
