@@ -1,5 +1,7 @@
 //! The plan of a store: where it is, checked as far as that is known without opening them.
 
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use oncebox_postgres::Postgres;
@@ -131,7 +133,11 @@ impl Planner {
 
     /// Checks the URL of a server. The error does not repeat it: it may hold a password.
     pub(super) fn check_url(&mut self, set: &At<Guarded>, url: &str) {
-        if let Err(error) = Postgres::options(url) {
+        // The files of another machine are not looked for.
+        let here = self.secrets == Secrets::Read;
+        let checked =
+            Postgres::options(url).and_then(|options| if here { options.check_files() } else { Ok(()) });
+        if let Err(error) = checked {
             self.wrong(set.at(), error.what());
         }
     }
@@ -144,10 +150,27 @@ impl Planner {
         if path.is_dir() {
             return Some(format!("{} is a directory; name a file in it", path.display()));
         }
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.is_dir())?;
-        let (path, parent) = (path.display(), parent.display());
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or_else(|| Path::new("."));
+        let (file, dir) = (path.display(), parent.display());
+        if !parent.is_dir() {
+            return Some(format!(
+                "the file {file} cannot be made: there is no directory {dir}; make it, or name another file"
+            ));
+        }
+        // SQLite opens a file that it cannot write, and stores nothing.
+        if let Err(error) = OpenOptions::new().write(true).open(path)
+            && error.kind() != ErrorKind::NotFound
+        {
+            return Some(format!(
+                "the file {file} cannot be written: {error}; change its owner or mode, or name another file"
+            ));
+        }
+        // This leaves nothing behind.
+        let error = tempfile::tempfile_in(parent).err()?;
         Some(format!(
-            "the file {path} cannot be made: there is no directory {parent}; make it, or name another file"
+            "nothing can be written to the directory {dir}: {error}; SQLite keeps files beside its own, so change the owner or mode \
+             of the directory, or name another file"
         ))
     }
 }

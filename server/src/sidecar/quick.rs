@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, bail};
 use oncebox_postgres::Postgres;
 
-use crate::config::{API_LISTEN, DATABASE, INBOX, LISTEN, Loaded};
+use crate::config::{API_LISTEN, DATABASE, INBOX, LISTEN, Loaded, Secrets};
 
 /// What the command line says.
 #[derive(Debug)]
@@ -45,7 +45,8 @@ impl Quick {
         inbox.insert("http".into(), table([(INBOX, table([])), ("events", events)]));
         file.insert("inbox".into(), table([(INBOX, inbox.into())]));
         let text = toml::to_string(&file).context("cannot put the settings together")?;
-        Loaded::quick(text).map_err(|error| anyhow::anyhow!("the command line is wrong: {error}"))
+        Loaded::quick(text, Secrets::Read)
+            .map_err(|error| anyhow::anyhow!("the command line is wrong: {error}"))
     }
 }
 

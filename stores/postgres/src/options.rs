@@ -182,6 +182,11 @@ impl Options {
         Ok(())
     }
 
+    /// Checks that the files with certificates and keys that the URL names can be read. Opens nothing else.
+    pub fn check_files(&self) -> Result<()> {
+        self.login.current().iter().try_for_each(url::check_files)
+    }
+
     /// What a session of the store is told, or every transaction of it behind a pooler.
     fn session(&self, files: &[&str]) -> String {
         let millis = |span: Duration| span.as_millis().min(i32::MAX.unsigned_abs().into()).to_string();
