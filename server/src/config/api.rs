@@ -1,6 +1,6 @@
 //! Checks the settings of the API. Tests: `tests/serve/config.rs`.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use oncebox::privacy::Redaction;
 
@@ -54,7 +54,7 @@ impl Planner {
                 "other machines can reach this address, and no [api.token.NAME] is set; create one with `oncebox token`, or listen on 127.0.0.1",
             );
         }
-        if messages == Some(listen) && listen.port() != 0 {
+        if messages.is_some_and(|messages| overlap(messages, listen)) {
             self.wrong(at, "`listen` uses this address for messages; choose another one for the API");
         }
         let privacy = self.privacy(api);
@@ -102,6 +102,14 @@ impl Planner {
     }
 }
 
+/// Returns true if no process can listen on both addresses: the port is the same, and one address covers the other.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let (a, b) = (one.ip().to_canonical(), other.ip().to_canonical());
+    // All addresses of IPv6 are those of IPv4, too.
+    let covers = |all: IpAddr, ip: IpAddr| all.is_unspecified() && (all.is_ipv6() || ip.is_ipv4());
+    one.port() == other.port() && one.port() != 0 && (a == b || covers(a, b) || covers(b, a))
+}
+
 /// Returns true for the hash of an empty token, one or two characters, or a common word.
 fn is_of_weak_token(hash: &[u8; 32]) -> bool {
     const WORDS: [&str; 9] =
@@ -122,4 +130,28 @@ pub(super) fn digits(text: &str) -> Option<[u8; 32]> {
         *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
     }
     Some(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_addresses_of_a_port_are_each_of_them() {
+        for (one, other, expected) in [
+            ("127.0.0.1:1", "127.0.0.1:1", true),
+            ("127.0.0.1:1", "127.0.0.1:2", false),
+            ("127.0.0.1:0", "127.0.0.1:0", false),
+            ("127.0.0.1:1", "127.0.0.2:1", false),
+            ("0.0.0.0:1", "127.0.0.1:1", true),
+            ("0.0.0.0:1", "[::1]:1", false),
+            ("0.0.0.0:1", "[::]:1", true),
+            ("[::]:1", "[::1]:1", true),
+            ("[::]:1", "10.0.0.1:1", true),
+            ("[::ffff:127.0.0.1]:1", "127.0.0.1:1", true),
+        ] {
+            let (one, other) = (one.parse().unwrap(), other.parse().unwrap());
+            assert_eq!((overlap(one, other), overlap(other, one)), (expected, expected), "{one} {other}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Turns the settings into a plan: checks values, reads secrets, adds defaults. Tests: `tests/serve/config.rs`.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use oncebox::config::{Limits, MissingKey, OnTenantsChange, ShortWindow, Tenants, Unrouted};
@@ -161,6 +162,9 @@ impl Planner {
         let mut stores: Vec<StorePlan> =
             file.store.iter().filter_map(|(name, store)| self.store(name, store)).collect();
         if file.store.is_empty() {
+            if let Some(flaw) = self.flaw_of_file(Path::new(DATABASE)) {
+                self.wrong(0, flaw);
+            }
             let place = StorePlace::Sqlite(DATABASE.into());
             stores.push(StorePlan { name: "main".into(), place, migrate: true, seal: None });
         }

@@ -1,5 +1,7 @@
 //! Checks the settings of stores, without opening them. Tests: `tests/serve/config.rs`.
 
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use oncebox_postgres::Postgres;
@@ -128,7 +130,11 @@ impl Planner {
 
     /// Checks the URL of a server. The error does not quote it, because it may contain a password.
     pub(super) fn check_url(&mut self, set: &Located<Guarded>, url: &str) {
-        if let Err(error) = Postgres::options(url) {
+        // The files of another machine are not looked for.
+        let here = self.secrets == Secrets::Read;
+        let checked =
+            Postgres::options(url).and_then(|options| if here { options.check_files() } else { Ok(()) });
+        if let Err(error) = checked {
             self.wrong(set.at(), error.what());
         }
     }
@@ -141,10 +147,27 @@ impl Planner {
         if path.is_dir() {
             return Some(format!("{} is a directory; use a file in it", path.display()));
         }
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.is_dir())?;
-        let (path, parent) = (path.display(), parent.display());
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or_else(|| Path::new("."));
+        let (file, dir) = (path.display(), parent.display());
+        if !parent.is_dir() {
+            return Some(format!(
+                "cannot create the file {file}: the directory {dir} does not exist; create it, or use another file"
+            ));
+        }
+        // SQLite opens a file that it cannot write, and stores nothing.
+        if let Err(error) = OpenOptions::new().write(true).open(path)
+            && error.kind() != ErrorKind::NotFound
+        {
+            return Some(format!(
+                "the file {file} cannot be written: {error}; change its owner or mode, or name another file"
+            ));
+        }
+        // This leaves nothing behind.
+        let error = tempfile::tempfile_in(parent).err()?;
         Some(format!(
-            "cannot create the file {path}: the directory {parent} does not exist; create it, or use another file"
+            "nothing can be written to the directory {dir}: {error}; SQLite keeps files beside its own, so change the owner or mode \
+             of the directory, or name another file"
         ))
     }
 }

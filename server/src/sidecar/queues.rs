@@ -81,7 +81,7 @@ mod tests {
         let one = |name: &str| {
             format!("[inbox.i.rabbitmq.{name}]\nurl = \"amqp://h\"\nqueue = \"q\"\ndiscard_rejected = true\n")
         };
-        let loaded = Loaded::from_text(one("stock") + &one("bills")).unwrap();
+        let loaded = Loaded::from_text(one("stock") + &one("bills"), crate::config::Secrets::Read).unwrap();
         for plan in &loaded.plan.inboxes[0].rabbitmq {
             let built = format!("{:?}", queue(plan).unwrap());
             assert!(built.contains(&format!("producer: Some(Fixed({:?}))", plan.name)), "{built}");

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, bail};
 use oncebox_postgres::Postgres;
 
-use crate::config::{API_LISTEN, DATABASE, INBOX, LISTEN, Loaded};
+use crate::config::{API_LISTEN, DATABASE, INBOX, LISTEN, Loaded, Secrets};
 
 /// Settings from the command line.
 #[derive(Debug)]
@@ -45,7 +45,8 @@ impl ZeroConfig {
         inbox.insert("http".into(), table([(INBOX, table([])), ("events", events)]));
         file.insert("inbox".into(), table([(INBOX, inbox.into())]));
         let text = toml::to_string(&file).context("cannot encode the settings")?;
-        Loaded::from_text(text).map_err(|error| anyhow::anyhow!("the command line is not valid: {error}"))
+        Loaded::from_text(text, Secrets::Read)
+            .map_err(|error| anyhow::anyhow!("the command line is not valid: {error}"))
     }
 }
 

@@ -7,6 +7,9 @@ use std::path::Path;
 
 use super::support::oncebox;
 
+/// No machine can listen on the address, so `serve` also ends if it accepts a configuration by mistake.
+const SERVE: &[&str] = &["serve", "--listen", "192.0.2.1:1"];
+
 /// Runs `config check` on a configuration.
 fn said_of(config: &str, args: &[&str]) -> (Option<i32>, String) {
     said_by(&["config", "check"], config, args)
@@ -247,6 +250,14 @@ const WRONG: &[(&str, &str)] = &[
         "connections_per_address = 0\n[inbox.orders]",
         "oncebox.toml:1: `connections_per_address`: no sender could connect; set at least 1",
     ),
+    (
+        "listen = \"0.0.0.0:8471\"\n[api]\nlisten = \"127.0.0.1:8471\"\n[inbox.orders]",
+        "oncebox.toml:3: `api.listen`: `listen` uses this address for messages; choose another one for the API",
+    ),
+    (
+        "listen = \"127.0.0.1:8471\"\n[api]\nlisten = \"[::]:8471\"\n[api.token.ada]\nhash = \"sha256:2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4882\"\nroles = \"admin\"\n[inbox.orders]",
+        "oncebox.toml:3: `api.listen`: `listen` uses this address for messages; choose another one for the API",
+    ),
     ("", "oncebox.toml:1: no inbox is configured; add one, like [inbox.orders]"),
 ];
 
@@ -254,10 +265,12 @@ const WRONG: &[(&str, &str)] = &[
 fn problems_have_a_location_and_advice() {
     let mut wrong = Vec::new();
     for (config, expected) in WRONG {
-        let (code, said) = said_of(config, &["--assume-secrets"]);
-        assert!(!said.contains("hunter2"), "{said}");
-        if (code, said.as_str()) != (Some(2), &format!("oncebox: {expected}")) {
-            wrong.push(format!("{config}\n--- expected\noncebox: {expected}\n--- got {code:?}\n{said}\n"));
+        let expected = format!("oncebox: {expected}");
+        for (code, said) in [said_of(config, &["--assume-secrets"]), said_by(SERVE, config, &[])] {
+            assert!(!said.contains("hunter2"), "{said}");
+            if (code, &said) != (Some(2), &expected) {
+                wrong.push(format!("{config}\n--- expected\n{expected}\n--- got {code:?}\n{said}\n"));
+            }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n=======\n"));
@@ -295,6 +308,18 @@ const BAD: &[(&str, &str)] = &[
         "the directory missing does not exist",
     ),
     ("[store.main]\nurl = \"sqlite:.\"\n[inbox.orders]", ". is a directory"),
+    (
+        "[store.main]\nurl = \"sqlite:/proc/oncebox.db\"\n[inbox.orders]",
+        "nothing can be written to the directory /proc",
+    ),
+    (
+        "[store.main]\nurl = \"postgres://u@db.example.com/x?sslrootcert=no-such-ca.pem\"\n[inbox.orders]",
+        "the file no-such-ca.pem of `sslrootcert` cannot be read",
+    ),
+    (
+        "[store.main]\nurl = \"postgres://u@a:1,b:2/x?sslmode=require&sslkey=oncebox.toml\"\n[inbox.orders]",
+        "the file oncebox.toml of `sslkey` is not PEM",
+    ),
     ("[store.main]\nurl = \"sqlite:\"\n[inbox.orders]", "the URL has no file"),
     (
         "[inbox.orders.http.hub]\nformat = \"github\"\nsecret = \"env:ONCEBOX_NOT_SET\"",
@@ -372,14 +397,13 @@ const BAD: &[(&str, &str)] = &[
     ),
 ];
 
-// `serve` and `config check` must accept the same files. No machine can listen on the address, so that `serve` also ends if it
-// accepts a configuration by mistake.
+// `serve` and `config check` must accept the same files: both begin with the same function.
 #[test]
 fn check_and_serve_refuse_the_same_configurations() {
     let mut wrong = Vec::new();
     for (config, part) in BAD {
         let checked = said_by(&["config", "check"], config, &[]);
-        let served = said_by(&["serve", "--listen", "192.0.2.1:1"], config, &[]);
+        let served = said_by(SERVE, config, &[]);
         if checked.0 != Some(2) || checked != served || !checked.1.contains(part) {
             wrong.push(format!("{config}\n--- wanted: {part}\n--- check {checked:?}\n--- serve {served:?}"));
         }
@@ -393,4 +417,39 @@ fn names_of_tables_are_checked_though_the_url_is_a_secret() {
     let (code, said) = said_of(config, &["--assume-secrets"]);
     assert_eq!(code, Some(2));
     assert!(said.contains("oncebox.toml:3: `store.main.schema`: `schema` is \"a; drop table b\""), "{said}");
+}
+
+// SQLite opens a file that it cannot write, and then stores nothing.
+#[cfg(unix)]
+#[test]
+fn a_file_that_cannot_be_written_is_refused_by_check_and_serve_alike() {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::process::CommandExt as _;
+
+    for (on_file, on_dir, part) in [
+        (0o444, 0o755, "the file oncebox.db cannot be written"),
+        (0o666, 0o555, "nothing can be written to the directory ."),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for (name, text) in [("oncebox.toml", "[inbox.orders]"), ("oncebox.db", "")] {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        mode(&dir.path().join("oncebox.db"), on_file);
+        mode(dir.path(), on_dir);
+        for args in [&["config", "check"], SERVE] {
+            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_oncebox"));
+            if rustix::process::geteuid().is_root() {
+                // Nothing is forbidden to root.
+                command.uid(65_534);
+            }
+            let output = command.current_dir(dir.path()).args(args).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+            assert!(said.contains(part), "{args:?}: {said}");
+        }
+        mode(dir.path(), 0o755);
+    }
 }

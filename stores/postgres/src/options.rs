@@ -182,6 +182,11 @@ impl PostgresOptions {
         Ok(())
     }
 
+    /// Checks that the certificate and key files of the URL can be read. Opens nothing else.
+    pub fn check_files(&self) -> Result<()> {
+        self.login.current().iter().try_for_each(url::check_files)
+    }
+
     /// Returns the settings of a store session, or of each of its transactions behind a pooler.
     fn session(&self, files: &[&str]) -> String {
         let millis = |span: Duration| span.as_millis().min(i32::MAX.unsigned_abs().into()).to_string();

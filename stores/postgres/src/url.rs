@@ -29,6 +29,12 @@ const READ: [&str; 18] = [
     "options",
 ];
 
+/// Parameters that name a file.
+const FILES: [&str; 3] = ["sslrootcert", "sslcert", "sslkey"];
+
+/// First bytes of a PEM block.
+const BEGIN: &[u8] = b"-----BEGIN ";
+
 /// TLS parameters of other drivers that are safe to ignore.
 const OF_OTHERS: [&str; 3] = ["sslnegotiation", "sslsni", "sslcompression"];
 
@@ -165,6 +171,24 @@ pub(crate) fn read(text: &str) -> Result<PgConnectOptions> {
     let connect = connect.extra_float_digits(None);
     let says = mode.is_some() || is_near(&connect);
     Ok(if says { connect } else { connect.ssl_mode(PgSslMode::Require) })
+}
+
+/// Checks that files with certificates and keys can be read, if TLS may be used.
+pub(crate) fn check_files(connect: &PgConnectOptions) -> Result<()> {
+    if matches!(connect.get_ssl_mode(), PgSslMode::Disable) {
+        return Ok(());
+    }
+    // The driver shows a file like this in its URL, wherever its name came from.
+    for (name, value) in connect.to_url_lossy().query_pairs() {
+        let Some(path) = value.strip_prefix("file: ").filter(|_| FILES.contains(&&*name)) else { continue };
+        let text = std::fs::read(path).map_err(|error| {
+            refused(format!("the file {path} of `{name}` cannot be read: {error}; name one that is there"))
+        })?;
+        if !text.windows(BEGIN.len()).any(|part| part == BEGIN) {
+            return Err(refused(format!("the file {path} of `{name}` is not PEM; name one that is")));
+        }
+    }
+    Ok(())
 }
 
 fn refused(what: impl Into<String>) -> Error {

@@ -1,6 +1,7 @@
 //! Weak secrets and risky ones.
 
 use super::super::support::oncebox;
+use super::SERVE;
 
 /// A configuration, its files with their contents, and the expected problem.
 type WeakSecret = (&'static str, &'static [(&'static str, &'static str)], &'static str);
@@ -75,12 +76,16 @@ const WEAK: &[WeakSecret] = &[
 
 /// Runs `config check` on a configuration in a directory with these files.
 fn said_with_files(config: &str, files: &[(&str, &str)]) -> (Option<i32>, String) {
+    said_by(&["config", "check"], config, files)
+}
+
+fn said_by(command: &[&str], config: &str, files: &[(&str, &str)]) -> (Option<i32>, String) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("oncebox.toml"), config).unwrap();
     for (name, text) in files {
         std::fs::write(dir.path().join(name), text).unwrap();
     }
-    let output = oncebox(dir.path(), &["config", "check"]);
+    let output = oncebox(dir.path(), command);
     let said = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8(said).unwrap().trim().to_owned())
 }
@@ -88,9 +93,11 @@ fn said_with_files(config: &str, files: &[(&str, &str)]) -> (Option<i32>, String
 #[test]
 fn weak_secrets_are_refused() {
     for (config, files, expected) in WEAK {
-        let (code, said) = said_with_files(config, files);
-        assert_eq!((code, said.as_str()), (Some(2), &*format!("oncebox: {expected}")), "{config}");
-        assert!(!said.contains("hunter2"), "{said}");
+        for command in [&["config", "check"], SERVE] {
+            let (code, said) = said_by(command, config, files);
+            assert_eq!((code, said.as_str()), (Some(2), &*format!("oncebox: {expected}")), "{config}");
+            assert!(!said.contains("hunter2"), "{said}");
+        }
     }
 }
 

@@ -22,6 +22,8 @@ fn at_home(mut command: Command, dir: &Path) -> Command {
     // Invalid secrets, for configurations that name them.
     let secrets = [("EMPTY", ""), ("BLANK", " \t "), ("WORD", "no base64!"), ("PHRASE", "two words")];
     command.envs(secrets.map(|(name, secret)| (format!("ONCEBOX_{name}"), secret)));
+    // And good ones.
+    command.env("AMQP_URL", "amqp://127.0.0.1:9").env("S", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
     command
 }
 
