@@ -1,4 +1,4 @@
-//! What a careful engineer would write by hand: the same rows, one thread, big transactions, nothing else.
+//! Hand-written loops of a careful engineer: the same rows, one thread, big transactions, nothing else.
 
 use std::path::Path;
 use std::time::Instant;
@@ -13,12 +13,12 @@ use crate::{payload, rate};
 const BATCH: usize = 500;
 
 /// A file with hand-written tables: the same columns and settings as the store's.
-pub(crate) struct File {
+pub(crate) struct HandWrittenFile {
     connection: Connection,
     dedupe: bool,
 }
 
-impl File {
+impl HandWrittenFile {
     /// `dedupe` keeps each key once, with an ordinary unique index.
     pub(crate) fn open(dir: &Path, dedupe: bool) -> Result<Self> {
         let connection = Connection::open(dir.join("limit.db"))?;

@@ -27,7 +27,7 @@ struct Args {
     /// Concurrent callers of accept.
     #[arg(long, default_value_t = 256)]
     callers: usize,
-    /// How often each row is measured; the median counts.
+    /// Measurements of each row; the median counts.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Measures these rows only; may be given more than once.
@@ -50,7 +50,7 @@ enum Part {
     Ordered,
     /// A file with many finished messages beside a small one.
     Growth,
-    /// How long the messages of a killed process wait, from the kill to their next delivery.
+    /// Time from the kill of a process to the next delivery of its messages.
     Recovery,
 }
 
@@ -63,9 +63,9 @@ impl Args {
 /// Over how many ordering keys the backlog of the row that shows order is spread.
 const ORDERING_KEYS: usize = 10_000;
 
-/// What one row shows, in messages a second.
+/// One row of the result, in messages per second.
 #[derive(Debug, Serialize)]
-struct Row {
+struct SqliteRow {
     #[serde(rename = "row")]
     name: String,
     ours: u64,
@@ -104,17 +104,17 @@ async fn beside_the_limit(args: &Args) -> Result<()> {
     for _ in 0..args.rounds {
         // Ours and the limits take turns, so that a disk that is slower for a while is slower for all.
         let dir = fresh(args)?;
-        let file = ours::File::open(dir.path())?;
+        let file = ours::InboxFile::open(dir.path())?;
         accepts.push(file.accept(0, n, args.callers).await?);
         processes.push(file.process(n).await?);
         drop((file, dir));
         let dir = fresh(args)?;
-        let mut file = limit::File::open(dir.path(), true)?;
+        let mut file = limit::HandWrittenFile::open(dir.path(), true)?;
         plain.push(file.insert(n)?);
         claims.push(file.claim_and_delete(n)?);
         drop((file, dir));
         let dir = fresh(args)?;
-        bare.push(limit::File::open(dir.path(), false)?.insert(n)?);
+        bare.push(limit::HandWrittenFile::open(dir.path(), false)?.insert(n)?);
     }
     let (callers, accept, process) = (args.callers, median(accepts), median(processes));
     show(args, format!("accept, {callers} callers | loop, 500 a transaction"), accept, median(plain))?;
@@ -142,7 +142,7 @@ async fn ordered(args: &Args) -> Result<()> {
     for _ in 0..args.rounds {
         for (keys, rates) in [(Some(ORDERING_KEYS), &mut ordered), (None, &mut plain)] {
             let dir = fresh(args)?;
-            let file = ours::File::open(dir.path())?;
+            let file = ours::InboxFile::open(dir.path())?;
             file.load(n, keys).await?;
             rates.push(file.process(n).await?);
         }
@@ -155,12 +155,12 @@ async fn ordered(args: &Args) -> Result<()> {
 async fn growth(args: &Args) -> Result<()> {
     let n = args.messages;
     let dir = fresh(args)?;
-    let big = ours::File::open(dir.path())?;
+    let big = ours::InboxFile::open(dir.path())?;
     big.fill(args.finished).await?;
     let mut rates: [Vec<f64>; 4] = Default::default();
     for round in 0..args.rounds {
         let dir = fresh(args)?;
-        let small = ours::File::open(dir.path())?;
+        let small = ours::InboxFile::open(dir.path())?;
         rates[0].push(big.accept(args.finished + round * n, n, args.callers).await?);
         rates[1].push(small.accept(0, n, args.callers).await?);
         rates[2].push(big.process(n).await?);
@@ -178,7 +178,7 @@ fn show(args: &Args, row: String, ours: f64, limit: f64) -> Result<()> {
         clippy::cast_sign_loss,
         reason = "rates are positive and far below 2^64"
     )]
-    let row = Row {
+    let row = SqliteRow {
         name: row,
         ours: ours as u64,
         limit: limit as u64,

@@ -15,19 +15,19 @@ use tokio::sync::Notify;
 use crate::{payload, rate};
 
 /// An inbox on a file.
-pub(crate) struct File {
+pub(crate) struct InboxFile {
     inbox: Inbox<Sqlite>,
-    done: Arc<Done>,
+    done: Arc<HandlerRuns>,
 }
 
 /// Counts runs of the handler.
-struct Done {
+struct HandlerRuns {
     left: AtomicUsize,
     all: Notify,
 }
 
 async fn noop(_message: Message, cx: &mut Context<Sqlite>) -> Result<(), Infallible> {
-    if let Ok(done) = cx.data::<Arc<Done>>()
+    if let Ok(done) = cx.data::<Arc<HandlerRuns>>()
         && done.left.fetch_sub(1, Ordering::Relaxed) == 1
     {
         done.all.notify_one();
@@ -35,9 +35,9 @@ async fn noop(_message: Message, cx: &mut Context<Sqlite>) -> Result<(), Infalli
     Ok(())
 }
 
-impl File {
+impl InboxFile {
     pub(crate) fn open(dir: &Path) -> Result<Self> {
-        let done = Arc::new(Done { left: AtomicUsize::new(0), all: Notify::new() });
+        let done = Arc::new(HandlerRuns { left: AtomicUsize::new(0), all: Notify::new() });
         let config = Config { batch: 2_000, in_flight: 8_000, ..Config::default() };
         let inbox = Inbox::builder("bench", Sqlite::open(dir.join("ours.db"))?)
             .config(config)

@@ -1,5 +1,5 @@
-//! How long the messages of a killed process wait. A child process takes messages and holds them; it is killed with SIGKILL and started
-//! again, and each message's next delivery is timed from the kill.
+//! Recovery time of the messages of a killed process. A child process takes messages and holds them; it is killed with
+//! SIGKILL and started again, and each message's next delivery is timed from the kill.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -15,7 +15,7 @@ const ROLE: &str = "ONCEBOX_BENCH_RECOVERY";
 const PLACE: &str = "ONCEBOX_BENCH_RECOVERY_STORE";
 const HOLD: &str = "hold";
 const FINISH: &str = "finish";
-/// What precedes the id of a message that the worker was given.
+/// Prefix of the line with the id of a message that the worker got.
 const BEGUN: &str = "begun ";
 
 /// Messages without an ordering key.
@@ -24,9 +24,9 @@ const PLAIN: usize = 50;
 const KEYS: usize = 25;
 const OF_A_KEY: usize = 2;
 
-/// What one row shows, in milliseconds.
+/// One row of the result, in milliseconds.
 #[derive(Serialize)]
-struct Row<'a> {
+struct RecoveryRow<'a> {
     #[serde(rename = "row")]
     name: &'a str,
     p50: u128,
@@ -35,21 +35,21 @@ struct Row<'a> {
     unit: &'a str,
 }
 
-/// What the worker is told to do, and its store, if this process is one.
+/// Returns the role and the store of this process, if it is a worker.
 pub(crate) fn role() -> Option<(String, String)> {
     Some((std::env::var(ROLE).ok()?, std::env::var(PLACE).ok()?))
 }
 
 /// The worker, with the default settings: says of each message that it has it, and holds or finishes it.
 pub(crate) async fn work<S: Store>(store: S, role: &str) -> Result<()> {
-    let _running = inbox(store, Holds(role == HOLD))?.start();
+    let _running = inbox(store, HoldsMessages(role == HOLD))?.start();
     std::future::pending().await
 }
 
-/// Whether the worker holds its messages.
-struct Holds(bool);
+/// True if the worker holds its messages.
+struct HoldsMessages(bool);
 
-fn inbox<S: Store>(store: S, holds: Holds) -> Result<Inbox<S>> {
+fn inbox<S: Store>(store: S, holds: HoldsMessages) -> Result<Inbox<S>> {
     let registration = handler("work", begin::<S>).concurrency(PLAIN + KEYS);
     Ok(Inbox::builder("recovery", store).data(holds).on("t", registration).build()?)
 }
@@ -59,7 +59,7 @@ async fn begin<S: Store>(message: Message, cx: &mut Context<S>) -> Result<(), Bo
     let line = format!("{BEGUN}{}\n", String::from_utf8_lossy(message.id()));
     std::io::stdout().write_all(line.as_bytes())?;
     std::io::stdout().flush()?;
-    if cx.data::<Holds>()?.0 {
+    if cx.data::<HoldsMessages>()?.0 {
         std::future::pending::<()>().await;
     }
     Ok(())
@@ -67,7 +67,7 @@ async fn begin<S: Store>(message: Message, cx: &mut Context<S>) -> Result<(), Bo
 
 /// Stores the messages, lets a worker take them, kills it and starts another; prints how long the messages waited.
 pub(crate) async fn measure<S: Store>(store: S, place: &str, aim: Duration, json: bool) -> Result<()> {
-    let sender = inbox(store, Holds(false))?;
+    let sender = inbox(store, HoldsMessages(false))?;
     let plain = (0..PLAIN).map(|n| Message::new(format!("plain {n}"), "t", "{}"));
     let ordered = (0..KEYS * OF_A_KEY).map(|n| {
         let key = format!("{}", n % KEYS);
@@ -85,7 +85,7 @@ pub(crate) async fn measure<S: Store>(store: S, place: &str, aim: Duration, json
         let (Some(p50), Some(max)) = (of.get(of.len() / 2), of.last()) else {
             bail!("nothing was delivered")
         };
-        let row = Row { name, p50: *p50, max: *max, aim: aim.as_millis(), unit: "ms" };
+        let row = RecoveryRow { name, p50: *p50, max: *max, aim: aim.as_millis(), unit: "ms" };
         if json {
             println!("{}", serde_json::to_string(&row)?);
         } else {
@@ -114,28 +114,28 @@ fn killed(place: &str) -> Result<Vec<(String, Duration)>> {
     Ok(waits)
 }
 
-type Lines = std::io::Lines<BufReader<ChildStdout>>;
+type OutputLines = std::io::Lines<BufReader<ChildStdout>>;
 
 /// A worker in a process of its own, which ends with this value.
-struct Worker(Child);
+struct ChildWorker(Child);
 
-impl Drop for Worker {
+impl Drop for ChildWorker {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-fn start(place: &str, role: &str) -> Result<(Worker, Lines)> {
+fn start(place: &str, role: &str) -> Result<(ChildWorker, OutputLines)> {
     let mut command = Command::new(std::env::current_exe()?);
     command.env(ROLE, role).env(PLACE, place).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = Worker(command.spawn()?);
+    let mut child = ChildWorker(command.spawn()?);
     let output = child.0.stdout.take().context("the worker has no output")?;
     Ok((child, BufReader::new(output).lines()))
 }
 
 /// The id of the next message that a worker was given.
-fn next(lines: &mut Lines) -> Result<String> {
+fn next(lines: &mut OutputLines) -> Result<String> {
     for line in lines {
         if let Some(id) = line?.strip_prefix(BEGUN) {
             return Ok(id.to_owned());

@@ -70,7 +70,7 @@ pub(crate) const BUGS: &[Planted] = &[
     planted(
         Bug::UnfencedFail,
         "unfenced-fail",
-        "a late failure opens again what somebody else has completed",
+        "a late failure reopens an entry that another worker completed",
         StoreKind::Sqlite,
         Mix::Zombies,
         "I3 I4 I5",
@@ -126,7 +126,7 @@ pub(crate) const BUGS: &[Planted] = &[
     planted(
         Bug::NoCrashCounter,
         "no-crash-counter",
-        "nobody counts how often an entry took its process down",
+        "crashes of a process by an entry are not counted",
         StoreKind::Sqlite,
         Mix::Calm,
         "I7 I9",
@@ -142,7 +142,7 @@ pub(crate) const BUGS: &[Planted] = &[
     planted(
         Bug::NoPoll,
         "no-poll",
-        "wake-ups are lost, and nobody looks by himself",
+        "wake-ups are lost, and workers do not poll",
         StoreKind::Sqlite,
         Mix::Calm,
         "I9",
@@ -242,7 +242,7 @@ const fn planted(
 }
 
 impl Planted {
-    /// Whether a violation is what this bug leads to. A backlog is that only for bugs that are about it.
+    /// Returns true if this bug leads to such a violation. A backlog counts only for bugs about it.
     pub(crate) fn leads_to(&self, violation: &str) -> bool {
         let rule = violation.split([':', ',']).next().unwrap_or_default();
         self.breaks.split(' ').any(|one| one == rule) && !violation.contains("not finished")

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde::Serialize;
 
-/// What has no influence on a run.
+/// Paths without influence on a run.
 const BESIDE: [&str; 3] = ["chaos/runs", "*.md", "bench"];
 
 /// The commit that was built.
@@ -13,7 +13,7 @@ const BESIDE: [&str; 3] = ["chaos/runs", "*.md", "bench"];
 pub(crate) struct Commit {
     /// Its hash.
     commit: String,
-    /// Whether the source differs from it.
+    /// True if the source differs from it.
     dirty: bool,
 }
 

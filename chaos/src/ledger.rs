@@ -1,4 +1,4 @@
-//! What was done, written down where it was done: a line a fact, appended with one write, which no `kill -9` takes back.
+//! Ledgers: each process appends its facts, one line and one write each, so that no `kill -9` loses them.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -36,16 +36,16 @@ pub(crate) enum Fact {
     Claimed { m: u32, h: String, tok: i64 },
     /// A handler has begun.
     Start { m: u32, h: String, tok: i64, v: u8 },
-    /// What another system would tell the effect of a run by.
+    /// The idempotency key that a run would send to another system.
     Keyed { m: u32, h: String, k: String },
     /// A handler has ended, and how; `dropped` if it was not let go on.
-    End { m: u32, h: String, tok: i64, said: Said },
+    End { m: u32, h: String, tok: i64, said: HandlerEnd },
     /// A settlement or completion was answered by the store.
-    Settled { m: u32, h: String, tok: i64, to: String, event: String, r: Answer },
+    Settled { m: u32, h: String, tok: i64, to: String, event: String, r: SettleAnswer },
     /// An operator asks for something, perhaps of one entry.
     Asked { op: String, m: Option<u32>, h: String },
-    /// What an operator was told.
-    Acted { op: String, r: Answer },
+    /// The answer to an operator.
+    Acted { op: String, r: SettleAnswer },
     /// The driver or a failpoint did something to the process `life`, or to everybody (0).
     Fault { life: u64, what: String },
     /// A process was not let run for so many milliseconds.
@@ -56,10 +56,10 @@ pub(crate) enum Fact {
     Unknown { verb: String },
 }
 
-/// How a handler ended.
+/// End of a run of a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Said {
+pub(crate) enum HandlerEnd {
     Ok,
     Fail,
     Panic,
@@ -70,10 +70,10 @@ pub(crate) enum Said {
     Store,
 }
 
-/// What became of a settlement.
+/// Answer of the store to a settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
+pub(crate) enum SettleAnswer {
     Applied,
     Lost,
     Unknown,
@@ -82,7 +82,7 @@ pub(crate) enum Answer {
 
 /// A fact, when and by whom.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Line {
+pub(crate) struct LedgerLine {
     pub(crate) t: u64,
     /// The process; 0 is the driver.
     pub(crate) life: u64,
@@ -91,12 +91,12 @@ pub(crate) struct Line {
 
 /// The ledger of one process.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct ProcessLedger {
     life: u64,
     file: Mutex<File>,
 }
 
-impl Ledger {
+impl ProcessLedger {
     pub(crate) fn open(dir: &Path, life: u64) -> Result<Self> {
         let path = path(dir, life);
         let file = OpenOptions::new().create(true).append(true).open(&path);
@@ -106,7 +106,7 @@ impl Ledger {
 
     /// Writes a fact down. A rig that cannot is of no use: it ends.
     pub(crate) fn note(&self, fact: Fact) {
-        let line = Line { t: now(), life: self.life, fact };
+        let line = LedgerLine { t: now(), life: self.life, fact };
         let written = serde_json::to_vec(&line).map_err(anyhow::Error::from).and_then(|mut text| {
             text.push(b'\n');
             // One call: what was written is there, whatever happens to this process next.
@@ -124,8 +124,8 @@ fn path(dir: &Path, life: u64) -> PathBuf {
 }
 
 /// Every line of every ledger, in the order of time. A torn last line of a killed process is not a fact.
-pub(crate) fn read(dir: &Path) -> Result<Vec<Line>> {
-    let mut lines: Vec<Line> = Vec::new();
+pub(crate) fn read(dir: &Path) -> Result<Vec<LedgerLine>> {
+    let mut lines: Vec<LedgerLine> = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();

@@ -26,7 +26,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run rounds of faults and check each; exits with 1 on any violation
-    Run(driver::Options),
+    Run(driver::RunOptions),
     /// Turn each planted bug on; exits with 1 if the checker misses one. Needs a build with them
     Sabotage(sabotage::Args),
     /// Write RELIABILITY.md from the records
@@ -34,7 +34,7 @@ enum Command {
     /// One worker; started by the driver
     #[command(hide = true)]
     Worker {
-        /// What it is told, as JSON
+        /// Its job, as JSON
         job: String,
     },
 }

@@ -1,16 +1,16 @@
-//! What each message is, and what becomes of it: chosen by the seed and the message's number, so that every process knows
-//! the same without asking.
+//! Plan of a round: the kind and the outcome of each message, from the seed and its number, so that every process
+//! computes the same.
 
 use serde::{Deserialize, Serialize};
 
-/// How many lines of ordered messages there are, and how many where everything has to be quick: a line does one at a time.
+/// Number of ordering keys, and of those in quick rounds: each key runs one message at a time.
 const LINES: u64 = 8;
 const QUICK_LINES: u64 = 64;
 
 /// The kinds of messages, which are their types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
+pub(crate) enum PlannedKind {
     Tx,
     Plain,
     Both,
@@ -21,7 +21,7 @@ pub(crate) enum Kind {
     Killer,
 }
 
-impl Kind {
+impl PlannedKind {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Tx => "tx",
@@ -50,14 +50,14 @@ impl Kind {
     }
 }
 
-/// Whether a handler's effect is a row in the business table, written in the handler's own transaction.
+/// Returns true if the effect of a handler is a row of the business table, written in the handler's transaction.
 pub(crate) fn is_transactional(handler: &str) -> bool {
     matches!(handler, "tx" | "ordered" | "inline" | "share")
 }
 
-/// What becomes of a message at a handler.
+/// Outcome of a message at a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum PlannedOutcome {
     Well,
     /// Takes some milliseconds.
     Slow(u64),
@@ -69,40 +69,40 @@ pub(crate) enum Fate {
     Panics,
     /// Never comes back at the first attempt; there is a timeout.
     Hangs,
-    /// Asks to be asked again, once.
+    /// Snoozes once.
     Snoozes,
-    /// Says that no retry helps.
+    /// Rejects the message.
     Rejects,
-    /// Takes its process down, once.
+    /// Aborts its process once.
     Aborts,
-    /// Takes its process down every time.
+    /// Aborts its process every time.
     Kills,
 }
 
 /// A message as the generator makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Planned {
+pub(crate) struct PlannedMessage {
     pub(crate) number: u32,
-    pub(crate) kind: Kind,
+    pub(crate) kind: PlannedKind,
     pub(crate) line: Option<u64>,
 }
 
-/// What a seed has chosen.
+/// Choices of a seed.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
-pub(crate) struct Plan {
+pub(crate) struct RoundPlan {
     pub(crate) seed: u64,
-    /// Whether some messages take their process down every time: each costs several leases.
+    /// True if some messages abort their process every time: each costs several leases.
     pub(crate) killers: bool,
-    /// Whether many handlers take longer than a lease, so that somebody is always at work.
+    /// True if many handlers take longer than a lease, so that a worker is always busy.
     pub(crate) long: bool,
-    /// Whether handlers take no time, for as many messages as possible.
+    /// True if handlers take no time, for as many messages as possible.
     pub(crate) quick: bool,
-    /// Whether no handler takes its process down.
+    /// True if no handler aborts its process.
     pub(crate) steady: bool,
 }
 
-impl Plan {
+impl RoundPlan {
     fn rng(&self, number: u32, salt: u64) -> fastrand::Rng {
         let mut rng = fastrand::Rng::with_seed(
             self.seed ^ (u64::from(number) << 20) ^ salt.wrapping_mul(0x9e37_79b9_7f4a_7c15),
@@ -112,65 +112,74 @@ impl Plan {
         rng
     }
 
-    pub(crate) fn message(&self, number: u32) -> Planned {
+    pub(crate) fn message(&self, number: u32) -> PlannedMessage {
         let mut rng = self.rng(number, 1);
         let roll = rng.u32(0..1_000);
         let kind = if self.quick { Self::quick_kind(roll) } else { self.kind(roll) };
         let lines = if self.quick { QUICK_LINES } else { LINES };
-        let line = (kind == Kind::Ordered).then(|| rng.u64(0..lines));
-        Planned { number, kind, line }
+        let line = (kind == PlannedKind::Ordered).then(|| rng.u64(0..lines));
+        PlannedMessage { number, kind, line }
     }
 
-    fn kind(&self, roll: u32) -> Kind {
+    fn kind(&self, roll: u32) -> PlannedKind {
         match roll {
-            0..2 if self.killers => Kind::Killer,
-            0..290 => Kind::Tx,
-            290..480 => Kind::Plain,
-            480..620 => Kind::Both,
-            620..770 => Kind::Ordered,
-            770..880 => Kind::Inline,
-            880..940 => Kind::Share,
-            _ => Kind::Batch,
+            0..2 if self.killers => PlannedKind::Killer,
+            0..290 => PlannedKind::Tx,
+            290..480 => PlannedKind::Plain,
+            480..620 => PlannedKind::Both,
+            620..770 => PlannedKind::Ordered,
+            770..880 => PlannedKind::Inline,
+            880..940 => PlannedKind::Share,
+            _ => PlannedKind::Batch,
         }
     }
 
     /// All kinds, and most of those that cost no commit of their own.
-    const fn quick_kind(roll: u32) -> Kind {
+    const fn quick_kind(roll: u32) -> PlannedKind {
         match roll {
-            0..60 => Kind::Tx,
-            60..100 => Kind::Both,
-            100..180 => Kind::Ordered,
-            180..240 => Kind::Inline,
-            240..440 => Kind::Share,
-            440..660 => Kind::Batch,
-            _ => Kind::Plain,
+            0..60 => PlannedKind::Tx,
+            60..100 => PlannedKind::Both,
+            100..180 => PlannedKind::Ordered,
+            180..240 => PlannedKind::Inline,
+            240..440 => PlannedKind::Share,
+            440..660 => PlannedKind::Batch,
+            _ => PlannedKind::Plain,
         }
     }
 
-    pub(crate) fn fate(&self, number: u32, handler: &str) -> Fate {
+    pub(crate) fn fate(&self, number: u32, handler: &str) -> PlannedOutcome {
         let salt = handler.bytes().fold(7, |salt: u64, byte| salt.wrapping_mul(31) + u64::from(byte));
         let mut rng = self.rng(number, salt);
         let roll = rng.u32(0..10_000);
         let fate = match roll {
-            0..600 => Fate::Fails(rng.u32(1..4)),
-            600..800 => Fate::Panics,
-            800..900 => Fate::Rejects,
-            900..1_100 => Fate::Snoozes,
-            1_100..1_150 => Fate::Hangs,
-            1_150..1_165 => Fate::Aborts,
-            1_165..1_185 => Fate::Long,
-            1_185..1_500 if self.long => Fate::Long,
-            1_185..3_500 => Fate::Slow(rng.u64(1..25)),
-            _ => Fate::Well,
+            0..600 => PlannedOutcome::Fails(rng.u32(1..4)),
+            600..800 => PlannedOutcome::Panics,
+            800..900 => PlannedOutcome::Rejects,
+            900..1_100 => PlannedOutcome::Snoozes,
+            1_100..1_150 => PlannedOutcome::Hangs,
+            1_150..1_165 => PlannedOutcome::Aborts,
+            1_165..1_185 => PlannedOutcome::Long,
+            1_185..1_500 if self.long => PlannedOutcome::Long,
+            1_185..3_500 => PlannedOutcome::Slow(rng.u64(1..25)),
+            _ => PlannedOutcome::Well,
         };
         match (handler, fate) {
-            ("killer", _) => Fate::Kills,
-            (_, Fate::Aborts) if self.steady => Fate::Well,
-            (_, Fate::Slow(_) | Fate::Long | Fate::Hangs | Fate::Aborts) if self.quick => Fate::Well,
+            ("killer", _) => PlannedOutcome::Kills,
+            (_, PlannedOutcome::Aborts) if self.steady => PlannedOutcome::Well,
+            (
+                _,
+                PlannedOutcome::Slow(_)
+                | PlannedOutcome::Long
+                | PlannedOutcome::Hangs
+                | PlannedOutcome::Aborts,
+            ) if self.quick => PlannedOutcome::Well,
             // While SQLite's one transaction is open nothing else is written: there is nothing to be learned from that.
-            ("share" | "ordered" | "inline", Fate::Long | Fate::Hangs) | ("tx", Fate::Hangs) => Fate::Slow(3),
+            ("share" | "ordered" | "inline", PlannedOutcome::Long | PlannedOutcome::Hangs)
+            | ("tx", PlannedOutcome::Hangs) => PlannedOutcome::Slow(3),
             // Its retries are the transport's.
-            ("inline", Fate::Rejects) | ("batch", Fate::Hangs | Fate::Long) => Fate::Well,
+            ("inline", PlannedOutcome::Rejects) | ("batch", PlannedOutcome::Hangs | PlannedOutcome::Long) => {
+                PlannedOutcome::Well
+            }
             _ => fate,
         }
     }
@@ -211,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_seed_always_chooses_the_same_and_meets_every_fate() {
-        let plan = Plan { seed: 7, killers: true, long: false, quick: false, steady: false };
+        let plan = RoundPlan { seed: 7, killers: true, long: false, quick: false, steady: false };
         let mut seen = std::collections::HashSet::new();
         for number in 0..20_000 {
             let message = plan.message(number);

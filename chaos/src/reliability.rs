@@ -1,4 +1,4 @@
-//! RELIABILITY.md: what was run, added up from the records. Nothing else is in it.
+//! RELIABILITY.md: totals of the recorded runs, and nothing else. Tests: below.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
+use crate::bugs::BUGS;
 use crate::seam::POINTS;
 
 /// Where the records are, and the page.
@@ -24,13 +25,13 @@ pub(crate) struct Args {
     check: bool,
 }
 
-/// Writes the page, or says whether it is current.
+/// Writes the page, or checks it.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let text = page(&args.runs)?;
     if args.check {
         let found = std::fs::read_to_string(&args.page).unwrap_or_default();
         if found != text {
-            bail!("RELIABILITY.md is not what the records say: `cargo xtask chaos reliability` mends this");
+            bail!("RELIABILITY.md differs from the records: run `cargo xtask chaos reliability`");
         }
     } else {
         std::fs::write(&args.page, text)?;
@@ -41,9 +42,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 const HEAD: &str = "\
 # Reliability
 
-What was run, and what came out. This page is written by `cargo xtask chaos reliability` from the records in
-[chaos/runs](chaos/runs), and holds nothing that was not run. [chaos/README.md](chaos/README.md) says what each number means and how
-to run it again.
+Recorded chaos runs and their results. `cargo xtask chaos reliability` generates this page from the records in
+[chaos/runs](chaos/runs). [chaos/README.md](chaos/README.md) explains each number and how to repeat a run.
 
 ";
 
@@ -125,14 +125,14 @@ fn totals(text: &mut String, records: &[Value]) -> Result<()> {
         .collect();
     writeln!(
         text,
-        "\nA kill counts if the process had been at work, a zombie if it had claims in hand when it was stopped. Seeds of recorded \
-         runs with a violation: {}.\n",
+        "\nA kill counts if the process had begun to work. A zombie counts if the process held claims when it was stopped. Seeds of \
+         recorded runs with a violation: {}.\n",
         if failed.is_empty() { "none".into() } else { failed.join(", ") }
     )?;
     Ok(())
 }
 
-/// What was run with each store after its last violation on record: what was mended then has held for so long.
+/// Writes the runs of each store after its last recorded violation: that long has its fix held.
 fn since(text: &mut String, records: &[Value]) -> Result<()> {
     let mut last: BTreeMap<&str, u64> = BTreeMap::new();
     for record in records.iter().filter(|record| number(record, "violations") > 0) {
@@ -158,7 +158,7 @@ fn since(text: &mut String, records: &[Value]) -> Result<()> {
     Ok(())
 }
 
-/// What was run of each commit.
+/// Writes the runs of each commit.
 fn commits(text: &mut String, records: &[Value]) -> Result<()> {
     const SHOWN: [&str; 5] = ["rounds", "kills", "zombies", "messages", "violations"];
     let mut rows: BTreeMap<(u64, String), [u64; SHOWN.len()]> = BTreeMap::new();
@@ -193,7 +193,7 @@ fn commit(record: &Value) -> String {
     }
 }
 
-/// What failovers lost whose replica lacked the latest commits, beside what the store's report says of that.
+/// Writes the losses of failovers to a replica without the latest commits, beside the losses that the store reports.
 fn losses(text: &mut String, records: &[Value]) -> Result<()> {
     let lossy: Vec<&Value> =
         records.iter().filter(|record| word(record, "mix") == "failover-async").collect();
@@ -205,7 +205,7 @@ fn losses(text: &mut String, records: &[Value]) -> Result<()> {
     writeln!(
         text,
         "## Failovers that lost history\n\n\
-         | rounds | failovers | messages and marks that the store reports as lost | their entries and effects that are gone at the end | gone and not reported |\n\
+         | rounds | failovers | messages and marks reported as lost | their missing entries and effects | missing and not reported |\n\
          |---:|---:|---:|---:|---:|\n| {} | {failovers} | {} | {} | {} |\n",
         sum(&|record| number(record, "rounds")),
         sum(&|record| number(record, "reported_lost")),
@@ -215,7 +215,7 @@ fn losses(text: &mut String, records: &[Value]) -> Result<()> {
     Ok(())
 }
 
-/// What was done, by name and store, and which failpoints were met.
+/// Writes the faults by name and store, and the failpoints that were hit.
 fn faults(text: &mut String, records: &[Value]) -> Result<()> {
     let mut rows: BTreeMap<&str, [u64; 2]> = BTreeMap::new();
     for record in records {
@@ -223,7 +223,7 @@ fn faults(text: &mut String, records: &[Value]) -> Result<()> {
         for (name, count) in record["faults"].as_object().into_iter().flatten() {
             rows.entry(name).or_default()[store] += count.as_u64().unwrap_or(0);
         }
-        rows.entry("kill, before it had done anything").or_default()[store] += number(record, "early_kills");
+        rows.entry("kill, before any work").or_default()[store] += number(record, "early_kills");
         rows.entry("operators' actions").or_default()[store] += number(record, "operations");
     }
     writeln!(text, "## Faults\n\n| | sqlite | postgres |\n|---|---:|---:|")?;
@@ -238,20 +238,23 @@ fn faults(text: &mut String, records: &[Value]) -> Result<()> {
     let missed: Vec<&str> = POINTS.iter().copied().filter(|point| missed(point)).collect();
     let (hit, all) = (POINTS.len() - missed.len(), POINTS.len());
     let rest = if missed.is_empty() { String::new() } else { format!(", not at {}", missed.join(", ")) };
-    writeln!(text, "\nSomething happened at {hit} of {all} failpoints{rest}.\n")?;
+    writeln!(text, "\nFaults hit {hit} of {all} failpoints{rest}.\n")?;
     Ok(())
 }
 
 fn planted(text: &mut String, sabotage: &Value) -> Result<()> {
     let (caught, planted, commit) = (&sabotage["caught"], &sabotage["planted"], commit(sabotage));
-    writeln!(text, "## Planted bugs\n\n{caught} of {planted} were noticed (commit: {commit}).\n")?;
-    writeln!(text, "| bug | what is wrong | noticed in | by |\n|---|---|---:|---|")?;
+    writeln!(text, "## Planted bugs\n\nThe checker found {caught} of {planted} (commit: {commit}).\n")?;
+    writeln!(text, "| bug | defect | found in | rule |\n|---|---|---:|---|")?;
     for bug in sabotage["bugs"].as_array().into_iter().flatten() {
         let word = |key: &str| bug[key].as_str().unwrap_or("").to_owned();
         let by = word("by");
         let rule = by.split([':', ',']).next().unwrap_or_default();
         let when = if bug["caught"] == true { format!("{} s", bug["seconds"]) } else { "**not**".into() };
-        writeln!(text, "| {} | {} | {when} | {rule} |", word("name"), word("what"))?;
+        let name = word("name");
+        let known = BUGS.iter().find(|known| known.name == name);
+        let what = known.map_or_else(|| word("what"), |known| known.what.to_owned());
+        writeln!(text, "| {name} | {what} | {when} | {rule} |")?;
     }
     text.push('\n');
     Ok(())
@@ -269,7 +272,7 @@ fn machines(text: &mut String, records: &[Value]) -> Result<()> {
     all.sort();
     all.dedup();
     let hours = records.iter().filter_map(|record| record["seconds"].as_f64()).sum::<f64>() / 3_600.0;
-    writeln!(text, "## Machine\n\n{:.1} hours in all, on: {}.", hours, all.join("; "))?;
+    writeln!(text, "## Machine\n\n{:.1} hours in total, on: {}.", hours, all.join("; "))?;
     Ok(())
 }
 

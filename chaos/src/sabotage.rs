@@ -10,12 +10,12 @@ use serde::Serialize;
 
 use crate::bugs::{BUGS, Planted};
 use crate::commit::Commit;
-use crate::driver::{self, Options, SourceKind};
+use crate::driver::{self, RunOptions, SourceKind};
 
 /// Rounds in which a bug has to be noticed.
 const ROUNDS: u64 = 10;
 
-/// What is to be looked for.
+/// Bugs to look for.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// The bugs; all of them if none is named
@@ -34,25 +34,25 @@ pub(crate) struct Args {
     list: bool,
 }
 
-/// What became of a bug.
+/// Result for one bug.
 #[derive(Debug, Serialize)]
-struct Found {
+struct BugResult {
     name: &'static str,
     what: &'static str,
     caught: bool,
     rounds: u64,
     seconds: f64,
-    /// What the checker said first.
+    /// The first violation.
     by: Option<String>,
 }
 
-/// What became of all of them.
+/// Results for all bugs.
 #[derive(Debug, Serialize)]
 struct Sabotage {
     caught: usize,
     planted: usize,
     seed: u64,
-    bugs: Vec<Found>,
+    bugs: Vec<BugResult>,
 }
 
 /// Looks for bugs; exits with 1 if one is not noticed.
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut bugs = Vec::new();
     for bug in BUGS.iter().filter(wanted) {
         let found = look(bug, args)?;
-        let Found { name, caught, rounds, seconds, by, .. } = &found;
+        let BugResult { name, caught, rounds, seconds, by, .. } = &found;
         let by = by.as_deref().unwrap_or("NOT NOTICED");
         eprintln!(
             "{:<8} {name:<26} {rounds:>2} rounds {seconds:>6.1} s  {by}",
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(if caught == report.planted { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// What is said of a bug counts only if nothing is said without one.
+/// Runs the same rounds without a bug: a violation with a bug counts only if there is none without it.
 fn controls(bugs: &[&Planted], args: &Args) -> Result<()> {
     let mut seen = Vec::new();
     for bug in bugs {
@@ -100,7 +100,7 @@ fn controls(bugs: &[&Planted], args: &Args) -> Result<()> {
             continue;
         }
         seen.push((bug.store, bug.mix));
-        let report = driver::rounds(&Options { rounds: Some(1), sabotage: None, ..options(bug, args) })?;
+        let report = driver::rounds(&RunOptions { rounds: Some(1), sabotage: None, ..options(bug, args) })?;
         if let Some(first) = report.verdict.violations.first() {
             bail!("the rig sees a bug where none is planted ({:?}, {:?}): {first}", bug.store, bug.mix);
         }
@@ -109,8 +109,8 @@ fn controls(bugs: &[&Planted], args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn options(bug: &Planted, args: &Args) -> Options {
-    Options {
+fn options(bug: &Planted, args: &Args) -> RunOptions {
+    RunOptions {
         store: bug.store,
         source: SourceKind::Direct,
         minutes: None,
@@ -131,14 +131,14 @@ fn options(bug: &Planted, args: &Args) -> Options {
     }
 }
 
-fn look(bug: &Planted, args: &Args) -> Result<Found> {
+fn look(bug: &Planted, args: &Args) -> Result<BugResult> {
     let start = Instant::now();
     let (mut rounds, mut by) = (0, None);
     while by.is_none() && rounds < ROUNDS {
-        let one = Options { seed: Some(args.seed + rounds), rounds: Some(1), ..options(bug, args) };
+        let one = RunOptions { seed: Some(args.seed + rounds), rounds: Some(1), ..options(bug, args) };
         by = driver::rounds(&one)?.verdict.violations.into_iter().find(|violation| bug.leads_to(violation));
         rounds += 1;
     }
     let seconds = (start.elapsed().as_secs_f64() * 10.0).round() / 10.0;
-    Ok(Found { name: bug.name, what: bug.what, caught: by.is_some(), rounds, seconds, by })
+    Ok(BugResult { name: bug.name, what: bug.what, caught: by.is_some(), rounds, seconds, by })
 }

@@ -1,47 +1,46 @@
--- All tables with the default settings, as `Options::schema_sql` prints them. Written by a test; do not edit.
+-- All tables with the default settings, as `PostgresOptions::schema_sql` prints them. Written by a test; do not edit.
 
 CREATE SCHEMA IF NOT EXISTS "public";
 CREATE TABLE IF NOT EXISTS "public"."oncebox_schema" (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());
 
--- Version 1: inbox
--- The tables of an inbox. `"public"."oncebox_name"` stands for a table, sequence or function in the configured schema and with the
--- configured prefix, `"oncebox_name"` for the bare name of an index.
+-- Version 2: inbox
+-- The tables of an inbox.
 --
--- A message's number (seq) is made of three parts: partition_id << 36 | count << 6 | lane. Later messages have greater numbers;
--- the segment says which partition a message lies in, and the lane which of a few subtrees of every index.
+-- The number of a message (seq) is partition_id << 36 | count << 6 | lane. Later messages have greater numbers. The
+-- partition stores the message. The lane is one of a few subtrees of every index.
 --
--- Four tables are written for every message: proof, message, entry and outcome. What is always true of their rows is in
--- `checks.sql`, and not with the tables: the server reads and plans such a constraint anew for every statement.
+-- Every message writes four tables: proof, message, entry and outcome. Their CHECK constraints are in `checks.sql` and
+-- optional: the server reads and plans such a constraint again for every statement.
 
--- How often a message was offered as new, and how often entries were claimed: they only grow.
+-- Counts of new messages and of claims. They only grow.
 CREATE SEQUENCE "public"."oncebox_counter" AS bigint;
 CREATE SEQUENCE "public"."oncebox_token" AS bigint;
 
--- One row: what all messages share.
+-- One row: the state that all messages share.
 CREATE TABLE "public"."oncebox_meta" (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
-    -- Made when the tables are made: tells them from those of another database. A restored copy has the same.
+    -- Identity of the tables. A restored copy has the same.
     incarnation uuid NOT NULL DEFAULT gen_random_uuid(),
     lanes smallint NOT NULL CHECK (lanes BETWEEN 1 AND 64),
-    -- The segment new messages go to, the counter when it began, and the time of its first sweep.
+    -- The partition of new messages, the counter at its start, and the time of its first sweep.
     partition_id bigint NOT NULL CHECK (partition_id > 0),
     counted bigint NOT NULL CHECK (counted >= 0),
     started_at bigint,
-    -- The server and its timeline when a process last checked: a promoted replica or a restored copy has another one.
+    -- The server and its timeline at the last check. A promoted replica or a restored copy has another one.
     timeline text NOT NULL
 );
 
--- The changes of the timeline that processes noticed: failovers and restored copies.
+-- Changes of the timeline that processes noticed: failovers and restored copies.
 CREATE TABLE "public"."oncebox_timeline" (
-    -- What the tokens of the time after it begin with. It is greater than in any token that was given before.
+    -- Upper bits of all later tokens. Greater than in any earlier token.
     epoch bigint PRIMARY KEY CHECK (epoch > 0),
     noticed_at bigint NOT NULL,
     former text NOT NULL,
     timeline text NOT NULL,
-    -- The end of the log that the new primary had when it was promoted, if it still knows.
+    -- End of the new primary's log at its promotion, if the server still knows it.
     switched_at text,
-    -- What processes remembered and the database does not have any more: claims, marks, and acknowledged messages with their sources and
-    -- ids, and the times between which the store acknowledged them. A process that ended before it noticed the change adds nothing.
+    -- Losses that processes remembered: claims, marks, and acknowledged messages with their sources, ids, and first and
+    -- last time. A process that ended before it noticed the change adds nothing.
     lost_claims bigint NOT NULL DEFAULT 0 CHECK (lost_claims >= 0),
     lost_marks bigint NOT NULL DEFAULT 0 CHECK (lost_marks >= 0),
     lost_messages bigint NOT NULL DEFAULT 0 CHECK (lost_messages >= 0),
@@ -54,30 +53,30 @@ CREATE TABLE "public"."oncebox_timeline" (
 CREATE TABLE "public"."oncebox_inbox" (
     id smallint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     name text NOT NULL UNIQUE,
-    -- The greatest receive time of a message without entries that was swept: one that says it is older may have been here.
+    -- Greatest receive time of a swept message without entries. A message that claims to be older may be a repeat.
     watermark bigint NOT NULL,
-    -- Who sweeps it, from page to page; nobody else does until this time.
+    -- The sweep that has the turn, and the end of the turn. No other sweep runs before it.
     sweeper uuid,
     sweeper_until bigint NOT NULL DEFAULT 0,
-    -- How its processes treat tenants, as the first of them registered it. Keys depend on it.
+    -- Tenants setting, as the first process registered it. Keys depend on it.
     tenants text
 );
 
 CREATE TABLE "public"."oncebox_handler" (
     id smallint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     inbox smallint NOT NULL REFERENCES "public"."oncebox_inbox" (id),
-    -- The newest of its keys, which operators see, and the first one, which idempotency keys are made of.
+    -- Its newest key, which operators see, and its first key, from which idempotency keys are made.
     key text NOT NULL,
     origin text NOT NULL,
-    -- The handler that this one turned out to be, though both have entries: one under either of them counts for both.
+    -- The handler that this one turned out to be, though both have entries. An entry under either counts for both.
     same_as smallint REFERENCES "public"."oncebox_handler" (id),
     paused boolean NOT NULL DEFAULT false,
-    -- The greatest receive time ever swept of its messages: one that says it is older may have run before. Handlers that turned out
-    -- to be one have one.
+    -- Greatest receive time of its swept messages. A message that claims to be older may have run before. Joined handlers
+    -- share one value.
     watermark bigint NOT NULL DEFAULT -9223372036854775808
 );
 
--- The keys of handlers, current and former ones. A row is only ever added, so processes remember what they have read.
+-- Current and former keys of handlers. Rows are only added, so processes cache them.
 CREATE TABLE "public"."oncebox_handler_key" (
     inbox smallint NOT NULL REFERENCES "public"."oncebox_inbox" (id),
     key text NOT NULL,
@@ -85,46 +84,46 @@ CREATE TABLE "public"."oncebox_handler_key" (
     PRIMARY KEY (inbox, key)
 );
 
--- How long handlers remember, as processes have said it. The longest that is not over counts.
+-- Dedupe windows, as processes registered them. The longest unexpired one wins.
 CREATE TABLE "public"."oncebox_window" (
     inbox smallint NOT NULL REFERENCES "public"."oncebox_inbox" (id),
-    -- Empty for the window of the inbox.
+    -- Handler key; empty for the window of the inbox.
     handler text NOT NULL,
     span bigint NOT NULL CHECK (span >= 0),
     until bigint NOT NULL,
     PRIMARY KEY (inbox, handler, span)
 );
 
--- How far sweeps have come with each window, and the messages behind that which have to be looked at again.
+-- Position of sweeps per window, and earlier messages that need another look.
 CREATE TABLE "public"."oncebox_sweep_cursor" (
     inbox smallint NOT NULL REFERENCES "public"."oncebox_inbox" (id),
     span bigint NOT NULL,
-    -- Tells the windows under which it came so far.
+    -- Digest of all windows. A position counts only for the same windows.
     digest bigint NOT NULL,
     upto bigint NOT NULL,
     behind bigint[] NOT NULL,
     PRIMARY KEY (inbox, span)
 );
 
--- The dedupe ledger: one exact unique index over everything that is remembered. Leaves by ordered, bounded deletes.
+-- The dedupe ledger: one exact unique index over all remembered keys. Sweeps delete its rows in order and in pages.
 CREATE TABLE "public"."oncebox_proof" (
     seq bigint NOT NULL,
     received_at bigint NOT NULL,
-    -- Of the digest alone, so that a key has one place whatever else the message says.
+    -- Depends on the digest alone, so that a key has one place whatever else the message says.
     lane smallint NOT NULL,
     inbox smallint NOT NULL,
     digest bytea NOT NULL,
     fingerprint bytea NOT NULL,
-    -- The handlers it has entries for: their ids, two bytes each.
+    -- Ids of the handlers that it has entries for, two bytes each.
     handlers bytea NOT NULL,
     tenant text,
     PRIMARY KEY (lane, digest)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.1);
 CREATE INDEX "oncebox_proof_seq" ON "public"."oncebox_proof" (seq);
--- For an operator of one tenant. Messages without one are not in it, and cost nothing.
+-- For queries of one tenant. Messages without a tenant are not in it and cost nothing.
 CREATE INDEX "oncebox_proof_tenant" ON "public"."oncebox_proof" (tenant, inbox, seq) WHERE tenant IS NOT NULL;
 
--- What was accepted; never updated. A partition leaves whole.
+-- Accepted messages; never updated. Retention drops whole partitions.
 CREATE TABLE "public"."oncebox_message" (
     seq bigint NOT NULL,
     received_at bigint NOT NULL,
@@ -141,60 +140,60 @@ CREATE TABLE "public"."oncebox_message" (
     tenant text,
     PRIMARY KEY (lane, seq)
 ) PARTITION BY RANGE (seq);
--- Messages that outlive their partition, because somebody still has to look at them.
+-- Messages that outlive their partition, because entries of them are unfinished or poisoned.
 CREATE TABLE "public"."oncebox_message_kept" PARTITION OF "public"."oncebox_message" DEFAULT;
 
--- The hot table: work that nobody has touched, due at once, and work that is leased. A lease is written in place, where the page has
--- room for it; a row leaves when it is settled. Of entries with one order key only the first is here.
+-- The hot table: entries that are due and were never leased, and leased entries. A lease is written in place, where the
+-- page has room for it. A settlement deletes the row. Only the first entry of an order key is in this table.
 CREATE TABLE "public"."oncebox_entry" (
     seq bigint NOT NULL,
-    -- When it is due: claims are handed out in this order.
+    -- Due time: claims take entries in this order.
     due bigint NOT NULL,
     lane smallint NOT NULL,
     handler smallint NOT NULL,
-    -- The lease; none until somebody claims it.
+    -- The lease; NULL before a claim.
     token bigint,
     claimed_at bigint,
     lease_until bigint,
     claim_id uuid,
-    -- What it brings along if it has waited before; nothing stands for 0.
+    -- State of an entry that waited before; NULL stands for 0.
     attempts integer,
     crashes integer,
     generation integer,
     order_key bytea,
     error text,
-    -- Whether the run began as the only one of its worker; nothing for healthy work.
+    -- True if the run began as the only one of its worker; NULL for entries that crashed no worker.
     alone boolean,
     PRIMARY KEY (lane, handler, seq)
 ) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000000);
 CREATE INDEX "oncebox_entry_order" ON "public"."oncebox_entry" (lane, handler, order_key) WHERE order_key IS NOT NULL;
 
--- One row for each call of claim that found something: where its entries lie. Finds them again when an answer was lost, and
--- when their leases have run out.
+-- One row per claim that found entries: the ranges of their numbers. Finds them again after a lost answer, and when their
+-- leases expire.
 CREATE TABLE "public"."oncebox_claim" (
     claim_id uuid PRIMARY KEY,
-    -- Not before this time a lease of it can run out.
+    -- No lease of the claim expires before this time.
     until bigint NOT NULL,
-    -- By range of numbers within a lane and handler.
+    -- Ranges of numbers, each within a lane and handler.
     lanes smallint[] NOT NULL,
     handlers smallint[] NOT NULL,
     firsts bigint[] NOT NULL,
     lasts bigint[] NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
--- Work that waits for its time: retries, delays, and entries that wait for an earlier one with the same order key.
+-- Scheduled entries: retries, delays, and entries that wait for an earlier one with the same order key.
 CREATE TABLE "public"."oncebox_scheduled" (
     seq bigint NOT NULL,
-    -- The greatest integer for an entry that waits behind another one with the same order key.
+    -- The greatest integer for an entry that waits for an earlier one with the same order key.
     due bigint NOT NULL,
-    -- For one with an order key: the due time it asked for.
+    -- With an order key: the requested due time.
     not_before bigint NOT NULL,
     -- The claim that settled it last.
     token bigint NOT NULL DEFAULT 0,
     attempts integer NOT NULL DEFAULT 0 CHECK (attempts >= 0),
-    -- How far it is suspected of taking its worker down: 1 to 3 a worker died while it held this entry and others; above 3 by how
-    -- many workers died while they ran it alone. The same in all tables.
+    -- Suspicion of crashing workers. 1 to 3: a worker died while it held this entry and others. Above 3: the count grows
+    -- with each worker that died while it ran this entry alone. The same in all tables.
     crashes integer NOT NULL DEFAULT 0 CHECK (crashes >= 0),
     generation integer NOT NULL DEFAULT 0 CHECK (generation >= 0),
     lane smallint NOT NULL,
@@ -208,10 +207,10 @@ CREATE TABLE "public"."oncebox_scheduled" (
 CREATE INDEX "oncebox_scheduled_due" ON "public"."oncebox_scheduled" (lane, handler, due, seq) WHERE crashes = 0 AND due <> 9223372036854775807;
 CREATE INDEX "oncebox_scheduled_suspect" ON "public"."oncebox_scheduled" (lane, handler, due, seq) WHERE crashes > 0;
 CREATE INDEX "oncebox_scheduled_order" ON "public"."oncebox_scheduled" (lane, handler, order_key, seq) WHERE order_key IS NOT NULL;
--- At most one of a line is let go: found without reading those that wait behind it.
+-- At most one entry of an order key has a due time. This index finds it without reading those that wait for it.
 CREATE INDEX "oncebox_scheduled_head" ON "public"."oncebox_scheduled" (lane, handler, order_key) WHERE order_key IS NOT NULL AND due <> 9223372036854775807;
 
--- What was finished; append-only, partitioned like the messages.
+-- Finished entries; append-only, partitioned like the messages.
 CREATE TABLE "public"."oncebox_outcome" (
     seq bigint NOT NULL,
     token bigint NOT NULL,
@@ -228,7 +227,7 @@ CREATE TABLE "public"."oncebox_outcome" (
 ) PARTITION BY RANGE (seq);
 CREATE TABLE "public"."oncebox_outcome_kept" PARTITION OF "public"."oncebox_outcome" DEFAULT;
 
--- What failed for good and waits for a person.
+-- Entries that failed for good and wait for an operator.
 CREATE TABLE "public"."oncebox_poisoned" (
     seq bigint NOT NULL,
     token bigint NOT NULL,
@@ -240,9 +239,9 @@ CREATE TABLE "public"."oncebox_poisoned" (
     handler smallint NOT NULL,
     reason text NOT NULL,
     order_key bytea,
-    -- With an order key: what it is to those behind it.
+    -- With an order key: its effect on later entries.
     in_line text CHECK (in_line IN ('blocks', 'parks', 'skipped', 'parked')),
-    -- For one that is parked: the due time it asked for.
+    -- For a parked entry: the requested due time.
     not_before bigint,
     error text,
     PRIMARY KEY (lane, seq, handler),
@@ -250,10 +249,10 @@ CREATE TABLE "public"."oncebox_poisoned" (
     CHECK ((order_key IS NULL) = (in_line IS NULL))
 );
 CREATE INDEX "oncebox_poisoned_order" ON "public"."oncebox_poisoned" (lane, handler, order_key, in_line, seq) WHERE order_key IS NOT NULL;
--- Whether any line is held back at all, and which: mostly none is, and no line has to be looked at.
+-- Finds blocked order keys. Mostly there is none, and no order key needs a look.
 CREATE INDEX "oncebox_poisoned_line" ON "public"."oncebox_poisoned" (lane, handler, order_key, seq) WHERE in_line IN ('blocks', 'parks');
 
--- Attempts that did not succeed. Leaves with the key of its message.
+-- Failed attempts. Swept with the key of the message.
 CREATE TABLE "public"."oncebox_attempt" (
     seq bigint NOT NULL,
     token bigint NOT NULL,
@@ -270,20 +269,20 @@ CREATE TABLE "public"."oncebox_attempt" (
     CHECK (lane = seq & 63)
 );
 
--- How many duplicates of a message were delivered. Written now and then, not for each. Leaves with the key of its message.
+-- Counts of duplicates per message, written in batches. Swept with the key of the message.
 CREATE TABLE "public"."oncebox_duplicate" (
     seq bigint NOT NULL,
     count bigint NOT NULL,
     first bigint NOT NULL,
     last bigint NOT NULL,
     lane smallint NOT NULL,
-    -- How many of them had another payload.
+    -- Number of duplicates with another payload.
     varied bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (lane, seq),
     CHECK (lane = seq & 63)
 );
 
--- Messages that came under a known key with another payload, or too late to know whether they ran before.
+-- Messages that arrived under a known key with another payload, or too late to know whether they ran before.
 CREATE TABLE "public"."oncebox_quarantine" (
     id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     received_at bigint NOT NULL,
@@ -302,26 +301,26 @@ CREATE TABLE "public"."oncebox_quarantine" (
     UNIQUE (digest, fingerprint)
 );
 
--- What operators did, who asked for it and why, and what came of it. Written in the transaction that did it. Leaves by age.
+-- Audit log: operations, their actors, reasons and results. Written in the operation's transaction. Deleted by age.
 CREATE TABLE "public"."oncebox_operation" (
     -- Later ones have greater numbers.
     number bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     id uuid NOT NULL UNIQUE,
-    -- The operation on many that it was a part of.
+    -- The bulk operation that it is part of.
     parent uuid,
     at bigint NOT NULL,
     inbox smallint NOT NULL,
     actor text NOT NULL,
-    -- The name of the token that the request came with. The actor cannot choose it.
+    -- Name of the request's token. The actor cannot choose it.
     token text,
     reason text NOT NULL,
     verb text NOT NULL,
     digest bytea,
     handler text,
-    -- What was asked for and what was answered, as JSON: the same again gets the same answer.
+    -- Request and answer, as JSON. A repeat of the request gets the same answer.
     body text NOT NULL,
     answer text NOT NULL,
-    -- How far a long one has come, and how often that was noted.
+    -- Progress of a long operation, and the number of times it was stored.
     noted integer NOT NULL DEFAULT 0,
     progress text
 );
@@ -329,32 +328,33 @@ CREATE INDEX "oncebox_operation_digest" ON "public"."oncebox_operation" (digest,
 CREATE INDEX "oncebox_operation_parent" ON "public"."oncebox_operation" (parent, number) WHERE parent IS NOT NULL;
 CREATE INDEX "oncebox_operation_age" ON "public"."oncebox_operation" (inbox, at);
 
--- Marks of once and inline handlers, written in the caller's own transaction. Leaves like the proof.
+-- Marks of once and inline handlers, written in the caller's own transaction. Swept like the proof.
 CREATE TABLE "public"."oncebox_mark" (
     at bigint NOT NULL,
     lane smallint NOT NULL CHECK (lane BETWEEN 0 AND 63),
     digest bytea NOT NULL CHECK (octet_length(digest) = 32),
     inbox text NOT NULL,
     handler text NOT NULL,
-    -- Tells the message from another one under its key; nothing for `once` of an id alone.
+    -- Identifies the message among others under its key; NULL for `once` of an id alone.
     fingerprint bytea CHECK (octet_length(fingerprint) = 16),
-    -- What a duplicate is answered with.
+    -- Result that a duplicate gets.
     result bytea,
     PRIMARY KEY (lane, digest, handler)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 -- Each handler has its own window.
 CREATE INDEX "oncebox_mark_age" ON "public"."oncebox_mark" (inbox, handler, at);
 
--- The partitions there are, beside the two that keep what outlives them.
+-- Partitions, without the two default ones that keep rows beyond their partition.
 CREATE TABLE "public"."oncebox_partition" (
     id bigint PRIMARY KEY CHECK (id > 0),
-    -- When the next one began; nothing is added to it from then on.
+    -- Start of the next partition. From then on this one gets no rows.
     ended_at bigint,
-    -- Whether its messages are still there; the outcomes go with the row.
+    -- True until its messages are dropped. The outcomes are dropped with this row.
     payload boolean NOT NULL DEFAULT true
 );
 
--- Makes the partitions of a segment. Runs with the rights of whoever migrated, so that the service needs none.
+-- Creates one partition of each partitioned table. Runs with the rights of the role that migrated, so that the service
+-- needs none.
 CREATE FUNCTION "public"."oncebox_make_partition"(partition_id bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
@@ -362,8 +362,8 @@ DECLARE
 BEGIN
     IF EXISTS (SELECT 1 FROM "public"."oncebox_partition" WHERE id = partition_id) THEN RETURN; END IF;
     FOREACH parent IN ARRAY ARRAY['message', 'outcome'] LOOP
-        -- Attached afterwards: making it as a partition at once would lock out everybody who reads.
-        -- It is never vacuumed for what was added to it, a good part of the work of a busy server: it leaves as a whole.
+        -- Attached in a second step: creating it as a partition would block all readers.
+        -- Inserts never trigger autovacuum, a good part of the work of a busy server: the partition is dropped whole.
         EXECUTE format('CREATE TABLE "public"."oncebox_%s_%s" (LIKE "public"."oncebox_%s" INCLUDING ALL) WITH (autovacuum_vacuum_insert_threshold = -1)',
             parent, partition_id, parent);
         EXECUTE format('ALTER TABLE "public"."oncebox_%s" ATTACH PARTITION "public"."oncebox_%s_%s" FOR VALUES FROM (%s) TO (%s)',
@@ -372,37 +372,37 @@ BEGIN
     INSERT INTO "public"."oncebox_partition" (id) VALUES (partition_id);
 END $body$;
 
--- Drops the messages of a segment in constant time. Those in `kept` stay.
+-- Drops the messages of a partition in constant time. Those in `kept` stay.
 CREATE FUNCTION "public"."oncebox_drop_payload"(partition_id bigint, kept bigint[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    -- Another process may have been here since it was listed.
+    -- Another process may have dropped it since it was listed.
     IF NOT EXISTS (SELECT 1 FROM "public"."oncebox_partition" WHERE id = partition_id AND payload) THEN RETURN; END IF;
-    EXECUTE format('ALTER TABLE "public"."oncebox_message" DETACH PARTITION "public"."oncebox_message_%s"', segment);
-    EXECUTE format('INSERT INTO "public"."oncebox_message" SELECT * FROM "public"."oncebox_message_%s" WHERE seq = ANY ($1) AND lane = seq & 63', segment)
+    EXECUTE format('ALTER TABLE "public"."oncebox_message" DETACH PARTITION "public"."oncebox_message_%s"', partition_id);
+    EXECUTE format('INSERT INTO "public"."oncebox_message" SELECT * FROM "public"."oncebox_message_%s" WHERE seq = ANY ($1) AND lane = seq & 63', partition_id)
         USING kept;
-    EXECUTE format('DROP TABLE "public"."oncebox_message_%s"', segment);
+    EXECUTE format('DROP TABLE "public"."oncebox_message_%s"', partition_id);
     UPDATE "public"."oncebox_partition" SET payload = false WHERE id = partition_id;
 END $body$;
 
--- Drops what is left of a segment. What is in `kept` stays.
+-- Drops the rest of a partition. Rows of messages in `kept` stay.
 CREATE FUNCTION "public"."oncebox_drop_partition"(partition_id bigint, kept bigint[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
     IF NOT EXISTS (SELECT 1 FROM "public"."oncebox_partition" WHERE id = partition_id) THEN RETURN; END IF;
-    -- Duplicates that were counted at the moment when their message was forgotten: nobody else looks at them again.
+    -- Duplicates that were counted while a sweep deleted their message. No other statement deletes them.
     DELETE FROM "public"."oncebox_duplicate"
     WHERE lane = ANY (ARRAY(SELECT generate_series(0, 63)::smallint))
       AND seq BETWEEN partition_id << 36 AND ((partition_id + 1) << 36) - 1 AND seq NOT IN (SELECT unnest(kept));
-    PERFORM "public"."oncebox_drop_payload"(segment, kept);
-    EXECUTE format('ALTER TABLE "public"."oncebox_outcome" DETACH PARTITION "public"."oncebox_outcome_%s"', segment);
-    EXECUTE format('INSERT INTO "public"."oncebox_outcome" SELECT * FROM "public"."oncebox_outcome_%s" WHERE seq = ANY ($1) AND lane = seq & 63', segment)
+    PERFORM "public"."oncebox_drop_payload"(partition_id, kept);
+    EXECUTE format('ALTER TABLE "public"."oncebox_outcome" DETACH PARTITION "public"."oncebox_outcome_%s"', partition_id);
+    EXECUTE format('INSERT INTO "public"."oncebox_outcome" SELECT * FROM "public"."oncebox_outcome_%s" WHERE seq = ANY ($1) AND lane = seq & 63', partition_id)
         USING kept;
-    EXECUTE format('DROP TABLE "public"."oncebox_outcome_%s"', segment);
+    EXECUTE format('DROP TABLE "public"."oncebox_outcome_%s"', partition_id);
     DELETE FROM "public"."oncebox_partition" WHERE id = partition_id;
 END $body$;
 
--- Names the server and its timeline; 'unknown' on a service that does not tell. A standby is refused.
+-- Names the server and its timeline; 'unknown' on a service that hides them. Refuses a standby.
 CREATE FUNCTION "public"."oncebox_here"() RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
@@ -416,9 +416,9 @@ EXCEPTION
         OR internal_error THEN RETURN 'unknown';
 END $body$;
 
--- Checks a connection before its first claim: tokens must not go back when the database did. If the timeline is another one, or the
--- last token is older than one that the caller has, tokens go on in a new epoch, which stands in their upper bits. Returns the timeline
--- and the latest epoch. $1 now or nothing, $2 the greatest token that the caller was given.
+-- Checks a connection before its first claim: tokens must not go back when the database did. If the timeline changed, or
+-- the last token is older than one that the caller has, tokens continue in a new epoch, stored in their upper bits.
+-- Returns the timeline and the latest epoch. Parameters: `timeline/check.sql`.
 CREATE FUNCTION "public"."oncebox_check_timeline"(bigint, bigint) RETURNS TABLE (timeline text, epoch bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
@@ -428,20 +428,20 @@ DECLARE
     begun bigint;
 BEGIN
     SELECT m.timeline INTO known FROM "public"."oncebox_meta" m WHERE m.one;
-    -- A role that only reads claims nothing, so it needs no token and begins no epoch. One that takes tokens has to begin epochs,
-    -- and is refused below if it may not.
+    -- A role that only reads never claims, so it needs no token and begins no epoch. A role that takes tokens must begin
+    -- epochs, and is refused below if it may not.
     IF NOT has_sequence_privilege('"public"."oncebox_token"', 'USAGE') THEN
         RETURN QUERY SELECT here, coalesce(max(t.epoch), 0) FROM "public"."oncebox_timeline" t;
         RETURN;
     END IF;
     SELECT t.last_value - (NOT t.is_called)::int INTO given FROM "public"."oncebox_token" t;
     IF here NOT IN (known, 'unknown') OR given < $2 THEN
-        -- One process after the other: the first begins the epoch, the others find it begun.
+        -- One process at a time: the first begins the epoch, the others find it.
         SELECT m.timeline INTO known FROM "public"."oncebox_meta" m WHERE m.one FOR UPDATE;
         SELECT t.last_value - (NOT t.is_called)::int INTO given FROM "public"."oncebox_token" t;
         IF here = 'unknown' THEN here := known; END IF;
         IF here <> known OR given < $2 THEN
-            -- Not less than the timeline's own number: a replica that did not hear of an epoch must not begin the same one.
+            -- At least the timeline's own number: a replica that missed an epoch must not begin the same one.
             begun := greatest((greatest(given, $2) >> 40) + 1, nullif(split_part(here, '/', 2), '')::bigint);
             PERFORM setval('"public"."oncebox_token"', begun << 40);
             UPDATE "public"."oncebox_meta" m SET timeline = here WHERE m.one;
@@ -453,14 +453,14 @@ BEGIN
     RETURN QUERY SELECT here, coalesce(max(t.epoch), 0) FROM "public"."oncebox_timeline" t;
 END $body$;
 
--- parks those that wait behind an entry that parks. Needs the lock of the lines, taken by an earlier statement. $1 now or
--- nothing, by line: $2 lane, $3 handler, $4 order key.
+-- Parks entries that wait behind an entry that parks. Lock order: the caller took the locks of the order queues in an
+-- earlier statement. Parameters: as in `order/release.sql`.
 CREATE FUNCTION "public"."oncebox_park"(bigint, smallint[], smallint[], bytea[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off
 SET enable_nestloop = on AS $body$
 BEGIN
-    -- Each statement has to see what was committed since the lock was asked for.
+    -- Each statement must see what was committed while it waited for the lock.
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'ordered messages need transactions at READ COMMITTED, and this one is at %',
             upper(current_setting('transaction_isolation')) USING ERRCODE = 'feature_not_supported';
@@ -481,7 +481,7 @@ BEGIN
             ) AS seq
             FROM unnest($2, $3, $4) AS l (lane, handler, order_key)
         ), parked AS (
-            -- Found first, so that it can only be looked up, even if the server takes the table for empty.
+            -- Found first, so that the server can only look rows up, even if it believes that the table is empty.
             DELETE FROM "public"."oncebox_scheduled" p WHERE p.ctid = ANY (ARRAY(
                 SELECT f.tid FROM head h CROSS JOIN LATERAL (
                     SELECT w.ctid AS tid FROM "public"."oncebox_scheduled" w
@@ -500,10 +500,10 @@ BEGIN
     END IF;
 END $body$;
 
--- Lets the first of each line go, unless one of the line is let go or runs, or an earlier one is poisoned and not skipped. Then
--- parks those that wait behind one that parks. Answers with the least number that became work in each lane and handler.
--- Needs the lock of the lines, taken by an earlier statement. $1 now or nothing, by line, each once: $2 lane, $3 handler,
--- $4 order key; $5 whether it is known that none of them is let go or runs.
+-- Releases the first entry of each order queue, unless an entry of the queue is released or runs, or an earlier one blocks
+-- it. Then parks entries behind one that parks. Returns the least number that became work, by lane and handler. Lock
+-- order: the caller took the locks of the queues in an earlier statement. Parameters: `order/release.sql`, each queue
+-- once; $5 is true if the caller knows that no entry of the queues is released or runs.
 CREATE FUNCTION "public"."oncebox_release"(bigint, smallint[], smallint[], bytea[], boolean)
 RETURNS TABLE (lane smallint, handler smallint, seq bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
@@ -516,8 +516,8 @@ BEGIN
         SELECT head.*, head.token = 0 AND head.attempts = 0 AND head.crashes = 0 AND head.generation = 0
                AND head.error IS NULL AND head.not_before <= m.now AS untouched
         FROM moment m, unnest($2, $3, $4) AS l (lane, handler, order_key) CROSS JOIN LATERAL (
-            -- A range of one value: only the index of lines has this order, so that no plan, made while the table was empty,
-            -- walks along the primary key instead.
+            -- A range of one value: only the index of order keys has this order. So a plan that was made while the table
+            -- was empty does not scan the primary key instead.
             SELECT p.ctid AS tid, p.seq, p.lane, p.handler, p.order_key, p.due, p.not_before, p.token, p.attempts, p.crashes,
                    p.generation, p.error
             FROM "public"."oncebox_scheduled" p
@@ -544,7 +544,7 @@ BEGIN
         SELECT f.seq, f.not_before, f.lane, f.handler, f.order_key FROM free f WHERE f.untouched
         RETURNING w.lane, w.handler, w.seq
     ), dated AS (
-        -- What brings something along, or is not due yet, goes by way of its time.
+        -- An entry that waited before, or is not due yet, stays and gets a due time.
         UPDATE "public"."oncebox_scheduled" p SET due = greatest(p.not_before, m.now) FROM moment m
         WHERE p.ctid = ANY (ARRAY(SELECT f.tid FROM free f WHERE NOT f.untouched))
     )
@@ -552,8 +552,9 @@ BEGIN
     PERFORM "public"."oncebox_park"($1, $2, $3, $4);
 END $body$;
 
--- Parks whoever was let go although an older one of its line has come since. Waits for a claim that is taking it: then it
--- runs, and is left alone. Needs the lock of the lines, taken by an earlier statement. By line: $1 lane, $2 handler, $3 order key.
+-- Makes released entries wait again if an older entry of their order queue has arrived since. Waits for a claim that is
+-- taking one: then it runs, and stays as it is. Lock order: the caller took the locks of the queues in an earlier
+-- statement. Parameters: `order/wait_turn.sql`.
 CREATE FUNCTION "public"."oncebox_wait_turn"(smallint[], smallint[], bytea[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off
@@ -562,7 +563,7 @@ BEGIN
     WITH line AS MATERIALIZED (
         SELECT * FROM unnest($1, $2, $3) AS l (lane, handler, order_key)
     ), back AS (
-        -- Found first, so that it can only be looked up, even if the server takes the table for empty.
+        -- Found first, so that the server can only look rows up, even if it believes that the table is empty.
         DELETE FROM "public"."oncebox_entry" p
         WHERE p.ctid = ANY (ARRAY(
             SELECT f.tid FROM line l CROSS JOIN LATERAL (
@@ -598,9 +599,9 @@ BEGIN
     )) AND p.due <> 9223372036854775807;
 END $body$;
 
--- Locks the rows of claims that hold, until the transaction ends, and answers with their places. A function, because the connections of
--- handlers plan for themselves. By claim, in the order in which everybody locks them: $1 place, $2 lane, $3 handler, $4 number,
--- $5 token, $6 claim id.
+-- Locks the rows of claims that hold, until the transaction ends. Returns their places. A function, because the server
+-- chooses the plans on connections of handlers. Lock order: that of the parameters, which all callers share. Parameters:
+-- `settle/hold.sql`.
 CREATE FUNCTION "public"."oncebox_hold"(int[], smallint[], smallint[], bigint[], bigint[], uuid[]) RETURNS SETOF int
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off
@@ -611,18 +612,15 @@ BEGIN
     )
     SELECT s.place
     FROM claim s JOIN "public"."oncebox_entry" r
-      -- An array of one: it can only be looked up, even if the server takes the table for empty.
+      -- An array of one: the server can only look rows up, even if it believes that the table is empty.
       ON r.lane = ANY (ARRAY[s.lane]) AND r.handler = s.handler AND r.seq = s.seq
      AND r.token = s.token AND r.claim_id = s.claim_id
     FOR UPDATE OF r;
 END $body$;
 
--- Writes settlements under their fence, and answers with one row: the places of those whose claims held, and by lane and handler
--- the least number that became work. Each line has one entry that runs: where that is settled, nothing else does. $1 now or
--- nothing; by settlement: $2 place, $3 lane, $4 handler, $5 number, $6 token, $7 claim id, $8 next status, $9 delay,
--- $10 attempts, $11 crashes, $12 reason, $13 error, $14 what it is in its line; from $8 on nothing if all are completed.
--- $15 whether it must be in the transaction that a handler was given; $16 class and $17 numbers of the locks of the lines, in the
--- order in which everybody takes them.
+-- Writes settlements under their fence. Returns one row: the places of the claims that held, and the least number that
+-- became work, by lane and handler. An order queue has at most one running entry: after its settlement none runs. Lock
+-- order: the advisory locks in the order of $17, then the entries. Parameters: `settle/settle.sql`.
 CREATE FUNCTION "public"."oncebox_settle"(
     bigint, int[], smallint[], smallint[], bigint[], bigint[], uuid[], text[], bigint[], int[], int[], text[], text[], text[],
     boolean, int, int[], text[]
@@ -636,7 +634,7 @@ DECLARE
     line_keys bytea[];
 BEGIN
     IF $15 AND current_setting('oncebox.handler', true) IS DISTINCT FROM 'on' THEN RETURN; END IF;
-    -- A statement of its own: one that waits for a lock and then looks, looks at the time before it waited.
+    -- A separate statement: one that waits for a lock and then reads would not see what was committed while it waited.
     PERFORM pg_advisory_xact_lock($16, l.number) FROM unnest($17) AS l (number);
     IF $8 IS NULL THEN
         WITH moment AS MATERIALIZED (
@@ -644,7 +642,7 @@ BEGIN
         ), ended AS (
             DELETE FROM "public"."oncebox_entry" r
             USING unnest($2, $3, $4, $5, $6, $7) AS s (place, lane, handler, seq, token, claim_id)
-            -- An array of one: it can only be looked up, even if the server takes the table for empty.
+            -- An array of one: the server can only look rows up, even if it believes that the table is empty.
             WHERE r.lane = ANY (ARRAY[s.lane]) AND r.handler = s.handler AND r.seq = s.seq
               AND r.token = s.token AND r.claim_id = s.claim_id
             RETURNING s.place, r.seq, r.lane, r.handler, r.token, r.attempts, r.crashes, r.generation, r.order_key, r.error
@@ -666,7 +664,7 @@ BEGIN
                  AS s (place, lane, handler, seq, token, claim_id, next, delay, attempts, crashes, reason, error, in_line, event)
         ), ended AS (
             DELETE FROM "public"."oncebox_entry" r USING settlement s
-            -- An array of one: it can only be looked up, even if the server takes the table for empty.
+            -- An array of one: the server can only look rows up, even if it believes that the table is empty.
             WHERE r.lane = ANY (ARRAY[s.lane]) AND r.handler = s.handler AND r.seq = s.seq
               AND r.token = s.token AND r.claim_id = s.claim_id
             RETURNING s.place, r.seq, r.lane, r.handler, r.token, coalesce(r.generation, 0) AS generation, r.order_key, s.next,
@@ -701,7 +699,7 @@ BEGIN
     IF line_lanes IS NOT NULL THEN
         SELECT array_agg(r.lane), array_agg(r.handler), array_agg(r.seq) INTO lanes, handlers, seqs
         FROM (
-            -- Each line once.
+            -- Each order queue once.
             SELECT array_agg(l.lane), array_agg(l.handler), array_agg(l.order_key)
             FROM (SELECT DISTINCT * FROM unnest(line_lanes, line_handlers, line_keys) AS u (lane, handler, order_key)) l
         ) d (line_lanes, line_handlers, line_keys)
@@ -710,15 +708,9 @@ BEGIN
     RETURN NEXT;
 END $body$;
 
--- Stores what is new, and says of the rest what is known of it. One row for each message offered: its place in the batch, its
--- number (nothing if it raced with another, or is stale), whether it is new, whether it is stale, the fingerprint and handlers
--- that its key is known with, and for how long it is known.
--- $1 now or nothing, $2 inbox; then by message: $3 place, $4 lane of the digest, $5 lane of the message, $6 digest,
--- $7 fingerprint, $8 handlers, $9 time, $10 source, $11 id, $12 type, $13 ordering key, $14 headers, $15 payload, $16 order key,
--- $17 delay; by entry: $18 place of its message, $19 handler; $20 tenants, or nothing if no message has one. $21 class and $22
--- numbers of the locks of the lines, in the order in which everybody takes them; by line: $23 lane, $24 handler, $25 order key.
--- Whom to ask whether a message may have been forgotten: $26 by message a number; $27 by number $28 each handler, former ones
--- included, or 0.
+-- Stores new messages and describes known ones. Returns a row per message: place in the batch, number (NULL if it raced or
+-- is stale), true if new, true if stale, and the known key's fingerprint, handlers and age. Lock order: the advisory locks
+-- in the order of $22, then the proofs by (lane, digest). Parameters: `accept/accept.sql`.
 CREATE FUNCTION "public"."oncebox_accept"(
     bigint, smallint, int[], smallint[], smallint[], bytea[], bytea[], bytea[], bigint[], text[], bytea[], text[], bytea[],
     bytea[], bytea[], bytea[], bigint[], int[], smallint[], text[], int, int[], smallint[], smallint[], bytea[], int[],
@@ -728,7 +720,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = for
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_nestloop = off SET work_mem = '16MB'
 AS $body$
 BEGIN
-    -- A statement of its own: one that waits for a lock and then looks, looks at the time before it waited.
+    -- A separate statement: one that waits for a lock and then reads would not see what was committed while it waited.
     PERFORM pg_advisory_xact_lock($21, l.number) FROM unnest($22) AS l (number);
     RETURN QUERY WITH moment AS MATERIALIZED (
         SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, t.partition_id, t.counted
@@ -740,7 +732,7 @@ BEGIN
         GROUP BY a.asked
     ), offered AS MATERIALIZED (
         SELECT o.*, (m.partition_id << 36) | ((nextval('"public"."oncebox_counter"') - m.counted) << 6) | o.home AS seq, m.now,
-               -- Few different ones are asked. A join could change the order of the numbers.
+               -- There are few different groups. A join could change the order of the numbers.
                coalesce(o.time <= (SELECT a.watermark FROM forgotten a WHERE a.asked = o.asked), false) AS stale,
                known.seq IS NOT NULL AS known
         FROM moment m CROSS JOIN unnest($3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $20, $26)
@@ -752,9 +744,9 @@ BEGIN
     ), fresh AS (
         INSERT INTO "public"."oncebox_proof" AS p (seq, received_at, lane, inbox, digest, fingerprint, handlers, tenant)
         SELECT o.seq, o.now, o.lane, $2, o.digest, o.fingerprint, o.handlers, o.tenant FROM offered o
-        -- What this statement knows of is no news, even if a sweep forgets it meanwhile.
+        -- A key that this statement saw is not new, even if a sweep deletes it meanwhile.
         WHERE NOT o.stale AND NOT o.known
-        -- Two batches that share keys must not wait for each other in a ring.
+        -- Prevents a deadlock of two batches that share keys.
         ORDER BY o.lane, o.digest
         ON CONFLICT (lane, digest) DO NOTHING
         RETURNING p.seq
@@ -769,7 +761,7 @@ BEGIN
         SELECT f.seq, f.now, f.home, e.handler, f.order_key, f.delay
         FROM first f JOIN unnest($18, $19) AS e (place, handler) ON e.place = f.place
     ), head AS MATERIALIZED (
-        -- The first of each line in which nothing stands. The others wait, until whoever finishes the one before lets them go.
+        -- The first entry of each empty order queue. The others wait until the settlement of the one before releases them.
         SELECT e.seq, e.handler
         FROM (
             SELECT DISTINCT ON (o.home, o.handler, o.order_key) o.seq, o.home, o.handler, o.order_key
@@ -804,7 +796,7 @@ BEGIN
     UNION ALL
     SELECT o.place, known.seq, false, o.stale, known.fingerprint, known.handlers, o.now - known.received_at
     FROM offered o LEFT JOIN LATERAL (
-        -- The limit keeps the planner from reading the whole table instead.
+        -- LIMIT keeps the planner from scanning the whole table.
         SELECT p.seq, p.received_at, p.fingerprint, p.handlers FROM "public"."oncebox_proof" p WHERE p.lane = o.lane AND p.digest = o.digest LIMIT 1
     ) known ON true
     WHERE NOT EXISTS (SELECT 1 FROM fresh f WHERE f.seq = o.seq);
@@ -813,12 +805,11 @@ BEGIN
     END IF;
 END $body$;
 
--- Stores messages that all go to the same handlers, at once, and ask for no order, if all of them are new; nothing of them, and no
--- row, if a key of theirs is known. To look for the keys first would take a good part of the time, and mostly for nothing. What is
--- caught here is not written to the server's log. The places and numbers; $1 now or nothing, $2 inbox, $3 handlers as the proof holds
--- them, $4 handlers; by message: $5 place, $6 lane, $7 digest, $8 fingerprint, $9 time, $10 source, $11 id, $12 type, $13 headers,
--- $14 payload, $15 tenant. Nothing stands for the time and tenant if no message has one, and for the source, type and headers if all
--- have those in $16, $17 and $18.
+-- Stores messages that all go to the same handlers, at once and without order, if all of them are new. Returns their places
+-- and numbers, or stores nothing and returns no row if a key is known. A lookup of the keys first would take a good part of
+-- the time, mostly in vain. The server does not log an error that is caught here. NULL stands for a time or tenant that no
+-- message has, and for a source, type or headers that all share. Lock order: the proofs by (lane, digest). Parameters:
+-- `accept/new.sql`.
 CREATE FUNCTION "public"."oncebox_accept_new"(
     bigint, smallint, bytea, smallint[], int[], smallint[], bytea[], bytea[], bigint[], text[], bytea[], text[], bytea[], bytea[],
     text[], text, text, bytea
@@ -837,7 +828,7 @@ BEGIN
     ), proved AS (
         INSERT INTO "public"."oncebox_proof" (seq, received_at, lane, inbox, digest, fingerprint, handlers, tenant)
         SELECT seq, now, lane, $2, digest, fingerprint, $3, tenant FROM offered
-        -- Two batches that share keys must not wait for each other in a ring.
+        -- Prevents a deadlock of two batches that share keys.
         ORDER BY lane, digest
     ), stored AS (
         INSERT INTO "public"."oncebox_message" (seq, received_at, time, lane, inbox, digest, source, id, type, headers, payload, tenant)
@@ -854,10 +845,10 @@ EXCEPTION WHEN unique_violation THEN
     NULL;
 END $body$;
 
--- Marks a key for a handler. First, unless it is marked; busy if another transaction that has not ended has it. A transaction that finds
--- the mark takes no lock: duplicates are not in each other's way. Nothing is marked in the tables of another database than the store's. A
--- function, because it runs in sessions of others, whose plans may be older than the table is large.
--- $1 lock; $2 now or nothing; $3 lane; $4 digest; $5 inbox; $6 handler key; $7 fingerprint or nothing; $8 identity of the tables.
+-- Marks a key for a handler, unless it is marked or another open transaction has it. A transaction that finds the mark takes
+-- no lock, so that duplicates do not wait for each other. Marks nothing in the tables of another database. A function,
+-- because it runs in sessions of other programs, whose plans may be out of date. Lock order: the advisory lock of the key,
+-- without waiting; then the mark. Parameters: `mark/mark.sql`.
 CREATE FUNCTION "public"."oncebox_mark"(bigint, bigint, smallint, bytea, text, text, bytea, uuid,
     OUT home boolean, OUT open boolean, OUT marked boolean, OUT known bytea)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $body$
@@ -866,7 +857,7 @@ DECLARE
 BEGIN
     WITH seen AS MATERIALIZED (
         SELECT (SELECT i.incarnation = $8 FROM "public"."oncebox_meta" i WHERE i.one) AS home, m.digest IS NOT NULL AS before, m.fingerprint
-        -- Put together, so that the index of ages is not walked along for the handler.
+        -- The concatenation keeps the planner from the index of ages.
         FROM (VALUES (1)) asked (one) LEFT JOIN "public"."oncebox_mark" m ON m.lane = $3 AND m.digest = $4 AND m.handler || '' = $6
     ), gate AS MATERIALIZED (
         SELECT s.*, CASE WHEN s.before OR s.home IS NOT TRUE THEN true ELSE pg_try_advisory_xact_lock($1) END AS open FROM seen s
@@ -880,7 +871,7 @@ BEGIN
     SELECT g.home, g.open, g.before, EXISTS (SELECT 1 FROM made), g.fingerprint
     INTO home, open, before, marked, known FROM gate g;
     IF home AND open AND NOT before AND NOT marked THEN
-        -- Committed since the statement began: another one sees it.
+        -- Committed since the statement began: a new statement sees it.
         SELECT m.fingerprint INTO known FROM "public"."oncebox_mark" m WHERE m.lane = $3 AND m.digest = $4 AND m.handler || '' = $6;
     END IF;
 END $body$;
@@ -901,4 +892,4 @@ REVOKE ALL ON FUNCTION "public"."oncebox_make_partition"(bigint), "public"."once
 INSERT INTO "public"."oncebox_meta" (lanes, partition_id, counted, timeline) VALUES (4, 1, 0, "public"."oncebox_here"());
 SELECT "public"."oncebox_make_partition"(1), "public"."oncebox_make_partition"(2);
 
-INSERT INTO "public"."oncebox_schema" (version, name) VALUES (1, 'inbox');
+INSERT INTO "public"."oncebox_schema" (version, name) VALUES (2, 'inbox');

@@ -22,7 +22,7 @@ const INTRO: &str = "\
 
 # Faults and their tests
 
-What an inbox has to survive, and the tests that say so: a test names the fault in the comment above it, as in `// FAULTS A4`. The
+The faults that an inbox must survive, and their tests. A test names its fault in the comment above it, as in `// FAULTS A4`. The
 letters are: A accept, B claim and lease, C handler, D completion, E store, F broker, G payload and identity, H retention, I deploy and
 schema, J operations, S security. A test is named by its file and function; those of `oncebox-testkit/src/conformance` run on every store.
 ";
@@ -34,8 +34,8 @@ pub(crate) fn write(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Fails if the page names a test that is not there, or no longer names its fault. What tests name beyond that is no mistake: the
-/// page is written anew when somebody looks at it.
+/// Fails if the page names a test that is not there, or no longer names its fault. Further names in tests are no
+/// mistake: the next run of the command adds them.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let page = fs::read_to_string(root.join(FILE)).with_context(|| format!("cannot read {FILE}"))?;
     let mut tests = BTreeMap::new();
@@ -49,7 +49,9 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         for test in named {
             count += 1;
             if !tests.get(id).is_some_and(|all| all.iter().any(|one| one == test)) {
-                bail!("{FILE} says that {test} tests {id}, and it does not; run `cargo xtask faults`");
+                bail!(
+                    "{FILE} lists {test} for {id}, but the test does not name it; run `cargo xtask faults`"
+                );
             }
         }
     }

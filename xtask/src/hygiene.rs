@@ -2,6 +2,8 @@
 
 mod facts;
 mod guides;
+mod links;
+mod travel;
 mod words;
 
 use std::fs;
@@ -18,26 +20,26 @@ pub(crate) use self::words::{WordsOptions, words};
 const MAX_LINES: usize = 500;
 
 /// A file of the repository.
-struct File {
+struct RepoFile {
     /// Relative to the root, with forward slashes.
     path: String,
     text: String,
 }
 
-impl File {
+impl RepoFile {
     fn dir(&self) -> &str {
         self.path.rsplit_once('/').map_or("", |(dir, _)| dir)
     }
 }
 
-/// What the rules look at.
-struct Tree<'a> {
-    files: &'a [File],
+/// Input of the rules.
+struct RuleInput<'a> {
+    files: &'a [RepoFile],
     members: &'a [Manifest],
 }
 
 /// Every rule returns a sentence for each breach, starting with the file.
-const RULES: &[fn(&Tree<'_>) -> Vec<String>] = &[
+const RULES: &[fn(&RuleInput<'_>) -> Vec<String>] = &[
     files_are_short,
     nothing_is_left_undone,
     sql_files_are_used,
@@ -46,6 +48,10 @@ const RULES: &[fn(&Tree<'_>) -> Vec<String>] = &[
     planted_bugs_stay_where_they_are,
     guides::programs_are_compiled,
     guides::pages_are_listed,
+    guides::pages_begin_with_an_example,
+    guides::the_glossary_is_short,
+    links::links_lead_somewhere,
+    travel::names_exist,
     facts::kills_are_those_on_record,
     facts::speeds_are_those_on_record,
     facts::verbs_are_listed,
@@ -59,7 +65,7 @@ const CHECKS_WORDS: bool = false;
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     let mut files = Vec::new();
     collect(&workspace.root, &workspace.root, &mut files)?;
-    let mut breaches = breaches(&Tree { files: &files, members: &workspace.members });
+    let mut breaches = breaches(&RuleInput { files: &files, members: &workspace.members });
     let mut rules = RULES.len();
     if CHECKS_WORDS {
         breaches.extend(words::breaches(&workspace.root)?);
@@ -72,7 +78,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-fn breaches(tree: &Tree<'_>) -> Vec<String> {
+fn breaches(tree: &RuleInput<'_>) -> Vec<String> {
     RULES.iter().flat_map(|rule| rule(tree)).collect()
 }
 
@@ -80,19 +86,19 @@ fn breaches(tree: &Tree<'_>) -> Vec<String> {
 pub(crate) fn write_decisions(root: &Path) -> Result<()> {
     let mut files = Vec::new();
     collect(root, root, &mut files)?;
-    let index = facts::index_of(&Tree { files: &files, members: &[] });
+    let index = facts::index_of(&RuleInput { files: &files, members: &[] });
     fs::write(root.join(facts::INDEX), &index).with_context(|| format!("cannot write {}", facts::INDEX))?;
     println!("wrote {}", facts::INDEX);
     files.retain(|file| file.path != facts::INDEX);
-    files.push(File { path: facts::INDEX.into(), text: index });
-    match facts::decisions_are_listed(&Tree { files: &files, members: &[] }).first() {
+    files.push(RepoFile { path: facts::INDEX.into(), text: index });
+    match facts::decisions_are_listed(&RuleInput { files: &files, members: &[] }).first() {
         Some(gap) => bail!("{gap}"),
         None => Ok(()),
     }
 }
 
-/// Reads every `.rs` and `.sql` file below `dir`, and the pages that rules look at, in the order of their names.
-fn collect(root: &Path, dir: &Path, files: &mut Vec<File>) -> Result<()> {
+/// Lists every file below `dir` in the order of their names, with the text of `.rs` and `.sql` files and of documents.
+fn collect(root: &Path, dir: &Path, files: &mut Vec<RepoFile>) -> Result<()> {
     let mut entries = fs::read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
@@ -106,11 +112,12 @@ fn collect(root: &Path, dir: &Path, files: &mut Vec<File>) -> Result<()> {
             continue;
         }
         let name = slashes(path.strip_prefix(root).unwrap_or(&path));
-        if is(&name, "rs") || is(&name, "sql") || guides::is_page(&name) || facts::is_page(&name) {
-            let text =
-                fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            files.push(File { path: name, text });
-        }
+        let text = if is(&name, "rs") || is(&name, "sql") || links::is_page(&name) {
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?
+        } else {
+            String::new()
+        };
+        files.push(RepoFile { path: name, text });
     }
     Ok(())
 }
@@ -119,8 +126,8 @@ fn is(path: &str, extension: &str) -> bool {
     Path::new(path).extension().is_some_and(|found| found == extension)
 }
 
-impl Tree<'_> {
-    fn rust(&self) -> impl Iterator<Item = &File> {
+impl RuleInput<'_> {
+    fn rust(&self) -> impl Iterator<Item = &RepoFile> {
         self.files.iter().filter(|file| is(&file.path, "rs"))
     }
 
@@ -135,7 +142,7 @@ fn is_below(path: &str, dir: &str) -> bool {
     path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'))
 }
 
-fn files_are_short(tree: &Tree<'_>) -> Vec<String> {
+fn files_are_short(tree: &RuleInput<'_>) -> Vec<String> {
     let lines = tree.rust().map(|file| (file, file.text.lines().count()));
     lines
         .filter(|(_, lines)| *lines > MAX_LINES)
@@ -143,7 +150,7 @@ fn files_are_short(tree: &Tree<'_>) -> Vec<String> {
         .collect()
 }
 
-fn nothing_is_left_undone(tree: &Tree<'_>) -> Vec<String> {
+fn nothing_is_left_undone(tree: &RuleInput<'_>) -> Vec<String> {
     // Put together, so that this file does not break its own rule.
     let words = [["todo", "!("].concat(), ["unimplemented", "!("].concat(), ["#[", "ignore"].concat()];
     let mut breaches = Vec::new();
@@ -157,8 +164,9 @@ fn nothing_is_left_undone(tree: &Tree<'_>) -> Vec<String> {
     breaches
 }
 
-/// A statement nobody runs is read as if it mattered. Migrations are found by their directory.
-fn sql_files_are_used(tree: &Tree<'_>) -> Vec<String> {
+/// A statement that no code runs is read as if it mattered. Migrations are found by their directory. A file outside of every crate
+/// belongs to all of them.
+fn sql_files_are_used(tree: &RuleInput<'_>) -> Vec<String> {
     let mut breaches = Vec::new();
     for sql in tree.files.iter().filter(|file| is(&file.path, "sql")) {
         if sql.path.split('/').any(|part| part == "migrations") {
@@ -167,7 +175,7 @@ fn sql_files_are_used(tree: &Tree<'_>) -> Vec<String> {
         let member = tree.member_of(&sql.path);
         let named = tree
             .rust()
-            .filter(|rust| tree.member_of(&rust.path) == member)
+            .filter(|rust| member.is_none() || tree.member_of(&rust.path) == member)
             .any(|rust| names(rust, sql, member));
         if !named {
             breaches.push(format!("{}: no .rs file of its crate names it: use it, or delete it", sql.path));
@@ -176,8 +184,8 @@ fn sql_files_are_used(tree: &Tree<'_>) -> Vec<String> {
     breaches
 }
 
-/// Whether a string in `rust` is the path of `sql`, from the directory of `rust` or from that of the package.
-fn names(rust: &File, sql: &File, member: Option<&str>) -> bool {
+/// Returns true if a string in `rust` is the path of `sql`, from the directory of `rust` or of the package.
+fn names(rust: &RepoFile, sql: &RepoFile, member: Option<&str>) -> bool {
     let from = |dir: &str, literal: &str| resolve(dir, literal).as_deref() == Some(&*sql.path);
     literals(&rust.text)
         .into_iter()
@@ -198,9 +206,9 @@ fn resolve(dir: &str, path: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Whoever runs the database can read all of it in one place.
-fn sql_stays_in_files(tree: &Tree<'_>) -> Vec<String> {
-    let is_store_source = |file: &&File| {
+/// All SQL is in files, so that operators of the database find it in one place.
+fn sql_stays_in_files(tree: &RuleInput<'_>) -> Vec<String> {
+    let is_store_source = |file: &&RepoFile| {
         let mut parts = file.path.split('/');
         parts.next() == Some("stores") && parts.nth(1) == Some("src")
     };
@@ -214,8 +222,8 @@ fn sql_stays_in_files(tree: &Tree<'_>) -> Vec<String> {
     breaches
 }
 
-/// Whether a text starts like a statement. Prose that starts with the same verb lacks the second word; the words of a
-/// transaction are verbs of the store as well, and statements in capitals only.
+/// Returns true if a text starts like a statement. Prose that starts with the same verb lacks the second word. The
+/// words of a transaction are verbs of the store as well, and statements in capitals only.
 fn is_sql(text: &str) -> bool {
     let transaction = ["BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE"];
     if text.split_whitespace().next().is_some_and(|first| transaction.contains(&first.trim_end_matches(';')))
@@ -238,13 +246,13 @@ fn is_sql(text: &str) -> bool {
     }
 }
 
-fn lints_are_inherited(tree: &Tree<'_>) -> Vec<String> {
+fn lints_are_inherited(tree: &RuleInput<'_>) -> Vec<String> {
     let own = tree.members.iter().filter(|member| value(&member.text, "lints", "workspace") != Some("true"));
     own.map(|member| format!("{}/Cargo.toml: lacks `[lints] workspace = true`", member.dir)).collect()
 }
 
 /// The rig plants bugs with a feature of its own: nothing may depend on it, and nothing may turn the feature on.
-fn planted_bugs_stay_where_they_are(tree: &Tree<'_>) -> Vec<String> {
+fn planted_bugs_stay_where_they_are(tree: &RuleInput<'_>) -> Vec<String> {
     let mut breaches = Vec::new();
     for member in tree.members {
         let rig = value(&member.text, "package", "name") == Some("\"oncebox-chaos\"");
@@ -270,10 +278,12 @@ mod tests {
     const LINTS: &str = "[package]\nname = \"x\"\n\n[lints]\nworkspace = true\n";
 
     fn broken(files: &[(&str, &str)]) -> Vec<String> {
-        let files: Vec<File> =
-            files.iter().map(|(path, text)| File { path: (*path).into(), text: (*text).into() }).collect();
+        let files: Vec<RepoFile> = files
+            .iter()
+            .map(|(path, text)| RepoFile { path: (*path).into(), text: (*text).into() })
+            .collect();
         let members = ["crates/a", "stores/s"].map(|dir| Manifest { dir: dir.into(), text: LINTS.into() });
-        breaches(&Tree { files: &files, members: &members })
+        breaches(&RuleInput { files: &files, members: &members })
     }
 
     #[test]
@@ -319,6 +329,14 @@ mod tests {
         ] {
             assert_eq!(broken(&[sql, (path, text)]), unused, "{text}");
         }
+    }
+
+    #[test]
+    fn a_sql_file_of_no_crate_may_be_named_by_any() {
+        let sql = ("docs/compute.sql", "select 1");
+        assert_eq!(broken(&[sql]).len(), 1);
+        let test = ("stores/s/tests/a.rs", "include_str!(\"../../../docs/compute.sql\")");
+        assert!(broken(&[sql, test]).is_empty());
     }
 
     #[test]
@@ -375,17 +393,17 @@ mod tests {
         for text in ["[package]\n", "[lints.clippy]\npedantic = \"allow\"\n", "[lints]\nworkspace = false\n"]
         {
             let members = [Manifest { dir: "a".into(), text: text.into() }];
-            let breaches = breaches(&Tree { files: &[], members: &members });
+            let breaches = breaches(&RuleInput { files: &[], members: &members });
             assert_eq!(breaches, ["a/Cargo.toml: lacks `[lints] workspace = true`"]);
         }
     }
 
     #[test]
-    fn nobody_turns_planted_bugs_on() {
+    fn no_crate_turns_planted_bugs_on() {
         let broken = |dir: &str, text: &str| {
             let members =
                 [Manifest { dir: dir.into(), text: format!("{text}\n[lints]\nworkspace = true\n") }];
-            breaches(&Tree { files: &[], members: &members }).len()
+            breaches(&RuleInput { files: &[], members: &members }).len()
         };
         let rig = "[package]\nname = \"oncebox-chaos\"\n[features]\n";
         assert_eq!(broken("chaos", &format!("{rig}# sabotage, why\nsabotage = []")), 0);

@@ -62,7 +62,7 @@ struct Cli {
 enum Command {
     /// Run every check a change must pass, and stop at the first that fails
     #[command(after_help = "Example: cargo xtask test")]
-    Test(test::Options),
+    Test(test::TestOptions),
 
     /// Install the servers that tests use, as far as they are missing; or start them for a command
     #[command(after_help = "Example: cargo xtask servers run -- cargo test -p oncebox-servers")]
@@ -151,7 +151,7 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Decisions => hygiene::write_decisions(&workspace::root()),
         Command::Hygiene => hygiene::check(&Workspace::load()?),
         Command::Bench { args } if args.first().is_some_and(|first| first == "peers") => {
-            peers::bench(&peers::Options::parse_from(args))
+            peers::bench(&peers::PeerOptions::parse_from(args))
         }
         Command::Bench { args } if args.first().is_some_and(|first| first == "postgres") => {
             bench_with_servers("oncebox-bench-postgres", &args[1..])

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use oncebox::observe::names::{METRICS, Values};
+use oncebox::observe::names::{LabelValues, METRICS};
 
 const FILE: &str = "docs/metrics.md";
 
@@ -14,20 +14,20 @@ const INTRO: &str = "\
 
 # Metrics
 
-Every metric of an inbox. Values of labels are bounded: they are the words below, or names that the program itself gives
-(inboxes, handlers, sources); never anything that a message says. [Observing an inbox](guides/observe.md) tells how to get
-them, [dashboard and alerts](operations/README.md) what to do with them.
+Every metric of an inbox. Values of labels are bounded: they are the words below, or names of inboxes, handlers and sources;
+never text of a message. [Observing an inbox](guides/observe.md) explains how to export them, [dashboard and
+alerts](operations/README.md) how to use them.
 
-| what you look for | where it is |
+| question | metric |
 |---|---|
 | processed | `oncebox_settled_total{event=\"done\"}` |
 | duplicates, conflicts, stale | `oncebox_accepted_total{outcome=\"duplicate\"}`, `\"conflict\"`, `\"stale\"`; conflicts that are allowed in `oncebox_allowed_conflicts_total` |
 | missing key | `oncebox_refused_total{reason=\"missing_key\"}`, or `oncebox_undeduplicated_total{reason=\"missing_key\"}` where that is allowed |
 | retries | `oncebox_settled_total{event=\"fail\"}` |
-| poisoned | `oncebox_settled_total{event=~\"exhaust|reject|crash_out\"}`; how many there are: `oncebox_poisoned_entries` |
+| poisoned | `oncebox_settled_total{event=~\"exhaust|reject|crash_out\"}`; in total: `oncebox_poisoned_entries` |
 | crashes | `oncebox_settled_total{event=~\"crash|crash_out\"}` |
 | lease lost | `oncebox_lease_lost_total` |
-| lag | `oncebox_lag_seconds`; what waits now: `oncebox_oldest_due_seconds` |
+| lag | `oncebox_lag_seconds`; waiting now: `oncebox_oldest_due_seconds` |
 | held back | `oncebox_blocked_entries`, behind a poisoned entry with their ordering key; the oldest: `oncebox_blocked_oldest_seconds` |
 | refused senders | `oncebox_http_unverified_total`, by reason |
 ";
@@ -69,14 +69,14 @@ fn document() -> String {
     for metric in METRICS {
         for label in metric.labels {
             match label.values {
-                Values::Words(words) => {
+                LabelValues::Words(words) => {
                     let _ = writeln!(text, "| `{}` | `{}` | {} |", metric.name, label.name, words.join(", "));
                 }
-                Values::Names(what) if !names.contains(&label.name) => {
+                LabelValues::Names(what) if !names.contains(&label.name) => {
                     names.push(label.name);
                     let _ = writeln!(text, "| all that have it | `{}` | {what} |", label.name);
                 }
-                Values::Names(_) => {}
+                LabelValues::Names(_) => {}
             }
         }
     }
@@ -85,6 +85,10 @@ fn document() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use oncebox::ErrorKind;
+
     use super::*;
 
     #[test]
@@ -135,7 +139,7 @@ mod tests {
                 let known =
                     metric.label(label).unwrap_or_else(|| panic!("{file}: {name} has no label {label}"));
                 let value = value.trim_start_matches(['=', '~']).trim_matches('"');
-                if let (Values::Words(words), false) = (known.values, value.starts_with('$')) {
+                if let (LabelValues::Words(words), false) = (known.values, value.starts_with('$')) {
                     for word in value.split('|') {
                         assert!(words.contains(&word), "{file}: {name} never has {label}={word}");
                     }
@@ -190,6 +194,24 @@ mod tests {
             assert!(text.len() > 150, "the runbook of {name} says too little");
             let anchor = format!("#{}", name.to_lowercase());
             assert!(rule.contains(&anchor), "{name} does not link to its runbook {anchor}");
+        }
+    }
+
+    /// An outage of any kind is an alert, and its runbook names the kinds that need a person.
+    #[test]
+    fn every_outage_is_an_alert() {
+        let root = crate::workspace::root();
+        let alerts = fs::read_to_string(root.join("docs/operations/prometheus-alerts.yml")).unwrap();
+        let rule = alerts.split("- alert: OnceboxStoreFailing\n").nth(1).unwrap();
+        let (_, selector) = selectors(rule)[0];
+        let named = selector.trim_start_matches("result=~\"").trim_end_matches('"');
+        let outages = || ErrorKind::ALL.into_iter().filter(|kind| kind.is_outage()).map(ErrorKind::as_str);
+        assert_eq!(named.split('|').collect::<BTreeSet<_>>(), outages().collect());
+        let runbooks = fs::read_to_string(root.join("docs/operations/README.md")).unwrap();
+        let runbook =
+            runbooks.split("### OnceboxStoreFailing\n").nth(1).unwrap().split("\n#").next().unwrap();
+        for kind in outages() {
+            assert!(runbook.contains(&format!("`{kind}`")), "the runbook does not name {kind}");
         }
     }
 

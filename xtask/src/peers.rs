@@ -17,13 +17,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 use serde::{Deserialize, Serialize};
 
 use crate::servers;
 use crate::workspace::Workspace;
 use install::Installed;
-use server::Server;
+use server::PeerServer;
 
 /// Longer than any deadline of a runner, which says more about what went wrong than being killed does.
 const PATIENCE: Duration = Duration::from_mins(4);
@@ -39,7 +39,7 @@ const ROUNDS: usize = 3;
     bin_name = "cargo xtask bench peers",
     after_help = "Example: cargo xtask bench peers --url postgres://bench@127.0.0.1:5432/postgres --only pg-boss"
 )]
-pub(crate) struct Options {
+pub(crate) struct PeerOptions {
     /// The server, over TCP, as a user who may create databases. Default: one of its own, which is gone afterwards
     #[arg(long)]
     url: Option<String>,
@@ -60,12 +60,12 @@ pub(crate) struct Options {
 /// One figure of one peer, as its runner prints it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Row {
+pub(crate) struct PeerFigure {
     #[serde(rename = "row")]
     pub(crate) name: String,
     pub(crate) peer: String,
     pub(crate) version: String,
-    /// How many messages the row was measured with.
+    /// Number of messages of the measurement.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) messages: Option<u64>,
     /// A rate; `unit` names what of.
@@ -86,35 +86,35 @@ pub(crate) struct Row {
     pub(crate) error: Option<String>,
 }
 
-/// How a peer is run.
+/// Runtime of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum PeerRuntime {
     /// The name of the program.
     Rust(&'static str),
     Node,
     Python,
 }
 
-struct Peer {
+struct PeerQueue {
     name: &'static str,
-    kind: Kind,
+    kind: PeerRuntime,
     /// The messages that wait when the worker starts. Less for those that would take minutes.
     backlog: usize,
 }
 
-const PEERS: &[Peer] = &[
-    Peer { name: "graphile-worker", kind: Kind::Node, backlog: 50_000 },
-    Peer { name: "graphile_worker", kind: Kind::Rust("peer-graphile"), backlog: 50_000 },
-    Peer { name: "pgqueuer", kind: Kind::Python, backlog: 50_000 },
-    Peer { name: "apalis-postgres", kind: Kind::Rust("peer-apalis"), backlog: 50_000 },
-    Peer { name: "pg-boss", kind: Kind::Node, backlog: 50_000 },
-    Peer { name: "sqlxmq", kind: Kind::Rust("peer-sqlxmq"), backlog: 20_000 },
-    Peer { name: "procrastinate", kind: Kind::Python, backlog: 5_000 },
-    Peer { name: "underway", kind: Kind::Rust("peer-underway"), backlog: 5_000 },
+const PEERS: &[PeerQueue] = &[
+    PeerQueue { name: "graphile-worker", kind: PeerRuntime::Node, backlog: 50_000 },
+    PeerQueue { name: "graphile_worker", kind: PeerRuntime::Rust("peer-graphile"), backlog: 50_000 },
+    PeerQueue { name: "pgqueuer", kind: PeerRuntime::Python, backlog: 50_000 },
+    PeerQueue { name: "apalis-postgres", kind: PeerRuntime::Rust("peer-apalis"), backlog: 50_000 },
+    PeerQueue { name: "pg-boss", kind: PeerRuntime::Node, backlog: 50_000 },
+    PeerQueue { name: "sqlxmq", kind: PeerRuntime::Rust("peer-sqlxmq"), backlog: 20_000 },
+    PeerQueue { name: "procrastinate", kind: PeerRuntime::Python, backlog: 5_000 },
+    PeerQueue { name: "underway", kind: PeerRuntime::Rust("peer-underway"), backlog: 5_000 },
 ];
 
 /// The rows, and how many messages each is measured with.
-fn rows(peer: &Peer) -> [(&'static str, usize); 4] {
+fn rows(peer: &PeerQueue) -> [(&'static str, usize); 4] {
     [
         ("enqueue-single-8", 16_000),
         ("enqueue-batch-500", 100_000),
@@ -124,7 +124,7 @@ fn rows(peer: &Peer) -> [(&'static str, usize); 4] {
 }
 
 /// Measures, and prints what came of it.
-pub(crate) fn bench(options: &Options) -> Result<()> {
+pub(crate) fn bench(options: &PeerOptions) -> Result<()> {
     // Read first: a file that cannot be read should not be found out after a quarter of an hour.
     let given = options.ours.as_deref().map(ours).transpose()?;
     let (url, _cluster) = if let Some(url) = &options.url {
@@ -145,9 +145,9 @@ pub(crate) fn bench(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// A server with default durability, which has made the files of its log: whoever comes first would pay for them otherwise.
+/// A server with default durability, whose log files exist already: otherwise the first peer would pay for them.
 fn durable() -> Result<Cluster> {
-    let cluster = Cluster::builder(Version::Debian)
+    let cluster = Cluster::builder(PostgresVersion::Debian)
         .durable(true)
         .set("shared_buffers", "512MB")
         .set("max_wal_size", "4GB")
@@ -158,7 +158,7 @@ fn durable() -> Result<Cluster> {
 }
 
 /// Our own rows, once, on the same server.
-fn measure_ours(url: &str) -> Result<Vec<Row>> {
+fn measure_ours(url: &str) -> Result<Vec<PeerFigure>> {
     let mut bench = crate::run::cargo(&crate::workspace::root());
     bench.args(["run", "--quiet", "--release", "--locked", "--package", "oncebox-bench-postgres", "--"]);
     bench.args(["--beside-peers", "--quick", "--url", url]);
@@ -172,12 +172,12 @@ fn build_ours() -> Result<()> {
 }
 
 /// Rows of Oncebox from a file of JSON lines; what does not say whose it is, is ours.
-fn ours(path: &std::path::Path) -> Result<Vec<Row>> {
+fn ours(path: &std::path::Path) -> Result<Vec<PeerFigure>> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     lines
         .map(|line| {
-            let mut row: Row =
+            let mut row: PeerFigure =
                 serde_json::from_str(line).with_context(|| format!("{}: {line}", path.display()))?;
             if row.peer.is_empty() {
                 row.peer = "oncebox".into();
@@ -189,13 +189,19 @@ fn ours(path: &std::path::Path) -> Result<Vec<Row>> {
 
 /// Runs ours, unless its rows are given, and the peers on the server at `url`, and answers the medians of their rows. What cannot be
 /// installed or fails is a row with an error: one broken peer does not cost the figures of the others.
-fn run(url: &str, given: Option<Vec<Row>>, only: Option<&str>, quick: bool) -> Result<Vec<Row>> {
-    let peers: Vec<&Peer> = PEERS.iter().filter(|peer| only.is_none_or(|only| only == peer.name)).collect();
+fn run(
+    url: &str,
+    given: Option<Vec<PeerFigure>>,
+    only: Option<&str>,
+    quick: bool,
+) -> Result<Vec<PeerFigure>> {
+    let peers: Vec<&PeerQueue> =
+        PEERS.iter().filter(|peer| only.is_none_or(|only| only == peer.name)).collect();
     if peers.is_empty() {
         let names: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
         bail!("there is no such peer; there are {}", names.join(", "));
     }
-    let server = Server::new(url)?;
+    let server = PeerServer::new(url)?;
     println!("{}", server.describe()?);
     let installed = Installed::new(&Workspace::load()?, peers.iter().map(|peer| peer.kind))?;
     if given.is_none() {
@@ -203,8 +209,8 @@ fn run(url: &str, given: Option<Vec<Row>>, only: Option<&str>, quick: bool) -> R
     }
 
     let rounds = if quick { 1 } else { ROUNDS };
-    let mut measured: BTreeMap<(usize, usize), Vec<Row>> = BTreeMap::new();
-    let mut ours: BTreeMap<usize, Vec<Row>> = BTreeMap::new();
+    let mut measured: BTreeMap<(usize, usize), Vec<PeerFigure>> = BTreeMap::new();
+    let mut ours: BTreeMap<usize, Vec<PeerFigure>> = BTreeMap::new();
     for round in 1..=rounds {
         // All take turns, so that a machine that is slow for a while is slow for all of them.
         if given.is_none() {
@@ -227,13 +233,19 @@ fn run(url: &str, given: Option<Vec<Row>>, only: Option<&str>, quick: bool) -> R
 }
 
 /// One row of one peer, in a database of its own.
-fn measure(server: &Server, installed: &Installed, peer: &Peer, name: &str, messages: usize) -> Result<Row> {
-    let failed = |error: String| Row {
+fn measure(
+    server: &PeerServer,
+    installed: &Installed,
+    peer: &PeerQueue,
+    name: &str,
+    messages: usize,
+) -> Result<PeerFigure> {
+    let failed = |error: String| PeerFigure {
         name: name.into(),
         peer: peer.name.into(),
         messages: messages.try_into().ok(),
         error: Some(error),
-        ..Row::default()
+        ..PeerFigure::default()
     };
     let mut command = match installed.command(peer.name, peer.kind) {
         Ok(command) => command,
@@ -249,13 +261,13 @@ fn measure(server: &Server, installed: &Installed, peer: &Peer, name: &str, mess
         let row = output
             .lines()
             .rev()
-            .find_map(|line| serde_json::from_str::<Row>(line).ok().filter(|row| row.name == name));
+            .find_map(|line| serde_json::from_str::<PeerFigure>(line).ok().filter(|row| row.name == name));
         row.context("it ended without printing a row")
     });
     Ok(row.unwrap_or_else(|error| failed(format!("{error:#}"))))
 }
 
-/// What a command prints, if it ends in time; it is killed if not.
+/// Returns the output of a command; kills it after `patience`.
 fn output(command: &mut Command, patience: Duration) -> Result<String> {
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("it cannot be started")?;
@@ -264,7 +276,7 @@ fn output(command: &mut Command, patience: Duration) -> Result<String> {
     thread::spawn(move || {
         let mut text = String::new();
         let result = stdout.read_to_string(&mut text).map(|_| text);
-        // Nobody listens any more if it took too long.
+        // After the time limit, no receiver is left.
         let _ = send.send(result);
     });
     let Ok(text) = receive.recv_timeout(patience) else {
@@ -277,13 +289,14 @@ fn output(command: &mut Command, patience: Duration) -> Result<String> {
 }
 
 /// One row for several rounds: the medians of those that succeeded, and a note if some did not.
-fn median(rounds: Vec<Row>) -> Row {
+fn median(rounds: Vec<PeerFigure>) -> PeerFigure {
     let total = rounds.len();
-    let (good, bad): (Vec<Row>, Vec<Row>) = rounds.into_iter().partition(|row| row.error.is_none());
+    let (good, bad): (Vec<PeerFigure>, Vec<PeerFigure>) =
+        rounds.into_iter().partition(|row| row.error.is_none());
     let Some(mut row) = good.first().cloned() else {
         return bad.into_iter().next_back().unwrap_or_default();
     };
-    let middle = |field: fn(&Row) -> Option<f64>| {
+    let middle = |field: fn(&PeerFigure) -> Option<f64>| {
         let mut values: Vec<f64> = good.iter().filter_map(field).collect();
         values.sort_by(f64::total_cmp);
         values.get(values.len() / 2).copied()
@@ -305,22 +318,22 @@ mod tests {
 
     use super::*;
 
-    fn row(value: f64) -> Row {
-        Row { name: "drain".into(), value: Some(value), ..Row::default() }
+    fn row(value: f64) -> PeerFigure {
+        PeerFigure { name: "drain".into(), value: Some(value), ..PeerFigure::default() }
     }
 
-    fn error(text: &str) -> Row {
-        Row { name: "drain".into(), error: Some(text.into()), ..Row::default() }
+    fn error(text: &str) -> PeerFigure {
+        PeerFigure { name: "drain".into(), error: Some(text.into()), ..PeerFigure::default() }
     }
 
     #[test]
     fn the_command_line_is_consistent() {
-        Options::command().debug_assert();
+        PeerOptions::command().debug_assert();
     }
 
     #[test]
     fn the_options_come_after_the_word() {
-        let options = Options::try_parse_from(["peers", "--url", "postgres://h/x", "--quick"]).unwrap();
+        let options = PeerOptions::try_parse_from(["peers", "--url", "postgres://h/x", "--quick"]).unwrap();
         assert!(options.quick && options.only.is_none() && options.url.as_deref() == Some("postgres://h/x"));
     }
 
@@ -351,7 +364,7 @@ mod tests {
     #[test]
     fn a_row_is_read_as_the_runners_print_it() {
         let line = r#"{"row": "latency-200", "peer": "a", "version": "1", "messages": 10, "p50_ms": 2, "p99_ms": 3.5}"#;
-        let row: Row = serde_json::from_str(line).unwrap();
+        let row: PeerFigure = serde_json::from_str(line).unwrap();
         assert_eq!((row.p50_ms, row.p99_ms, row.value), (Some(2.0), Some(3.5), None));
     }
 }

@@ -5,22 +5,22 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use oncebox_servers::Python;
+use oncebox_servers::PythonEnv;
 
 use crate::run;
 
 const REQUIREMENTS: &str = include_str!("requirements.txt");
 
-/// Whether Python and everything its packages need are there.
+/// Returns true if Python and its packages are installed.
 pub(crate) fn is_installed(target: &Path) -> bool {
     // Written last, so what it says is there.
-    let installed = fs::read_to_string(Python::home(target).join("requirements.txt"));
-    Python::binary().is_ok() && installed.is_ok_and(|installed| installed == REQUIREMENTS)
+    let installed = fs::read_to_string(PythonEnv::home(target).join("requirements.txt"));
+    PythonEnv::binary().is_ok() && installed.is_ok_and(|installed| installed == REQUIREMENTS)
 }
 
 /// Makes an environment with the packages. One with others is replaced.
 pub(crate) fn install(target: &Path) -> Result<()> {
-    let home = Python::home(target);
+    let home = PythonEnv::home(target);
     println!("installing the clients of the tests into {}", home.display());
     if home.exists() {
         fs::remove_dir_all(&home).with_context(|| format!("cannot remove {}", home.display()))?;

@@ -8,11 +8,11 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::run;
 
-/// What a run in an empty target directory writes at most, in bytes: about 5 GB of programs and libraries, the build of
+/// Maximum bytes that a run in an empty target directory writes: about 5 GB of programs and libraries, the build of
 /// `cargo-deny`, and the servers' data. See CONTRIBUTING.md.
 const NEEDED: u64 = 8_000_000_000;
 
-/// What a run in a full target directory needs: new versions of programs, and the servers' data.
+/// Bytes that a run in a full target directory needs: new versions of programs, and the servers' data.
 const LEAST: u64 = 3_000_000_000;
 
 /// Prints how much room is free, and fails if the run would fill the disk.

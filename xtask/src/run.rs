@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::tally::Tally;
+use crate::tally::TestTotals;
 
 /// The cargo that runs us, at the root of the workspace.
 pub(crate) fn cargo(root: &Path) -> Command {
@@ -27,7 +27,11 @@ pub(crate) fn check(command: &mut Command) -> Result<()> {
 }
 
 /// Like [`check`], and counts the test results on their way to `out`.
-pub(crate) fn check_counting(command: &mut Command, tally: &mut Tally, out: &mut impl Write) -> Result<()> {
+pub(crate) fn check_counting(
+    command: &mut Command,
+    tally: &mut TestTotals,
+    out: &mut impl Write,
+) -> Result<()> {
     say(command);
     let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| no_start(command))?;
     if let Some(mut output) = child.stdout.take() {
@@ -50,7 +54,7 @@ pub(crate) fn check_counting(command: &mut Command, tally: &mut Tally, out: &mut
     Ok(())
 }
 
-/// What a command prints to its standard output.
+/// Returns the standard output of a command.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.stderr(Stdio::inherit()).output().with_context(|| no_start(command))?;
     if !output.status.success() {
@@ -97,7 +101,7 @@ mod tests {
 
     #[test]
     fn results_are_counted_though_the_command_fails() {
-        let mut tally = Tally::default();
+        let mut tally = TestTotals::default();
         let script = "echo 'test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured'; exit 101";
         // Not to the terminal: there it would be counted as a result of the suite this test is in.
         let mut out = Vec::new();

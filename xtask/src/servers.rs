@@ -8,13 +8,15 @@ use std::process::{self, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use oncebox_servers::shared::Servers;
-use oncebox_servers::{NEWEST, PgBouncer, Postgres, Python, RabbitMq, Version, servers_dir};
+use oncebox_servers::shared::SharedServers;
+use oncebox_servers::{
+    NEWEST, PgBouncer, PostgresInstall, PostgresVersion, PythonEnv, RabbitMqServer, servers_dir,
+};
 
 use crate::workspace::Workspace;
 use crate::{python, run, toolchain};
 
-/// What can be done with the servers besides installing them.
+/// Commands on the servers besides installing them.
 #[derive(clap::Subcommand, Debug)]
 pub(crate) enum Command {
     /// Start the shared servers, run a command that finds them in its environment, and stop them
@@ -45,9 +47,9 @@ pub(crate) fn servers(workspace: &Workspace, command: Option<Command>) -> Result
 }
 
 /// Starts those that all tests share.
-pub(crate) fn start() -> Result<Servers> {
+pub(crate) fn start() -> Result<SharedServers> {
     let time = Instant::now();
-    let servers = Servers::start()?;
+    let servers = SharedServers::start()?;
     for (name, url) in servers.variables() {
         println!("{name}={url}");
     }
@@ -59,13 +61,13 @@ pub(crate) fn start() -> Result<Servers> {
 pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     let _only_one = lock(&servers_dir(&workspace.target))?;
     let mut packages = Vec::new();
-    if Postgres::binaries(Version::Debian).is_err() {
+    if PostgresInstall::binaries(PostgresVersion::Debian).is_err() {
         packages.push("postgresql");
     }
     if PgBouncer::binary().is_err() {
         packages.push("pgbouncer");
     }
-    if RabbitMq::binary().is_err() {
+    if RabbitMqServer::binary().is_err() {
         packages.push("rabbitmq-server");
     }
     if !answers("openssl", &["version"]) {
@@ -74,7 +76,7 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     if !answers("node", &["--version"]) {
         packages.push("nodejs");
     }
-    let newest = Postgres::binaries(Version::Newest).is_ok();
+    let newest = PostgresInstall::binaries(PostgresVersion::Newest).is_ok();
     if !newest && !answers("python3", &["-m", "pip", "--version"]) {
         packages.push("python3-pip");
     }
@@ -91,14 +93,14 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     if !clients {
         python::install(&workspace.target)?;
     }
-    for version in [Version::Debian, Version::Newest] {
-        let postgres = Postgres::binaries(version)?.tool("postgres");
+    for version in [PostgresVersion::Debian, PostgresVersion::Newest] {
+        let postgres = PostgresInstall::binaries(version)?.tool("postgres");
         let says = run::output(process::Command::new(&postgres).arg("--version"))?;
         println!("{}: {}", postgres.display(), says.trim());
     }
     println!("{}", PgBouncer::binary()?.display());
-    println!("{}", Python::binary()?.display());
-    println!("{}", RabbitMq::binary()?.display());
+    println!("{}", PythonEnv::binary()?.display());
+    println!("{}", RabbitMqServer::binary()?.display());
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use oncebox::state::{EDGES, Event, Status, diagram};
+use oncebox::state::{EDGES, EntryEvent, Status, diagram};
 
 const FILE: &str = "docs/state.md";
 
@@ -14,12 +14,12 @@ const INTRO: &str = "\
 
 # The states of an entry
 
-An entry is one message for one handler. What follows from what a handler said is chosen by `decide`, what follows
-from what an operator asks by `operate`, what follows from a poisoned entry for those behind it by `follow`; they are pure
-functions in `crates/oncebox/src/state`, and no store chooses a state itself. A test asks the functions everything and
-fails unless they produce exactly the arrows drawn here; the conformance suite walks the arrows on every store.
+An entry is one message for one handler. `decide` chooses the next state after a run, `operate` after an operator's action,
+and `follow` for the entries behind a poisoned one. They are pure functions in `crates/oncebox/src/state`, and no store
+chooses a state itself. A test calls them with every input and fails unless they produce exactly the arrows drawn here. The
+conformance suite walks the arrows on every store.
 
-`completed`, `poisoned` and `discarded` are final: only an operator leads an entry out of them, and with it those that
+`completed`, `poisoned` and `discarded` are final: only an operator moves an entry out of them, and with it the entries that
 were parked behind it.
 ";
 
@@ -54,44 +54,49 @@ fn document() -> Result<String> {
     Ok(text)
 }
 
-/// What an event says to an operator who reads it in a metric.
-fn meaning(event: Event) -> Option<&'static str> {
+/// Returns the meaning of an event for an operator who reads the metric.
+fn meaning(event: EntryEvent) -> Option<&'static str> {
     Some(match event {
-        Event::Accept => "The message was stored for the handler, in one commit with the message itself.",
-        Event::Claim => "A worker leased the entry, under a token greater than every one before it.",
-        Event::Done => "The handler did its work.",
-        Event::Fail => {
+        EntryEvent::Accept => {
+            "The message was stored for the handler, in one commit with the message itself."
+        }
+        EntryEvent::Claim => "A worker leased the entry, under a token greater than every one before it.",
+        EntryEvent::Done => "The handler did its work.",
+        EntryEvent::Fail => {
             "The handler failed, panicked or ran out of time; it is tried again after a growing wait."
         }
-        Event::Exhaust => "The handler failed, and no attempt is left.",
-        Event::Reject => {
+        EntryEvent::Exhaust => "The handler failed, and no attempt is left.",
+        EntryEvent::Reject => {
             "The handler said that no retry will help, or the payload did not decode within its grace. No attempt is \
              counted."
         }
-        Event::Defer => {
+        EntryEvent::Defer => {
             "The payload does not decode yet; a newer build may know its format. No attempt is counted."
         }
-        Event::Snooze => "The handler asked to be called later. No attempt is counted.",
-        Event::Release => "The worker gave the entry back, as at shutdown. No attempt is counted.",
-        Event::Dismiss => "The handler said that the message is not worth handling.",
-        Event::Crash => {
+        EntryEvent::Snooze => "The handler asked to be called later. No attempt is counted.",
+        EntryEvent::Release => "The worker gave the entry back, as at shutdown. No attempt is counted.",
+        EntryEvent::Dismiss => "The handler said that the message is not worth handling.",
+        EntryEvent::Crash => {
             "The worker died: its lease ran out, or the store knows that its process is gone. The entry is a suspect and runs in \
-             smaller company, and at last alone. Only a death while it ran alone is counted; a growing wait follows."
+             smaller company, and at last alone. Only a death while it ran alone is counted; a growing wait follows. If a later \
+             worker survives a run, the deaths in company are forgotten."
         }
-        Event::CrashOut => {
+        EntryEvent::CrashOut => {
             "As many workers as the handler's `crashes` allows died while they ran the entry alone."
         }
-        Event::Retry => "An operator gave the entry another round, with its attempts and crashes forgotten.",
-        Event::Discard => "An operator gave the entry up.",
-        Event::Replay => "An operator runs a finished entry again, as a new generation.",
-        Event::Unblock => {
+        EntryEvent::Retry => {
+            "An operator gave the entry another round, with its attempts and crashes forgotten."
+        }
+        EntryEvent::Discard => "An operator gave the entry up.",
+        EntryEvent::Replay => "An operator runs a finished entry again, as a new generation.",
+        EntryEvent::Unblock => {
             "An operator let those behind it with its ordering key go on. It stays poisoned, flagged as skipped."
         }
-        Event::Park => {
+        EntryEvent::Park => {
             "An earlier entry with its ordering key and handler is poisoned, and the handler parks such keys: it is \
              parked with it, for the reason `parked`."
         }
-        Event::Unpark => {
+        EntryEvent::Unpark => {
             "The entry that parked it was retried, discarded or unblocked. It waits for its turn again."
         }
         _ => return None,

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The sum of all `test result:` lines seen so far.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct TestTotals {
     pub(crate) suites: u64,
     pub(crate) passed: u64,
     pub(crate) failed: u64,
@@ -13,7 +13,7 @@ pub(crate) struct Tally {
     line: Vec<u8>,
 }
 
-impl Tally {
+impl TestTotals {
     /// Takes the next piece of output; lines may be split anywhere.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         for &byte in bytes {
@@ -52,7 +52,7 @@ impl Tally {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for TestTotals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} passed, {} failed", self.passed, self.failed)
     }
@@ -73,7 +73,7 @@ test result: FAILED. 3 passed; 1 failed; 4 ignored; 0 measured; 5 filtered out; 
     #[test]
     fn adds_up_wherever_the_output_is_cut() {
         for size in [1, 7, OUTPUT.len()] {
-            let mut tally = Tally::default();
+            let mut tally = TestTotals::default();
             for piece in OUTPUT.as_bytes().chunks(size) {
                 tally.feed(piece);
             }
@@ -84,9 +84,9 @@ test result: FAILED. 3 passed; 1 failed; 4 ignored; 0 measured; 5 filtered out; 
 
     #[test]
     fn two_runs_are_added() {
-        let mut total = Tally::default();
+        let mut total = TestTotals::default();
         for _ in 0..2 {
-            let mut tally = Tally::default();
+            let mut tally = TestTotals::default();
             tally.feed(OUTPUT.as_bytes());
             total.add(&tally);
         }
@@ -95,7 +95,7 @@ test result: FAILED. 3 passed; 1 failed; 4 ignored; 0 measured; 5 filtered out; 
 
     #[test]
     fn text_that_only_mentions_a_result_is_not_one() {
-        let mut tally = Tally::default();
+        let mut tally = TestTotals::default();
         tally.feed(b"the line `test result: ok. 9 passed; 0 failed` is parsed\n");
         assert_eq!(tally.suites, 0);
     }

@@ -8,51 +8,54 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use oncebox_servers::shared::Servers;
+use oncebox_servers::shared::SharedServers;
 
-use crate::tally::Tally;
+use crate::tally::TestTotals;
 use crate::workspace::Workspace;
 use crate::{deny, hygiene, msrv, room, run, servers, toolchain};
 
-/// What can be asked of `cargo xtask test`.
+/// Options of `cargo xtask test`.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Options {
+pub(crate) struct TestOptions {
     /// Also check the dependencies for known vulnerabilities; fetches the advisory database
     #[arg(long)]
     advisories: bool,
 }
 
-/// What the steps share.
+/// State that the steps share.
 struct Checks {
     workspace: Workspace,
-    options: Options,
-    tally: Tally,
-    servers: Option<Servers>,
+    options: TestOptions,
+    tally: TestTotals,
+    servers: Option<SharedServers>,
 }
 
-struct Step {
+struct CheckStep {
     name: &'static str,
     run: fn(&mut Checks) -> Result<()>,
 }
 
 /// Cheap and telling first; the one that may have to build its tool last.
-const STEPS: &[Step] = &[
-    Step { name: "disk", run: |checks| room::ensure(&checks.workspace.target) },
-    Step { name: "tools", run: |checks| toolchain::ensure(&checks.workspace.root) },
-    Step { name: "format", run: format },
-    Step { name: "clippy", run: clippy },
-    Step { name: "documentation", run: documentation },
-    Step { name: "oldest compiler", run: |checks| msrv::check(&checks.workspace) },
-    Step { name: "tests", run: tests },
-    Step { name: "servers", run: start_servers },
-    Step { name: "tests with servers", run: tests_with_servers },
-    Step { name: "hygiene", run: |checks| hygiene::check(&checks.workspace) },
-    Step { name: "dependencies", run: |checks| deny::check(&checks.workspace, checks.options.advisories) },
+const STEPS: &[CheckStep] = &[
+    CheckStep { name: "disk", run: |checks| room::ensure(&checks.workspace.target) },
+    CheckStep { name: "tools", run: |checks| toolchain::ensure(&checks.workspace.root) },
+    CheckStep { name: "format", run: format },
+    CheckStep { name: "clippy", run: clippy },
+    CheckStep { name: "documentation", run: documentation },
+    CheckStep { name: "oldest compiler", run: |checks| msrv::check(&checks.workspace) },
+    CheckStep { name: "tests", run: tests },
+    CheckStep { name: "servers", run: start_servers },
+    CheckStep { name: "tests with servers", run: tests_with_servers },
+    CheckStep { name: "hygiene", run: |checks| hygiene::check(&checks.workspace) },
+    CheckStep {
+        name: "dependencies",
+        run: |checks| deny::check(&checks.workspace, checks.options.advisories),
+    },
 ];
 
 /// Runs every step, and stops at the first that fails.
-pub(crate) fn test(workspace: Workspace, options: Options) -> Result<()> {
-    let mut checks = Checks { workspace, options, tally: Tally::default(), servers: None };
+pub(crate) fn test(workspace: Workspace, options: TestOptions) -> Result<()> {
+    let mut checks = Checks { workspace, options, tally: TestTotals::default(), servers: None };
     let mut times = Vec::new();
     for (index, step) in STEPS.iter().enumerate() {
         println!("\n=== {}/{} {}", index + 1, STEPS.len(), step.name);
@@ -158,14 +161,14 @@ fn tests_with_servers(checks: &mut Checks) -> Result<()> {
     run_tests(examples.envs(servers.variables()), &mut checks.tally)
 }
 
-fn run_tests(test: &mut Command, total: &mut Tally) -> Result<()> {
+fn run_tests(test: &mut Command, total: &mut TestTotals) -> Result<()> {
     // One run shows every failure, not only those of the first program that has any.
     test.args(["--locked", "--no-fail-fast"]);
-    let mut tally = Tally::default();
+    let mut tally = TestTotals::default();
     let result = run::check_counting(test, &mut tally, &mut io::stdout());
     total.add(&tally);
     result?;
-    let Tally { suites, passed, failed, ignored, .. } = tally;
+    let TestTotals { suites, passed, failed, ignored, .. } = tally;
     if passed == 0 || failed > 0 {
         bail!("cargo test succeeded, but its output says: {tally}");
     }

@@ -1,4 +1,4 @@
-//! What there is in the workspace: its members, their manifests and everything they depend on.
+//! The workspace: its members, their manifests and their dependencies.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -88,7 +88,7 @@ impl Workspace {
     }
 }
 
-/// Whether the tests of a package talk to servers: it is the one that starts them, or uses it. We only start them.
+/// Returns true if the tests of a package talk to servers: it starts them, or depends on the package that does.
 fn needs_servers(package: &Value) -> bool {
     const STARTS: &str = "oncebox-servers";
     let uses = || list(package, "dependencies").any(|dependency| string(dependency, "name") == STARTS);
@@ -111,8 +111,8 @@ pub(crate) fn slashes(path: &Path) -> String {
     path.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
 }
 
-/// What a manifest says under `key` in `[section]`, as it is written. Dotted keys are keys like any other: the
-/// project writes inheritance as `rust-version.workspace = true`, and a check may insist on that.
+/// Returns the raw value of `key` in `[section]` of a manifest. Dotted keys are keys like any other: the project writes
+/// inheritance as `rust-version.workspace = true`, and a check may insist on that.
 pub(crate) fn value<'a>(manifest: &'a str, section: &str, key: &str) -> Option<&'a str> {
     let mut inside = false;
     for line in manifest.lines().map(str::trim) {

@@ -8,13 +8,13 @@ use tokio::net::TcpStream;
 
 use crate::serve::{KIND, TOKEN};
 
-pub(crate) struct Client {
+pub(crate) struct HttpClient {
     stream: TcpStream,
     out: Vec<u8>,
     buffer: Vec<u8>,
 }
 
-impl Client {
+impl HttpClient {
     pub(crate) async fn connect(address: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;

@@ -10,28 +10,28 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::Args;
-use crate::client::Client;
-use crate::process::{Served, own_cpu};
+use crate::client::HttpClient;
+use crate::process::{ServerProcess, own_cpu};
 
-/// How long a good client may have to wait on a loaded machine before that counts as not being served.
+/// Maximum wait of a good client on a loaded machine; longer counts as a failure.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a good client may leave a connection unused; the server allows a little more.
+/// Maximum idle time of a good client's connection; the server allows a little more.
 const OWN_FAULT: Duration = Duration::from_secs(3);
 
-/// What clients do, and how many of a hundred do it.
-const ROLES: [(Role, usize); 7] = [
-    (Role::Good, 60),
-    (Role::SlowHead, 10),
-    (Role::SlowBody, 10),
-    (Role::Garbage, 5),
-    (Role::HeaderBomb, 5),
-    (Role::EndlessBody, 5),
-    (Role::Silent, 5),
+/// Roles of clients, and their share of a hundred.
+const ROLES: [(ClientRole, usize); 7] = [
+    (ClientRole::Good, 60),
+    (ClientRole::SlowHead, 10),
+    (ClientRole::SlowBody, 10),
+    (ClientRole::Garbage, 5),
+    (ClientRole::HeaderBomb, 5),
+    (ClientRole::EndlessBody, 5),
+    (ClientRole::Silent, 5),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+enum ClientRole {
     Good,
     SlowHead,
     SlowBody,
@@ -42,7 +42,7 @@ enum Role {
 }
 
 #[derive(Default)]
-struct Tally {
+struct LoadCounts {
     stop: AtomicBool,
     answered: AtomicU64,
     failed: AtomicU64,
@@ -55,8 +55,8 @@ struct Tally {
 
 pub(crate) async fn run(args: &Args) -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let served = Served::start(&dir.path().join("load.db").display().to_string()).await?;
-    let (tally, address, began) = (Arc::<Tally>::default(), served.address, served.memory()?);
+    let served = ServerProcess::start(&dir.path().join("load.db").display().to_string()).await?;
+    let (tally, address, began) = (Arc::<LoadCounts>::default(), served.address, served.memory()?);
     let clients: Vec<_> = (0..args.clients)
         .map(|number| {
             let tally = Arc::clone(&tally);
@@ -108,7 +108,7 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn role(number: usize) -> Role {
+fn role(number: usize) -> ClientRole {
     // Spread evenly: 37 and 100 have no factor in common.
     let mut place = number * 37 % 100;
     for (role, share) in ROLES {
@@ -117,14 +117,14 @@ fn role(number: usize) -> Role {
         }
         place -= share;
     }
-    Role::Good
+    ClientRole::Good
 }
 
-async fn client(number: usize, address: SocketAddr, tally: &Tally) {
+async fn client(number: usize, address: SocketAddr, tally: &LoadCounts) {
     let role = role(number);
     let mut round = 0;
     while !tally.stop.load(Ordering::Relaxed) {
-        if role == Role::Good {
+        if role == ClientRole::Good {
             good(number, &mut round, address, tally).await;
         } else {
             tally.connected.fetch_add(1, Ordering::Relaxed);
@@ -137,8 +137,8 @@ async fn client(number: usize, address: SocketAddr, tally: &Tally) {
 }
 
 /// Sends messages over one connection until the end, and notes whether each is answered.
-async fn good(number: usize, round: &mut u64, address: SocketAddr, tally: &Tally) {
-    let Ok(mut client) = Client::connect(address).await else {
+async fn good(number: usize, round: &mut u64, address: SocketAddr, tally: &LoadCounts) {
+    let Ok(mut client) = HttpClient::connect(address).await else {
         tally.failed.fetch_add(1, Ordering::Relaxed);
         return;
     };
@@ -179,24 +179,24 @@ async fn good(number: usize, round: &mut u64, address: SocketAddr, tally: &Tally
     tally.connected.fetch_sub(1, Ordering::Relaxed);
 }
 
-async fn bad(role: Role, address: SocketAddr) -> Result<()> {
+async fn bad(role: ClientRole, address: SocketAddr) -> Result<()> {
     let mut stream = TcpStream::connect(address).await?;
     match role {
-        Role::SlowHead => stream.write_all(b"POST /in/plain HTTP/1.1\r\nhost: x\r\nx-a: b\r\n").await?,
-        Role::SlowBody => {
+        ClientRole::SlowHead => stream.write_all(b"POST /in/plain HTTP/1.1\r\nhost: x\r\nx-a: b\r\n").await?,
+        ClientRole::SlowBody => {
             stream
                 .write_all(b"POST /in/plain HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n")
                 .await?;
             stream.write_all(&vec![b'x'; 20_000]).await?;
         }
-        Role::Garbage => stream.write_all(b"\x16\x03\x01\x02\x00\x01\x00\xff\r\n\r\n\0\0\0").await?,
-        Role::HeaderBomb => {
+        ClientRole::Garbage => stream.write_all(b"\x16\x03\x01\x02\x00\x01\x00\xff\r\n\r\n\0\0\0").await?,
+        ClientRole::HeaderBomb => {
             stream.write_all(b"POST /in/plain HTTP/1.1\r\n").await?;
             for _ in 0..5_000 {
                 stream.write_all(b"x-header: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n").await?;
             }
         }
-        Role::EndlessBody => {
+        ClientRole::EndlessBody => {
             stream
                 .write_all(b"POST /in/plain HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
                 .await?;
@@ -205,7 +205,7 @@ async fn bad(role: Role, address: SocketAddr) -> Result<()> {
                 stream.write_all(&chunk).await?;
             }
         }
-        Role::Silent | Role::Good => {}
+        ClientRole::Silent | ClientRole::Good => {}
     }
     // Until the server has had enough.
     let mut buffer = [0; 1_024];

@@ -11,7 +11,7 @@ mod serve;
 
 use anyhow::Result;
 use clap::Parser;
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 
 /// Measures messages over HTTP into PostgreSQL beside direct calls, or loads a server with good and bad clients.
 #[derive(Debug, Parser)]
@@ -59,7 +59,7 @@ fn main() -> Result<()> {
     let (url, _cluster) = if let Some(url) = &args.url {
         (url.clone(), None)
     } else {
-        let cluster = Cluster::builder(Version::Debian).durable(true).set("shared_buffers", "512MB");
+        let cluster = Cluster::builder(PostgresVersion::Debian).durable(true).set("shared_buffers", "512MB");
         let cluster = cluster.set("max_wal_size", "4GB").set("max_connections", "200").start()?;
         (cluster.url("postgres"), Some(cluster))
     };

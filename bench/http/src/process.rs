@@ -12,13 +12,13 @@ use tokio::process::{Child, Command};
 const TICKS: u64 = 100;
 
 /// A server that ends with us.
-pub(crate) struct Served {
+pub(crate) struct ServerProcess {
     pub(crate) address: SocketAddr,
     child: Child,
     id: u32,
 }
 
-impl Served {
+impl ServerProcess {
     /// Starts it over a store.
     pub(crate) async fn start(store: &str) -> Result<Self> {
         let program = std::env::current_exe()?;

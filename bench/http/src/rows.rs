@@ -9,8 +9,8 @@ use oncebox_postgres::Postgres;
 use serde::Serialize;
 
 use crate::Args;
-use crate::client::Client;
-use crate::process::{Served, own_cpu};
+use crate::client::HttpClient;
+use crate::process::{ServerProcess, own_cpu};
 use crate::serve::{KIND, postgres};
 
 /// Messages of a batch, and connections that send batches.
@@ -19,7 +19,7 @@ const BATCHERS: usize = 8;
 
 /// One row: `ours` over HTTP, `limit` by direct calls.
 #[derive(Debug, Serialize)]
-struct Row {
+struct HttpRow {
     #[serde(rename = "row")]
     name: &'static str,
     ours: u64,
@@ -41,9 +41,9 @@ struct Figure {
     client_us: f64,
 }
 
-struct Bench {
+struct HttpBench {
     inbox: Inbox<Postgres>,
-    served: Served,
+    served: ServerProcess,
     /// Connections, and callers beside them.
     callers: usize,
     count: usize,
@@ -52,9 +52,9 @@ struct Bench {
 
 pub(crate) async fn run(args: &Args, url: &str) -> Result<()> {
     let inbox = postgres(url).await?;
-    let served = Served::start(url).await?;
+    let served = ServerProcess::start(url).await?;
     let (count, rounds) = if args.quick { (20_000, 1) } else { (100_000, 3) };
-    let mut bench = Bench { inbox, served, callers: args.connections, count, next: 0 };
+    let mut bench = HttpBench { inbox, served, callers: args.connections, count, next: 0 };
     // Plans, connections and files that are made at the first use.
     bench.count = count / 10;
     bench.direct().await?;
@@ -83,7 +83,7 @@ fn print(args: &Args, name: &'static str, ours: &mut [Figure], limit: &mut [Figu
         figures.get(figures.len() / 2).copied().unwrap_or_default()
     };
     let (ours, limit) = (median(ours), median(limit));
-    let row = Row {
+    let row = HttpRow {
         name,
         ours: ours.rate as u64,
         limit: limit.rate as u64,
@@ -96,14 +96,14 @@ fn print(args: &Args, name: &'static str, ours: &mut [Figure], limit: &mut [Figu
     if args.json {
         println!("{}", serde_json::to_string(&row).unwrap_or_default());
     } else {
-        let Row { name, ours, limit, ratio, server_us, client_us, direct_us, .. } = row;
+        let HttpRow { name, ours, limit, ratio, server_us, client_us, direct_us, .. } = row;
         println!(
             "{name:<14} {ours:>9} {limit:>9} {ratio:>6.2}   server {server_us}, load generator {client_us}, direct {direct_us}"
         );
     }
 }
 
-impl Bench {
+impl HttpBench {
     /// Runs `callers` tasks, and measures.
     async fn measure<Task>(&mut self, callers: usize, task: impl Fn(usize) -> Task) -> Result<Figure>
     where
@@ -146,7 +146,7 @@ impl Bench {
         let (address, first, end) = (self.served.address, self.next, self.next + self.count);
         let callers = self.callers;
         self.measure(callers, |caller| async move {
-            let (mut client, payload) = (Client::connect(address).await?, payload());
+            let (mut client, payload) = (HttpClient::connect(address).await?, payload());
             for number in (first + caller..end).step_by(callers) {
                 let status = client.plain(&id(number), &payload).await?;
                 ensure!(status == 202, "the server said {status}");
@@ -180,7 +180,7 @@ impl Bench {
         self.measure(BATCHERS, |caller| {
             let payload = Arc::clone(&payload);
             async move {
-                let mut client = Client::connect(address).await?;
+                let mut client = HttpClient::connect(address).await?;
                 for start in (first + caller * BATCH..end).step_by(BATCHERS * BATCH) {
                     let event = |number| {
                         format!(

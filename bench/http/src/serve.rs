@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use oncebox::{Config, Context, Inbox, Message, Store, handler};
-use oncebox_http::{BodyLimits, Endpoint, Ingress, Limits, Server, Verify, listen};
+use oncebox_http::{BodyLimits, Endpoint, Ingress, Server, ServerLimits, Verify, listen};
 use oncebox_postgres::Postgres;
 use oncebox_sqlite::Sqlite;
 use tokio::io::AsyncReadExt as _;
 
 /// The type of every message.
 pub(crate) const KIND: &str = "bench";
-/// What clients prove themselves with.
+/// Token of the clients.
 pub(crate) const TOKEN: &str = "bench-token";
 
-/// Serves until its standard input ends, which it does when whoever started it is gone.
+/// Serves until its standard input ends, which it does when its parent is gone.
 pub(crate) async fn run(store: &str) -> Result<()> {
     if store.starts_with("postgres") {
         serve(postgres(store).await?).await
@@ -47,7 +47,7 @@ async fn serve<S: Store>(inbox: Inbox<S>) -> Result<()> {
         .endpoint(Endpoint::plain("plain").verify(tokens()?), &inbox)
         .endpoint(Endpoint::cloud_events("events").verify(tokens()?), &inbox)
         .into_router()?;
-    let mut limits = Limits::default();
+    let mut limits = ServerLimits::default();
     // All clients have one address here.
     limits.connections_per_address = limits.connections;
     limits.head = Duration::from_secs(5);

@@ -80,7 +80,7 @@ async function kept(peer, count) {
 
 async function drain(peer, count) {
   for (const numbers of batches(count)) await peer.enqueueBatch(numbers);
-  // A table that grew within seconds has no statistics yet, and would be read by a plan that nobody sees in operation.
+  // A table that grew within seconds has no statistics yet, and would be read by a plan that never occurs in operation.
   await database.query("analyze");
   const seen = new Uint8Array(count);
   let distinct = 0;

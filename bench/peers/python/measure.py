@@ -110,7 +110,8 @@ async def batch(peer, count):
 async def drain(peer, count):
     for numbers in batches(count):
         await peer.enqueue_batch(numbers)
-    # A table that grew within seconds has no statistics yet, and would be read by a plan that nobody sees in operation.
+    # A table that grew within seconds has no statistics yet, and would be read by a plan that never occurs in
+    # operation.
     await peer.database.execute("analyze")
     seen = bytearray(count)
     distinct = again = 0

@@ -1,4 +1,4 @@
-//! What a careful engineer would write by hand: the same work on prepared statements, nothing else.
+//! Hand-written loops of a careful engineer: the same work on prepared statements, nothing else.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -110,7 +110,7 @@ impl Limit {
     pub(crate) async fn drain(&self, count: usize, workers: usize) -> Result<f64> {
         let start = Instant::now();
         let tasks = (0..workers).map(|_| async {
-            let mut worker = Worker::new(self.pinned().await?).await?;
+            let mut worker = HandWrittenWorker::new(self.pinned().await?).await?;
             while let Some(claimed) = worker.claim(BATCH).await? {
                 worker.complete(&claimed).await?;
             }
@@ -126,7 +126,7 @@ impl Limit {
     pub(crate) async fn drain_in_own_transactions(&self, count: usize, workers: usize) -> Result<f64> {
         let start = Instant::now();
         let tasks = (0..workers).map(|_| async {
-            let mut worker = Worker::new(self.pinned().await?).await?;
+            let mut worker = HandWrittenWorker::new(self.pinned().await?).await?;
             let insert = worker.client.prepare("INSERT INTO business VALUES ($1, 'done')").await?;
             while let Some(claimed) = worker.claim(50).await? {
                 for one in claimed {
@@ -152,7 +152,7 @@ impl Limit {
     pub(crate) async fn drain_in_shared_transactions(&self, count: usize, workers: usize) -> Result<f64> {
         let start = Instant::now();
         let tasks = (0..workers).map(|_| async {
-            let mut worker = Worker::new(self.pinned().await?).await?;
+            let mut worker = HandWrittenWorker::new(self.pinned().await?).await?;
             let insert = worker.client.prepare("INSERT INTO business VALUES ($1, 'done')").await?;
             while let Some(claimed) = worker.claim(SHARED).await? {
                 let client = &worker.client;
@@ -180,7 +180,7 @@ impl Limit {
         let (payload, inbox) = (payload(), InboxName::new("bench")?);
         let client = Arc::new(self.client().await?);
         let accept = client.prepare(include_str!("../sql/limit_accept_one.sql")).await?;
-        let mut worker = Worker::new(self.pinned().await?).await?;
+        let mut worker = HandWrittenWorker::new(self.pinned().await?).await?;
         let offered = Arc::new(Mutex::new(Vec::with_capacity(count)));
         let stored = Arc::new(Notify::new());
         let offers = tokio::spawn({
@@ -234,7 +234,7 @@ impl Limit {
     }
 }
 
-struct Worker {
+struct HandWrittenWorker {
     client: Client,
     claim: Statement,
     complete: Statement,
@@ -242,7 +242,7 @@ struct Worker {
     looked_back: Instant,
 }
 
-impl Worker {
+impl HandWrittenWorker {
     async fn new(client: Client) -> Result<Self> {
         let claim = client.prepare(include_str!("../sql/limit_claim.sql")).await?;
         let complete = client.prepare(include_str!("../sql/limit_complete.sql")).await?;

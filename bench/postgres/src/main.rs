@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::Parser;
 use oncebox_postgres::sqlx::{self, Connection as _, Executor as _, PgConnection};
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 
 /// Measures accepting, processing and latency on PostgreSQL, beside hand-written loops.
 #[derive(Debug, Parser)]
@@ -51,22 +51,22 @@ fn main() -> Result<()> {
         runtime.block_on(age(&cluster.url("postgres")))?;
         (cluster.url("postgres"), Some(cluster))
     };
-    let bench = Bench { url, args };
+    let bench = PostgresBench { url, args };
     if bench.args.beside_peers {
         return runtime.block_on(peers::measure(&bench));
     }
     runtime.block_on(rows::measure(&bench))
 }
 
-/// What is measured, and where.
-pub(crate) struct Bench {
+/// The benchmark and its server.
+pub(crate) struct PostgresBench {
     url: String,
     args: Args,
 }
 
 /// A server with default durability, and memory enough for what is measured.
 fn server() -> Result<Cluster> {
-    Cluster::builder(Version::Debian)
+    Cluster::builder(PostgresVersion::Debian)
         .durable(true)
         .set("shared_buffers", "512MB")
         .set("max_wal_size", "4GB")

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use crate::{id, payload, rate};
 
-/// How messages are handled.
+/// Kind of handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// A handler that does nothing.
@@ -30,12 +30,12 @@ pub(crate) struct Ours {
     url: String,
     schema: String,
     pub(crate) inbox: Inbox<Postgres>,
-    done: Arc<Done>,
+    done: Arc<HandlerTimes>,
 }
 
 /// Counts runs of the handler.
 #[derive(Default)]
-struct Done {
+struct HandlerTimes {
     left: AtomicUsize,
     all: Notify,
     ran: AtomicUsize,
@@ -45,7 +45,7 @@ struct Done {
     timed: AtomicU64,
 }
 
-impl Done {
+impl HandlerTimes {
     fn one(&self) {
         self.ran.fetch_add(1, Ordering::Relaxed);
         if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
@@ -55,7 +55,7 @@ impl Done {
 }
 
 async fn noop(message: Message, cx: &mut Context<Postgres>) -> Result<(), oncebox::Error> {
-    let done = cx.data::<Arc<Done>>()?;
+    let done = cx.data::<Arc<HandlerTimes>>()?;
     if done.timed.load(Ordering::Relaxed) > 0
         && let Some(epoch) = done.epoch.get()
         && let Ok(sent) = std::str::from_utf8(message.payload()).unwrap_or_default().parse::<u64>()
@@ -74,7 +74,7 @@ async fn business(
     let number = i64::try_from(message.payload().len())?;
     let tx = cx.tx().await?;
     sqlx::query("INSERT INTO bench_business VALUES ($1, 'done')").bind(number).execute(&mut **tx).await?;
-    cx.data::<Arc<Done>>()?.one();
+    cx.data::<Arc<HandlerTimes>>()?.one();
     Ok(())
 }
 
@@ -87,7 +87,7 @@ impl Ours {
         );
         connection.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await?;
         let store = Postgres::options(url)?.schema(schema).open().await?;
-        let done = Arc::new(Done::default());
+        let done = Arc::new(HandlerTimes::default());
         let registration = match mode {
             Mode::Plain => handler("noop", noop).concurrency(8_000),
             // The store lends 16 connections to handlers: 16 transactions at once. As many are in hand as the loop has, which claims 50

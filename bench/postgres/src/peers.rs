@@ -8,11 +8,11 @@ use serde::Serialize;
 
 use crate::ours::{Mode, Ours};
 use crate::rows::{WARM_UP, median, percentile, round, write_out};
-use crate::{Bench, rate};
+use crate::{PostgresBench, rate};
 
 /// A row as the runners of other queues print it.
 #[derive(Debug, Default, Serialize)]
-struct Row {
+struct PeerRow {
     #[serde(rename = "row")]
     name: &'static str,
     peer: &'static str,
@@ -29,7 +29,7 @@ struct Row {
     note: &'static str,
 }
 
-impl Row {
+impl PeerRow {
     fn new(name: &'static str, messages: usize) -> Self {
         let note = "durable inbox: each key once, history kept";
         Self { name, peer: "oncebox", version: env!("CARGO_PKG_VERSION"), messages, note, ..Self::default() }
@@ -46,13 +46,13 @@ impl Row {
 }
 
 /// Nothing of the row before is left to be written to the disk: for the others it is written when their database is dropped.
-async fn fresh(bench: &Bench) -> Result<Ours> {
+async fn fresh(bench: &PostgresBench) -> Result<Ours> {
     let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
     write_out(bench).await?;
     Ok(ours)
 }
 
-pub(crate) async fn measure(bench: &Bench) -> Result<()> {
+pub(crate) async fn measure(bench: &PostgresBench) -> Result<()> {
     let rounds = if bench.args.quick { 1 } else { 3 };
     let (mut singles, mut batches, mut drains) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
@@ -69,11 +69,11 @@ pub(crate) async fn measure(bench: &Bench) -> Result<()> {
         connection.execute(sqlx::raw_sql("ANALYZE")).await?;
         drains.push(ours.drain(50_000).await?);
     }
-    Row::new("enqueue-single-8", 16_000).rate(singles)?;
-    Row::new("enqueue-batch-500", 100_000).rate(batches)?;
-    Row::new("drain", 50_000).rate(drains)?;
+    PeerRow::new("enqueue-single-8", 16_000).rate(singles)?;
+    PeerRow::new("enqueue-batch-500", 100_000).rate(batches)?;
+    PeerRow::new("drain", 50_000).rate(drains)?;
     let ours = fresh(bench).await?;
     let times = ours.latencies(WARM_UP + 1_000).await?;
     let at = |part| Some(round(percentile(&times, part)));
-    Row { p50_ms: at(50), p99_ms: at(99), ..Row::new("latency-200", 1_000) }.print()
+    PeerRow { p50_ms: at(50), p99_ms: at(99), ..PeerRow::new("latency-200", 1_000) }.print()
 }

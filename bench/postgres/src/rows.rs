@@ -7,7 +7,7 @@ use oncebox_postgres::Postgres;
 use oncebox_postgres::sqlx::{self, Connection as _, Executor as _, PgConnection};
 use serde::Serialize;
 
-use crate::Bench;
+use crate::PostgresBench;
 use crate::limit::Limit;
 use crate::ours::{Mode, Ours};
 use crate::recovery;
@@ -16,12 +16,13 @@ use crate::recovery;
 const ORDERED: usize = 100_000;
 const ORDERING_KEYS: usize = 10_000;
 
-/// How many messages come in while connections are opened and statements are planned: their times do not count, as with the peers.
+/// Messages that come in while connections open and statements are planned: their times do not count, as with the
+/// peers.
 pub(crate) const WARM_UP: usize = 100;
 
-/// What one row shows.
+/// One row of the result.
 #[derive(Debug, Serialize)]
-struct Row {
+struct PostgresRow {
     #[serde(rename = "row")]
     name: &'static str,
     ours: f64,
@@ -30,7 +31,7 @@ struct Row {
     unit: &'static str,
 }
 
-/// How much is measured.
+/// Size of a measurement.
 struct Size {
     rounds: usize,
     accepts: usize,
@@ -71,7 +72,7 @@ impl Size {
 }
 
 /// One run: ours and the limit take turns, so that a disk that is slower for a while is slower for both.
-pub(crate) async fn measure(bench: &Bench) -> Result<()> {
+pub(crate) async fn measure(bench: &PostgresBench) -> Result<()> {
     let size = Size::new(bench.args.quick);
     if !bench.args.json {
         println!("{:<20} {:>10} {:>10} {:>6}", "row", "ours", "limit", "ratio");
@@ -114,8 +115,8 @@ pub(crate) async fn measure(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// Whether a row is wanted. What the rows before it have left to be written to the disk is not what it measures.
-async fn is_next(bench: &Bench, row: &str) -> Result<bool> {
+/// Returns true if a row is wanted, after the writes of the rows before it have reached the disk.
+async fn is_next(bench: &PostgresBench, row: &str) -> Result<bool> {
     if bench.args.only.as_deref().is_some_and(|only| !row.starts_with(only)) {
         return Ok(false);
     }
@@ -123,7 +124,7 @@ async fn is_next(bench: &Bench, row: &str) -> Result<bool> {
     Ok(true)
 }
 
-pub(crate) async fn write_out(bench: &Bench) -> Result<()> {
+pub(crate) async fn write_out(bench: &PostgresBench) -> Result<()> {
     PgConnection::connect(&bench.url).await?.execute(sqlx::raw_sql("CHECKPOINT")).await?;
     Ok(())
 }
@@ -137,14 +138,14 @@ pub(crate) async fn recovery_store(url: &str) -> Result<Postgres> {
 }
 
 /// Once: each time waits for a lease.
-async fn recover(bench: &Bench) -> Result<()> {
+async fn recover(bench: &PostgresBench) -> Result<()> {
     let mut connection = PgConnection::connect(&bench.url).await?;
     connection.execute(sqlx::raw_sql("DROP SCHEMA IF EXISTS bench_recovery CASCADE")).await?;
     let store = recovery_store(&bench.url).await?;
     recovery::measure(store, &bench.url, RECOVERY, bench.args.json).await
 }
 
-async fn accept(bench: &Bench, size: &Size) -> Result<()> {
+async fn accept(bench: &PostgresBench, size: &Size) -> Result<()> {
     let mut rates = Rates::default();
     for _ in 0..size.rounds {
         let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
@@ -154,7 +155,7 @@ async fn accept(bench: &Bench, size: &Size) -> Result<()> {
     rates.show(bench, "accept-256")
 }
 
-async fn accept_one(bench: &Bench, size: &Size) -> Result<()> {
+async fn accept_one(bench: &PostgresBench, size: &Size) -> Result<()> {
     let mut rates = Rates::default();
     for _ in 0..size.rounds {
         let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
@@ -164,7 +165,7 @@ async fn accept_one(bench: &Bench, size: &Size) -> Result<()> {
     rates.show(bench, "accept-1")
 }
 
-async fn drain(bench: &Bench, size: &Size) -> Result<()> {
+async fn drain(bench: &PostgresBench, size: &Size) -> Result<()> {
     let mut rates = Rates::default();
     for _ in 0..size.rounds {
         let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
@@ -182,7 +183,12 @@ async fn drain(bench: &Bench, size: &Size) -> Result<()> {
     rates.show(bench, "drain-plain")
 }
 
-async fn drain_in_transactions(bench: &Bench, size: &Size, row: &'static str, mode: Mode) -> Result<()> {
+async fn drain_in_transactions(
+    bench: &PostgresBench,
+    size: &Size,
+    row: &'static str,
+    mode: Mode,
+) -> Result<()> {
     let mut rates = Rates::default();
     for _ in 0..size.rounds {
         let ours = Ours::fresh(&bench.url, "bench_ours", mode).await?;
@@ -199,7 +205,7 @@ async fn drain_in_transactions(bench: &Bench, size: &Size, row: &'static str, mo
 }
 
 /// A backlog over ten thousand ordering keys; the limit is our own speed with the same backlog and no order.
-async fn ordered(bench: &Bench, size: &Size) -> Result<()> {
+async fn ordered(bench: &PostgresBench, size: &Size) -> Result<()> {
     let mut rates = Rates::default();
     for _ in 0..size.rounds {
         let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
@@ -213,7 +219,7 @@ async fn ordered(bench: &Bench, size: &Size) -> Result<()> {
 }
 
 /// With many finished messages and with none; the limit is our own speed there.
-async fn growth(bench: &Bench, size: &Size) -> Result<()> {
+async fn growth(bench: &PostgresBench, size: &Size) -> Result<()> {
     let big = Ours::fresh(&bench.url, "bench_big", Mode::Plain).await?;
     // The names get their numbers before rows refer to them.
     big.load(0, 1_000).await?;
@@ -236,7 +242,7 @@ async fn growth(bench: &Bench, size: &Size) -> Result<()> {
 }
 
 /// While another session holds an old snapshot open, so that nothing that is gone can be removed, and without.
-async fn pinned_horizon(bench: &Bench, size: &Size) -> Result<()> {
+async fn pinned_horizon(bench: &PostgresBench, size: &Size) -> Result<()> {
     let mut rates = Rates::default();
     for _ in 0..size.rounds {
         for pinned in [true, false] {
@@ -262,7 +268,7 @@ async fn pinned_horizon(bench: &Bench, size: &Size) -> Result<()> {
 
 /// Accepting while as many old messages are swept at the same time, and without. A round takes a few seconds, in which a shared machine
 /// may become another one: there are more of them than elsewhere, and the pair in the middle counts.
-async fn retention(bench: &Bench, size: &Size) -> Result<()> {
+async fn retention(bench: &PostgresBench, size: &Size) -> Result<()> {
     let rounds = size.rounds * 2 + 1;
     let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
     ours.load(0, 1_000).await?;
@@ -286,7 +292,7 @@ async fn retention(bench: &Bench, size: &Size) -> Result<()> {
 
 /// Accept and process together: the last sixth of the time beside the first. Machines that are shared change their speed by a third
 /// within a minute, so a last sixth stands beside the first of the run that comes right after it; the pair in the middle counts.
-async fn sustained(bench: &Bench, size: &Size) -> Result<()> {
+async fn sustained(bench: &PostgresBench, size: &Size) -> Result<()> {
     let window = size.sustain / 6;
     let (mut pairs, mut last) = (Vec::new(), None);
     for round in 0..=size.rounds {
@@ -302,7 +308,7 @@ async fn sustained(bench: &Bench, size: &Size) -> Result<()> {
 }
 
 /// From the offer of a message to the start of its handler: the middle, and what one in a hundred exceeds.
-async fn latency(bench: &Bench, size: &Size) -> Result<()> {
+async fn latency(bench: &PostgresBench, size: &Size) -> Result<()> {
     let mut parts = [("latency-200-p50", 50, Rates::default()), ("latency-200-p99", 99, Rates::default())];
     for _ in 0..size.rounds {
         let count = size.latencies + WARM_UP;
@@ -316,8 +322,13 @@ async fn latency(bench: &Bench, size: &Size) -> Result<()> {
     for (name, _, rates) in parts {
         let (ours, limit) = (median(rates.ours), median(rates.limit));
         // Less is better: 1 is as soon as by hand, as everywhere.
-        let row =
-            Row { name, ours: round(ours), limit: round(limit), ratio: round(limit / ours), unit: "ms" };
+        let row = PostgresRow {
+            name,
+            ours: round(ours),
+            limit: round(limit),
+            ratio: round(limit / ours),
+            unit: "ms",
+        };
         print(bench, &row)?;
     }
     Ok(())
@@ -346,11 +357,11 @@ impl Rates {
         pairs.swap_remove(pairs.len() / 2)
     }
 
-    fn show(self, bench: &Bench, row: &'static str) -> Result<()> {
+    fn show(self, bench: &PostgresBench, row: &'static str) -> Result<()> {
         let (ours, limit) = (median(self.ours), median(self.limit));
         print(
             bench,
-            &Row {
+            &PostgresRow {
                 name: row,
                 ours: ours.round(),
                 limit: limit.round(),
@@ -361,7 +372,7 @@ impl Rates {
     }
 }
 
-fn print(bench: &Bench, row: &Row) -> Result<()> {
+fn print(bench: &PostgresBench, row: &PostgresRow) -> Result<()> {
     if bench.args.json {
         println!("{}", serde_json::to_string(row)?);
     } else {

@@ -10,12 +10,12 @@ use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::FieldTable;
 use oncebox::Message;
 
-use crate::queue::{Client, NAME};
+use crate::queue::{BrokerClient, NAME};
 use crate::{id, payload, rate, whole};
 
 /// Consumes and acknowledges every message, and does nothing else, with as many messages on their way as ours has.
 pub(crate) async fn consume(amqp: &str, messages: usize, prefetch: u16) -> Result<f64> {
-    let client = Client::connect(amqp).await?;
+    let client = BrokerClient::connect(amqp).await?;
     client.fill(messages).await?;
     let channel = client.connection.create_channel().await?;
     channel.basic_qos(prefetch, BasicQosOptions::default()).await?;

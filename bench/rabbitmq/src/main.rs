@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
-use oncebox_servers::{Cluster, RabbitMq, Version};
+use oncebox_servers::{Cluster, PostgresVersion, RabbitMqServer};
 use serde::Serialize;
 
 /// Measures durable accepting from a persistent quorum queue, beside its two halves.
@@ -30,9 +30,9 @@ struct Args {
     prefetch: u16,
 }
 
-/// What one row shows.
+/// One row of the result.
 #[derive(Debug, Serialize)]
-struct Row {
+struct RabbitMqRow {
     #[serde(rename = "row")]
     name: &'static str,
     ours: f64,
@@ -44,8 +44,8 @@ struct Row {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    let broker = RabbitMq::start()?;
-    let cluster = Cluster::builder(Version::Debian)
+    let broker = RabbitMqServer::start()?;
+    let cluster = Cluster::builder(PostgresVersion::Debian)
         .durable(true)
         .set("shared_buffers", "256MB")
         .set("max_wal_size", "4GB")
@@ -64,7 +64,7 @@ async fn measure(args: &Args, amqp: &str, postgres: &str) -> Result<()> {
         ours.push(whole::receive(amqp, postgres, messages, args.prefetch).await.context("the whole way")?);
     }
     let (ours, consume, accept) = (median(ours), median(consume), median(accept));
-    let row = Row {
+    let row = RabbitMqRow {
         name: "quorum-to-postgres",
         ours: ours.round(),
         consume: consume.round(),
@@ -76,7 +76,7 @@ async fn measure(args: &Args, amqp: &str, postgres: &str) -> Result<()> {
         println!("{}", serde_json::to_string(&row)?);
     } else {
         println!("{:<20} {:>10} {:>10} {:>10} {:>6}", "row", "ours", "consume", "accept", "ratio");
-        let Row { name, ours, consume, accept, ratio, .. } = row;
+        let RabbitMqRow { name, ours, consume, accept, ratio, .. } = row;
         println!("{name:<20} {ours:>10.0} {consume:>10.0} {accept:>10.0} {ratio:>6.2}");
     }
     Ok(())

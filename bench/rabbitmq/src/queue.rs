@@ -14,12 +14,12 @@ pub(crate) const NAME: &str = "bench";
 const BATCH: usize = 1_000;
 
 /// A connection with one channel.
-pub(crate) struct Client {
+pub(crate) struct BrokerClient {
     pub(crate) connection: Connection,
     pub(crate) channel: Channel,
 }
 
-impl Client {
+impl BrokerClient {
     pub(crate) async fn connect(amqp: &str) -> Result<Self> {
         let connection = Connection::connect(amqp, ConnectionProperties::default()).await?;
         let channel = connection.create_channel().await?;
@@ -61,7 +61,7 @@ impl Client {
         Ok(())
     }
 
-    /// How many messages wait in the queue.
+    /// Returns the number of messages that wait in the queue.
     pub(crate) async fn waiting(&self) -> Result<u32> {
         let options = QueueDeclareOptions { passive: true, durable: true, ..QueueDeclareOptions::default() };
         Ok(self.channel.queue_declare(NAME.into(), options, FieldTable::default()).await?.message_count())

@@ -9,7 +9,7 @@ use oncebox_postgres::Postgres;
 use oncebox_postgres::sqlx::{self, Connection as _, Executor as _, PgConnection};
 use oncebox_rabbitmq::RabbitMq;
 
-use crate::queue::{Client, NAME};
+use crate::queue::{BrokerClient, NAME};
 use crate::rate;
 
 async fn never(_: Message, _: &mut Context<Postgres>) -> Result<(), oncebox::Error> {
@@ -28,7 +28,7 @@ pub(crate) async fn inbox(postgres: &str, prefetch: u16) -> Result<Inbox<Postgre
 }
 
 pub(crate) async fn receive(amqp: &str, postgres: &str, messages: usize, prefetch: u16) -> Result<f64> {
-    let client = Client::connect(amqp).await?;
+    let client = BrokerClient::connect(amqp).await?;
     client.fill(messages).await?;
     let inbox = inbox(postgres, prefetch).await?;
     let source = RabbitMq::builder(amqp).queue(NAME).discard_rejected(true).prefetch(prefetch).build()?;

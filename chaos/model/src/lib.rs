@@ -18,7 +18,7 @@ const SLOTS: usize = ENTRIES + 1;
 /// Workers.
 const WORKERS: usize = 2;
 
-/// A rule that is left out.
+/// A rule that the protocol omits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flaw {
     /// A delivery is acknowledged before its message is committed.
@@ -58,7 +58,7 @@ impl Flaw {
 
 /// Where a delivery stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Delivery {
+enum ProtocolDelivery {
     /// The broker has it.
     Waiting,
     /// The broker was told that it is safe.
@@ -67,7 +67,7 @@ enum Delivery {
 
 /// Where an entry stands, for the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Entry {
+enum ProtocolEntry {
     Absent,
     Pending,
     /// Leased under a token; the lease has run out or not.
@@ -78,7 +78,7 @@ enum Entry {
     Completed,
 }
 
-/// What a worker does with an entry.
+/// State of a worker: its entry and its step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Hand {
     Idle,
@@ -101,34 +101,34 @@ enum Hand {
 
 /// A state of everything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct State {
-    deliveries: [Delivery; MESSAGES],
-    /// How often a message is stored.
+pub struct ProtocolState {
+    deliveries: [ProtocolDelivery; MESSAGES],
+    /// Number of times each message is stored.
     stored: [u8; MESSAGES],
-    entries: [Entry; SLOTS],
+    entries: [ProtocolEntry; SLOTS],
     hands: [Hand; WORKERS],
-    /// Whether a worker stands still.
+    /// True if a worker stands still.
     stopped: [bool; WORKERS],
     /// Committed effects of transactional handlers, and runs that were done of plain ones.
     effects: [u8; SLOTS],
     /// Faults that hit an entry while it ran.
     faults: [u8; SLOTS],
-    /// Whether an entry was completed once.
+    /// True if an entry was completed once.
     was_completed: [bool; SLOTS],
-    /// How often an entry was claimed: the token of its next claim. A fence is only ever compared with that of the same
-    /// entry, so that tokens of its own do; a common one would only make more states of the same kind.
+    /// Number of claims of an entry: the token of its next claim. A fence is compared only with one of the same entry,
+    /// so each entry counts its own tokens; a common counter would only add states of the same kind.
     claims: [u8; SLOTS],
     fails: u8,
     crashes: u8,
     zombies: u8,
     unknowns: u8,
-    /// Whether an old process has had a message again that a new one completed.
+    /// True if an old process got a message again that a new one completed.
     redelivered: bool,
 }
 
-/// What can happen.
+/// A step of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Action {
+pub enum ProtocolAction {
     /// The broker delivers, and the message is accepted. `Some(made)` if the commit is in doubt.
     Accept(usize, Option<bool>),
     /// A worker claims an entry. In doubt: it does not know that it did, or believes that it did not and did not.
@@ -180,9 +180,9 @@ impl Protocol {
     }
 }
 
-impl State {
+impl ProtocolState {
     fn holds(&self, entry: u8, token: u8) -> bool {
-        matches!(self.entries[usize::from(entry)], Entry::Running { token: held, .. } if held == token)
+        matches!(self.entries[usize::from(entry)], ProtocolEntry::Running { token: held, .. } if held == token)
     }
 
     fn note_fault(&mut self, hand: Hand) {
@@ -195,20 +195,20 @@ impl State {
         if let Hand::Runs { entry, token } | Hand::Done { entry, token } | Hand::Apart { entry, token } = hand
             && self.holds(entry, token)
         {
-            self.entries[usize::from(entry)] = Entry::Running { token, expired: true };
+            self.entries[usize::from(entry)] = ProtocolEntry::Running { token, expired: true };
         }
     }
 }
 
 impl Model for Protocol {
-    type State = State;
-    type Action = Action;
+    type State = ProtocolState;
+    type Action = ProtocolAction;
 
-    fn init_states(&self) -> Vec<State> {
-        vec![State {
-            deliveries: [Delivery::Waiting; MESSAGES],
+    fn init_states(&self) -> Vec<ProtocolState> {
+        vec![ProtocolState {
+            deliveries: [ProtocolDelivery::Waiting; MESSAGES],
             stored: [0; MESSAGES],
-            entries: [Entry::Absent; SLOTS],
+            entries: [ProtocolEntry::Absent; SLOTS],
             hands: [Hand::Idle; WORKERS],
             stopped: [false; WORKERS],
             effects: [0; SLOTS],
@@ -223,55 +223,55 @@ impl Model for Protocol {
         }]
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+    fn actions(&self, state: &ProtocolState, actions: &mut Vec<ProtocolAction>) {
         let doubts: &[Option<bool>] =
             if state.unknowns > 0 { &[None, Some(true), Some(false)] } else { &[None] };
         for message in 0..MESSAGES {
-            if state.deliveries[message] == Delivery::Waiting {
-                actions.extend(doubts.iter().map(|doubt| Action::Accept(message, *doubt)));
+            if state.deliveries[message] == ProtocolDelivery::Waiting {
+                actions.extend(doubts.iter().map(|doubt| ProtocolAction::Accept(message, *doubt)));
             }
         }
         for worker in (0..WORKERS).filter(|worker| !state.stopped[*worker]) {
             match state.hands[worker] {
                 Hand::Idle => {
-                    let pending = (0..SLOTS).filter(|entry| state.entries[*entry] == Entry::Pending);
+                    let pending = (0..SLOTS).filter(|entry| state.entries[*entry] == ProtocolEntry::Pending);
                     actions.extend(pending.flat_map(|entry| {
-                        doubts.iter().map(move |doubt| Action::Claim(worker, entry, *doubt))
+                        doubts.iter().map(move |doubt| ProtocolAction::Claim(worker, entry, *doubt))
                     }));
                 }
                 Hand::Runs { .. } => {
-                    actions.push(Action::Run(worker));
-                    actions.extend((state.fails > 0).then_some(Action::Fail(worker)));
+                    actions.push(ProtocolAction::Run(worker));
+                    actions.extend((state.fails > 0).then_some(ProtocolAction::Fail(worker)));
                 }
                 Hand::Done { .. } | Hand::Apart { .. } => {
-                    actions.extend(doubts.iter().map(|doubt| Action::Complete(worker, *doubt)));
+                    actions.extend(doubts.iter().map(|doubt| ProtocolAction::Complete(worker, *doubt)));
                 }
             }
             if state.hands[worker] != Hand::Idle {
-                actions.extend((state.crashes > 0).then_some(Action::Crash(worker)));
-                actions.extend((state.zombies > 0).then_some(Action::Stop(worker)));
+                actions.extend((state.crashes > 0).then_some(ProtocolAction::Crash(worker)));
+                actions.extend((state.zombies > 0).then_some(ProtocolAction::Stop(worker)));
             }
         }
-        actions.extend((0..WORKERS).filter(|worker| state.stopped[*worker]).map(Action::Resume));
-        if state.entries[0] == Entry::Completed && !state.redelivered {
-            actions.push(Action::Redeliver);
+        actions.extend((0..WORKERS).filter(|worker| state.stopped[*worker]).map(ProtocolAction::Resume));
+        if state.entries[0] == ProtocolEntry::Completed && !state.redelivered {
+            actions.push(ProtocolAction::Redeliver);
         }
         for entry in 0..SLOTS {
-            if let Entry::Running { expired, .. } = state.entries[entry]
+            if let ProtocolEntry::Running { expired, .. } = state.entries[entry]
                 && (expired || self.has(Flaw::RescueOfTheLiving))
                 && !self.has(Flaw::NoRescue)
             {
-                actions.push(Action::Rescue(entry));
+                actions.push(ProtocolAction::Rescue(entry));
             }
         }
     }
 
-    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+    fn next_state(&self, last: &ProtocolState, action: ProtocolAction) -> Option<ProtocolState> {
         let mut state = last.clone();
         match action {
-            Action::Accept(message, doubt) => self.accept(&mut state, message, doubt),
-            Action::Claim(worker, entry, doubt) => claim(&mut state, worker, entry, doubt),
-            Action::Run(worker) => {
+            ProtocolAction::Accept(message, doubt) => self.accept(&mut state, message, doubt),
+            ProtocolAction::Claim(worker, entry, doubt) => claim(&mut state, worker, entry, doubt),
+            ProtocolAction::Run(worker) => {
                 if let Hand::Runs { entry, token } = state.hands[worker] {
                     if !Self::is_transactional(usize::from(entry)) {
                         state.effects[usize::from(entry)] += 1;
@@ -279,27 +279,27 @@ impl Model for Protocol {
                     state.hands[worker] = Hand::Done { entry, token };
                 }
             }
-            Action::Fail(worker) => self.fail(&mut state, worker),
-            Action::Complete(worker, doubt) => self.complete(&mut state, worker, doubt),
-            Action::Crash(worker) => {
+            ProtocolAction::Fail(worker) => self.fail(&mut state, worker),
+            ProtocolAction::Complete(worker, doubt) => self.complete(&mut state, worker, doubt),
+            ProtocolAction::Crash(worker) => {
                 state.crashes -= 1;
                 let hand = std::mem::replace(&mut state.hands[worker], Hand::Idle);
                 state.note_fault(hand);
                 state.expire(hand);
             }
-            Action::Stop(worker) => {
+            ProtocolAction::Stop(worker) => {
                 state.zombies -= 1;
                 state.stopped[worker] = true;
                 state.note_fault(state.hands[worker]);
                 state.expire(state.hands[worker]);
             }
-            Action::Resume(worker) => state.stopped[worker] = false,
-            Action::Rescue(entry) => state.entries[entry] = Entry::Pending,
-            Action::Redeliver => {
+            ProtocolAction::Resume(worker) => state.stopped[worker] = false,
+            ProtocolAction::Rescue(entry) => state.entries[entry] = ProtocolEntry::Pending,
+            ProtocolAction::Redeliver => {
                 state.redelivered = true;
                 // The store knows that both keys are one handler, so the entry that is there covers it.
                 if self.has(Flaw::RenameForgets) {
-                    state.entries[FORMER] = Entry::Pending;
+                    state.entries[FORMER] = ProtocolEntry::Pending;
                 }
             }
         }
@@ -308,64 +308,75 @@ impl Model for Protocol {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("what is acknowledged is stored", |_, state: &State| {
-                (0..MESSAGES).all(|m| state.deliveries[m] == Delivery::Waiting || state.stored[m] > 0)
+            Property::always("what is acknowledged is stored", |_, state: &ProtocolState| {
+                (0..MESSAGES).all(|m| state.deliveries[m] == ProtocolDelivery::Waiting || state.stored[m] > 0)
             }),
-            Property::always("one key has one message", |_, state: &State| {
+            Property::always("one key has one message", |_, state: &ProtocolState| {
                 state.stored.iter().all(|count| *count <= 1)
             }),
-            Property::always("a transactional effect happens at most once", |_, state: &State| {
+            Property::always("a transactional effect happens at most once", |_, state: &ProtocolState| {
                 let of_handler = |e: usize| {
                     if e == 0 { state.effects[e] + state.effects[FORMER] } else { state.effects[e] }
                 };
                 (0..ENTRIES).filter(|e| Self::is_transactional(*e)).all(|e| of_handler(e) <= 1)
             }),
-            Property::always("an effect and its completion are one", |model: &Self, state: &State| {
-                model.flaw.is_some()
-                    || (0..ENTRIES)
-                        .filter(|e| Self::is_transactional(*e))
-                        .all(|e| (state.effects[e] == 1) == (state.entries[e] == Entry::Completed))
-            }),
-            Property::always("a repeat has a fault that explains it", |_, state: &State| {
+            Property::always(
+                "an effect and its completion are one",
+                |model: &Self, state: &ProtocolState| {
+                    model.flaw.is_some()
+                        || (0..ENTRIES).filter(|e| Self::is_transactional(*e)).all(|e| {
+                            (state.effects[e] == 1) == (state.entries[e] == ProtocolEntry::Completed)
+                        })
+                },
+            ),
+            Property::always("a repeat has a fault that explains it", |_, state: &ProtocolState| {
                 (0..ENTRIES)
                     .filter(|e| !Self::is_transactional(*e))
                     .all(|e| state.effects[e] <= 1 + state.faults[e])
             }),
-            Property::always("completed stays completed", |_, state: &State| {
-                (0..SLOTS).all(|e| !state.was_completed[e] || state.entries[e] == Entry::Completed)
+            Property::always("completed stays completed", |_, state: &ProtocolState| {
+                (0..SLOTS).all(|e| !state.was_completed[e] || state.entries[e] == ProtocolEntry::Completed)
             }),
-            Property::always("everything can still come to its end", |model: &Self, state: &State| {
-                // What is leased is in somebody's hand, or will be taken back.
-                let held = |at: usize, token: u8| {
-                    let mine = |hand: &Hand| matches!(hand, Hand::Runs { entry, token: held } | Hand::Done { entry, token: held } | Hand::Apart { entry, token: held } if usize::from(*entry) == at && *held == token);
-                    state.hands.iter().any(mine)
-                };
-                (0..SLOTS).all(|at| match state.entries[at] {
-                    Entry::Running { token, expired } => {
-                        held(at, token) || (expired && !model.has(Flaw::NoRescue))
-                    }
-                    _ => true,
-                })
+            Property::always(
+                "everything can still come to its end",
+                |model: &Self, state: &ProtocolState| {
+                    // A worker holds each leased entry, or a rescue takes it back.
+                    let held = |at: usize, token: u8| {
+                        let mine = |hand: &Hand| matches!(hand, Hand::Runs { entry, token: held } | Hand::Done { entry, token: held } | Hand::Apart { entry, token: held } if usize::from(*entry) == at && *held == token);
+                        state.hands.iter().any(mine)
+                    };
+                    (0..SLOTS).all(|at| match state.entries[at] {
+                        ProtocolEntry::Running { token, expired } => {
+                            held(at, token) || (expired && !model.has(Flaw::NoRescue))
+                        }
+                        _ => true,
+                    })
+                },
+            ),
+            Property::sometimes("everything is done", |_, state: &ProtocolState| {
+                state.entries[..ENTRIES].iter().all(|entry| *entry == ProtocolEntry::Completed)
             }),
-            Property::sometimes("everything is done", |_, state: &State| {
-                state.entries[..ENTRIES].iter().all(|entry| *entry == Entry::Completed)
-            }),
-            Property::sometimes("a zombie is refused and its work is done by another", |_, state: &State| {
-                state.zombies == 0 && state.effects[1] == 2 && state.entries[1] == Entry::Completed
-            }),
+            Property::sometimes(
+                "a zombie is refused and its work is done by another",
+                |_, state: &ProtocolState| {
+                    state.zombies == 0
+                        && state.effects[1] == 2
+                        && state.entries[1] == ProtocolEntry::Completed
+                },
+            ),
         ]
     }
 }
 
 impl Protocol {
-    fn accept(self, state: &mut State, message: usize, doubt: Option<bool>) {
+    fn accept(self, state: &mut ProtocolState, message: usize, doubt: Option<bool>) {
         state.unknowns -= u8::from(doubt.is_some());
         let made = doubt.unwrap_or(true) && !(self.has(Flaw::AckBeforeCommit) && doubt == Some(false));
         // The key is known: the same accept again changes nothing.
         if made && state.stored[message] == 0 {
             state.stored[message] = 1;
             for entry in [message * 2, message * 2 + 1] {
-                state.entries[entry] = Entry::Pending;
+                state.entries[entry] = ProtocolEntry::Pending;
             }
         } else if made && self.has(Flaw::UnknownIsRolledBack) {
             // Done again under another identity.
@@ -373,22 +384,22 @@ impl Protocol {
         }
         let believed = doubt.is_none() || self.has(Flaw::UnknownIsOk) || self.has(Flaw::AckBeforeCommit);
         if believed {
-            state.deliveries[message] = Delivery::Acked;
+            state.deliveries[message] = ProtocolDelivery::Acked;
         }
     }
 
     /// A failure gives the entry back, if the claim holds.
-    fn fail(self, state: &mut State, worker: usize) {
+    fn fail(self, state: &mut ProtocolState, worker: usize) {
         let Hand::Runs { entry, token } = std::mem::replace(&mut state.hands[worker], Hand::Idle) else {
             return;
         };
         state.fails -= 1;
         if state.holds(entry, token) || self.has(Flaw::UnfencedFail) {
-            state.entries[usize::from(entry)] = Entry::Pending;
+            state.entries[usize::from(entry)] = ProtocolEntry::Pending;
         }
     }
 
-    fn complete(self, state: &mut State, worker: usize, doubt: Option<bool>) {
+    fn complete(self, state: &mut ProtocolState, worker: usize, doubt: Option<bool>) {
         let hand = state.hands[worker];
         let (Hand::Done { entry, token } | Hand::Apart { entry, token }) = hand else { return };
         let at = usize::from(entry);
@@ -408,16 +419,16 @@ impl Protocol {
             if transactional && !matches!(hand, Hand::Apart { .. }) {
                 state.effects[at] += 1;
             }
-            state.entries[at] = Entry::Completed;
+            state.entries[at] = ProtocolEntry::Completed;
             state.was_completed[at] = true;
         } else if doubt == Some(false) && holds {
             // Given back under the same fence; if the commit was made, that is refused.
-            state.entries[at] = Entry::Pending;
+            state.entries[at] = ProtocolEntry::Pending;
         }
     }
 }
 
-fn claim(state: &mut State, worker: usize, entry: usize, doubt: Option<bool>) {
+fn claim(state: &mut ProtocolState, worker: usize, entry: usize, doubt: Option<bool>) {
     state.unknowns -= u8::from(doubt.is_some());
     if doubt == Some(false) {
         return;
@@ -425,6 +436,6 @@ fn claim(state: &mut State, worker: usize, entry: usize, doubt: Option<bool>) {
     // In doubt and made: the worker asks again with the same claim id, and learns that it holds the entry.
     state.claims[entry] += 1;
     let token = state.claims[entry];
-    state.entries[entry] = Entry::Running { token, expired: false };
+    state.entries[entry] = ProtocolEntry::Running { token, expired: false };
     state.hands[worker] = Hand::Runs { entry: u8::try_from(entry).unwrap_or(u8::MAX), token };
 }

@@ -1,8 +1,8 @@
 //! The checker: reads the ledgers and, with SQL of its own, the tables, and does set algebra. It shares no code with the
 //! product.
 
-mod books;
 mod operations;
+mod round_ledger;
 mod runs;
 pub(crate) mod tables;
 #[cfg(test)]
@@ -18,34 +18,34 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::ledger::{self, Answer, Fact};
-use crate::plan::Plan;
-use books::Books;
-use tables::{Ask, Tables};
+use crate::ledger::{self, Fact, SettleAnswer};
+use crate::plan::RoundPlan;
+use round_ledger::RoundLedger;
+use tables::{RoundTables, TableQuery};
 
-/// What holds in a round.
+/// Rules that must hold in a round.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the round")]
-pub(crate) struct Rules {
-    pub(crate) plan: Plan,
+pub(crate) struct RoundRules {
+    pub(crate) plan: RoundPlan,
     /// Attempts in all.
     pub(crate) attempts: u32,
     /// After so many crashes alone a killer is poisoned.
     pub(crate) crashes: u32,
-    /// Whether the inbox may forget what is finished within the round.
+    /// True if the inbox may forget finished messages within the round.
     pub(crate) forgets: bool,
-    /// Whether a worker that is stopped may keep all others from writing.
+    /// True if a stopped worker may keep all others from writing.
     pub(crate) one_writer: bool,
-    /// Whether another server takes over.
+    /// True if another server takes over.
     pub(crate) fails_over: bool,
-    /// Whether that one lacks the latest commits: what is gone has to be named by the store's report.
+    /// True if that one lacks the latest commits: the store's report must name every loss.
     pub(crate) loses: bool,
-    /// What must appear nowhere.
+    /// Text that must appear nowhere.
     pub(crate) canary: &'static str,
 }
 
-/// What came out of a round, or of many.
+/// Result of a round, or of many.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Verdict {
+pub(crate) struct RoundVerdict {
     /// Processes killed that had been at work.
     pub(crate) kills: u64,
     /// Processes killed before anything was heard of them.
@@ -58,7 +58,7 @@ pub(crate) struct Verdict {
     pub(crate) messages: u64,
     /// Acknowledged, and neither done nor put where a person finds it.
     pub(crate) lost: u64,
-    /// What the store's report says a failover lost: messages and marks. Some of them are offered again.
+    /// Messages and marks that the store reports as lost in a failover. Some of them are offered again.
     pub(crate) reported_lost: u64,
     /// Acknowledged, gone with a failover that lost history, and in that report.
     pub(crate) gone: u64,
@@ -66,9 +66,9 @@ pub(crate) struct Verdict {
     pub(crate) doubled: u64,
     /// Runs after a run that was done, with no fault to explain them.
     pub(crate) unexplained: u64,
-    /// Writes under a claim that somebody else had taken over, which the store refused.
+    /// Writes that the store refused because another worker had taken over the claim.
     pub(crate) stale_refused: u64,
-    /// Effects of what nobody offered.
+    /// Effects of messages that were never offered.
     pub(crate) phantom: u64,
     /// Runs after another one that a fault explains.
     pub(crate) explained: u64,
@@ -81,7 +81,7 @@ pub(crate) struct Verdict {
     pub(crate) terminations: u64,
     /// Things done to the database server.
     pub(crate) server_faults: u64,
-    /// What operators did, as recorded.
+    /// Operations, as recorded.
     pub(crate) operations: u64,
     /// Calls made to fail.
     pub(crate) errors: u64,
@@ -89,7 +89,7 @@ pub(crate) struct Verdict {
     pub(crate) stalls: u64,
     /// Calls of the store that took longer than a renewal may.
     pub(crate) slow: u64,
-    /// What the driver and the failpoints did, by name.
+    /// Faults of the driver and the failpoints, by name.
     pub(crate) faults: BTreeMap<String, u64>,
     pub(crate) violations: Vec<String>,
     /// The failpoints something happened at.
@@ -97,7 +97,7 @@ pub(crate) struct Verdict {
     pub(crate) points: BTreeSet<String>,
 }
 
-impl Verdict {
+impl RoundVerdict {
     /// Adds another round.
     pub(crate) fn add(&mut self, other: Self) {
         self.kills += other.kills;
@@ -133,26 +133,26 @@ impl Verdict {
 }
 
 /// Reads everything, and compares.
-pub(crate) fn check(dir: &Path, tables: &dyn Tables, rules: &Rules) -> Result<Verdict> {
+pub(crate) fn check(dir: &Path, tables: &dyn RoundTables, rules: &RoundRules) -> Result<RoundVerdict> {
     let lines = ledger::read(dir)?;
-    let mut verdict = Verdict::default();
+    let mut verdict = RoundVerdict::default();
     count(&lines, &mut verdict);
-    let books = Books::read(&lines, tables)?;
-    verdict.acked = books.acked.len() as u64;
-    verdict.effects = books.effects.len() as u64;
-    books.phantoms(rules, &mut verdict);
-    books.reports(rules, &mut verdict);
-    books.fates(rules, &mut verdict);
-    books.attempts(rules, &mut verdict);
-    books.accounts(rules, &mut verdict);
-    books.order(rules, &mut verdict);
-    runs::check(&lines, &books, rules, &mut verdict);
+    let round_ledger = RoundLedger::read(&lines, tables)?;
+    verdict.acked = round_ledger.acked.len() as u64;
+    verdict.effects = round_ledger.effects.len() as u64;
+    round_ledger.phantoms(rules, &mut verdict);
+    round_ledger.reports(rules, &mut verdict);
+    round_ledger.fates(rules, &mut verdict);
+    round_ledger.attempts(rules, &mut verdict);
+    round_ledger.accounts(rules, &mut verdict);
+    round_ledger.order(rules, &mut verdict);
+    runs::check(&lines, &round_ledger, rules, &mut verdict);
     operations::check(&lines, tables, rules, &mut verdict)?;
     canary(dir, rules.canary, &mut verdict)?;
     Ok(verdict)
 }
 
-fn count(lines: &[ledger::Line], verdict: &mut Verdict) {
+fn count(lines: &[ledger::LedgerLine], verdict: &mut RoundVerdict) {
     // The claims each process has in hand.
     let mut held: HashMap<u64, HashSet<i64>> = HashMap::new();
     for line in lines {
@@ -169,14 +169,14 @@ fn count(lines: &[ledger::Line], verdict: &mut Verdict) {
             Fact::Slow { .. } => verdict.slow += 1,
             Fact::Settled { r, tok, .. } => {
                 held.entry(line.life).or_default().remove(tok);
-                verdict.stale_refused += u64::from(*r == Answer::Lost);
+                verdict.stale_refused += u64::from(*r == SettleAnswer::Lost);
             }
             _ => {}
         }
     }
 }
 
-fn count_fault(what: &str, verdict: &mut Verdict) {
+fn count_fault(what: &str, verdict: &mut RoundVerdict) {
     let (place, kind) = what.split_once(": ").unwrap_or(("", what));
     // A failpoint, a handler, or something that was done from outside.
     let at_a_point = place.contains('.');
@@ -195,7 +195,7 @@ fn count_fault(what: &str, verdict: &mut Verdict) {
 }
 
 /// I12: a secret of the connection appears nowhere that is written.
-fn canary(dir: &Path, canary: &str, verdict: &mut Verdict) -> Result<()> {
+fn canary(dir: &Path, canary: &str, verdict: &mut RoundVerdict) -> Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -209,14 +209,14 @@ fn canary(dir: &Path, canary: &str, verdict: &mut Verdict) -> Result<()> {
     Ok(())
 }
 
-/// Looks on while a round runs: an effect that is there twice must not be seen at any time.
-pub(crate) struct Observer {
+/// Watches the effects while a round runs: no effect may be there twice at any time.
+pub(crate) struct EffectWatcher {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Vec<String>>,
 }
 
-impl Observer {
-    pub(crate) fn start(tables: Arc<dyn Tables>) -> Self {
+impl EffectWatcher {
+    pub(crate) fn start(tables: Arc<dyn RoundTables>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
@@ -224,7 +224,7 @@ impl Observer {
             while !flag.load(Ordering::Relaxed) {
                 let start = Instant::now();
                 // A server that is down is asked again.
-                for row in tables.ask(Ask::Doubled).unwrap_or_default() {
+                for row in tables.ask(TableQuery::Doubled).unwrap_or_default() {
                     found.insert(format!("I3, seen while it ran: message {} at {}", row[0], row[1]));
                 }
                 // It looks on; it is not to take part.

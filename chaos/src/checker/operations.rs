@@ -1,18 +1,18 @@
-//! What was asked for by an operator, and what stands in the records.
+//! Compares the requests of operators with their records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 
-use super::tables::{Ask, Tables};
-use super::{Rules, Verdict};
-use crate::ledger::{Answer, Fact, Line};
+use super::tables::{RoundTables, TableQuery};
+use super::{RoundRules, RoundVerdict};
+use crate::ledger::{Fact, LedgerLine, SettleAnswer};
 
 /// When which entry was asked to be tried again.
 pub(super) type Retries = BTreeMap<(u32, String), Vec<u64>>;
 
-/// What was asked for, of the ledgers.
-pub(super) fn retries(lines: &[Line]) -> Retries {
+/// Returns the retries that operators requested, from the ledgers.
+pub(super) fn retries(lines: &[LedgerLine]) -> Retries {
     let mut retries: Retries = BTreeMap::new();
     for line in lines {
         if let Fact::Asked { m: Some(m), h, .. } = &line.fact {
@@ -22,21 +22,26 @@ pub(super) fn retries(lines: &[Line]) -> Retries {
     retries
 }
 
-/// I5: what is said to be done is recorded, once, and nothing is recorded that nobody asked for.
-pub(super) fn check(lines: &[Line], tables: &dyn Tables, rules: &Rules, verdict: &mut Verdict) -> Result<()> {
+/// I5: each confirmed operation is recorded once, and each recorded operation was requested.
+pub(super) fn check(
+    lines: &[LedgerLine],
+    tables: &dyn RoundTables,
+    rules: &RoundRules,
+    verdict: &mut RoundVerdict,
+) -> Result<()> {
     let (mut asked, mut done) = (BTreeSet::new(), BTreeSet::new());
     for line in lines {
         match &line.fact {
             Fact::Asked { op, .. } => _ = asked.insert(op.replace('-', "")),
-            Fact::Acted { op, r: Answer::Applied } => _ = done.insert(op.replace('-', "")),
+            Fact::Acted { op, r: SettleAnswer::Applied } => _ = done.insert(op.replace('-', "")),
             _ => {}
         }
     }
     let mut recorded = BTreeSet::new();
-    for row in tables.ask(Ask::Operations)? {
+    for row in tables.ask(TableQuery::Operations)? {
         let op = row.first().map(|op| op.to_lowercase().replace('-', "")).unwrap_or_default();
         if !asked.contains(&op) {
-            verdict.violations.push(format!("I5: the operation {op} is recorded, and nobody asked for it"));
+            verdict.violations.push(format!("I5: the operation {op} is recorded, and was never requested"));
         }
         if !recorded.insert(op.clone()) {
             verdict.violations.push(format!("I5: the operation {op} is recorded twice"));

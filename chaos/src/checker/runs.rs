@@ -1,50 +1,56 @@
-//! What each run of a handler did, and whether a fault explains that there was another one.
+//! Compares the runs of handlers: a fault must explain each repeat. Tests: tests/runs.rs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::books::Books;
 use super::operations::{self, Retries};
-use super::{Rules, Verdict};
-use crate::ledger::{Answer, DENIED, DENIED_FOR_LONG, FAILED_OVER, Fact, LOSES_FROM_NOW, Line, Said};
+use super::round_ledger::RoundLedger;
+use super::{RoundRules, RoundVerdict};
+use crate::ledger::{
+    DENIED, DENIED_FOR_LONG, FAILED_OVER, Fact, HandlerEnd, LOSES_FROM_NOW, LedgerLine, SettleAnswer,
+};
 
 /// The runs of one entry under one claim.
 #[derive(Debug, Default)]
-struct Run {
+struct ClaimRun {
     life: u64,
     token: i64,
     claimed: u64,
     start: u64,
     end: Option<u64>,
-    said: Option<Said>,
+    said: Option<HandlerEnd>,
     /// Every answer of the store to its completion, and whether it was one.
-    settled: Vec<(u64, bool, Answer)>,
+    settled: Vec<(u64, bool, SettleAnswer)>,
 }
 
-impl Run {
+impl ClaimRun {
     /// When it was known that it is done.
     fn completed(&self) -> Option<u64> {
-        self.settled.iter().find(|(_, done, answer)| *done && *answer == Answer::Applied).map(|(at, ..)| *at)
+        self.settled
+            .iter()
+            .find(|(_, done, answer)| *done && *answer == SettleAnswer::Applied)
+            .map(|(at, ..)| *at)
     }
 
-    /// Whether the store refused its completion and was never asked again: a commit in doubt elsewhere is no excuse for that.
+    /// Returns true if the store refused its completion and got no further call: a commit in doubt elsewhere does not
+    /// excuse that.
     fn dropped(&self) -> bool {
-        self.said == Some(Said::Ok)
+        self.said == Some(HandlerEnd::Ok)
             && !self.settled.is_empty()
-            && self.settled.iter().all(|(_, done, answer)| *done && *answer == Answer::Error)
+            && self.settled.iter().all(|(_, done, answer)| *done && *answer == SettleAnswer::Error)
     }
 
-    /// Whether it was given back: a retry, a snooze, a release.
+    /// Returns true if it was given back: a retry, a snooze, a release.
     fn given_back(&self) -> bool {
-        self.settled.iter().any(|(_, done, answer)| !done && *answer != Answer::Lost)
+        self.settled.iter().any(|(_, done, answer)| !done && *answer != SettleAnswer::Lost)
     }
 }
 
-/// When what was done to whom: spans of time.
-struct Faults {
+/// Spans of time of faults, by process.
+struct FaultSpans {
     by_life: HashMap<u64, Vec<(u64, u64)>>,
     /// When the driver noticed that a process was gone.
     gone: HashMap<u64, u64>,
-    /// To everybody.
+    /// To all processes.
     global: Vec<(u64, u64)>,
     /// From when to when a failover may have lost what was done.
     lossy: Vec<(u64, u64)>,
@@ -56,11 +62,11 @@ struct Faults {
     disabled: HashMap<u64, Vec<(u64, u64)>>,
 }
 
-/// What is on its way to the replica when it is cut off, in microseconds.
+/// Maximum lag of a replica that is cut off, in microseconds.
 const LAG: u64 = 2_000_000;
 
 /// From when to when a failover may have lost what was done.
-pub(super) fn lossy(lines: &[Line]) -> Vec<(u64, u64)> {
+pub(super) fn lossy(lines: &[LedgerLine]) -> Vec<(u64, u64)> {
     let (mut spans, mut cut) = (Vec::new(), None);
     for line in lines {
         match &line.fact {
@@ -74,8 +80,8 @@ pub(super) fn lossy(lines: &[Line]) -> Vec<(u64, u64)> {
     spans
 }
 
-impl Faults {
-    fn read(lines: &[Line], rules: &Rules) -> Self {
+impl FaultSpans {
+    fn read(lines: &[LedgerLine], rules: &RoundRules) -> Self {
         let mut faults = Self {
             by_life: HashMap::new(),
             gone: HashMap::new(),
@@ -120,19 +126,22 @@ impl Faults {
         faults
     }
 
-    /// Whether a handler said no, and its process went down before it could write down that the store knows.
-    fn unwritten(&self, run: &Run) -> bool {
-        let said_no = matches!(run.said, Some(Said::Fail | Said::Panic | Said::Snooze | Said::Store));
+    /// Returns true if a handler failed, and its process ended before it could write the store's answer to the ledger.
+    fn unwritten(&self, run: &ClaimRun) -> bool {
+        let said_no = matches!(
+            run.said,
+            Some(HandlerEnd::Fail | HandlerEnd::Panic | HandlerEnd::Snooze | HandlerEnd::Store)
+        );
         said_no && run.settled.is_empty() && self.gone.contains_key(&run.life)
     }
 
-    /// Whether what was done at a time may be lost for those who look later.
+    /// Returns true if a later reader may not see a write at `done`.
     fn undone(&self, done: u64, later: u64) -> bool {
         self.lossy.iter().any(|(from, until)| (*from..=*until + LAG).contains(&done) && *from <= later)
     }
 
-    /// Whether a settlement was dropped because the server refused it: nothing had happened to the process that had it.
-    fn refused(&self, run: &Run, until: u64) -> bool {
+    /// Returns true if a settlement was dropped because the server refused it: no fault hit its process.
+    fn refused(&self, run: &ClaimRun, until: u64) -> bool {
         let within = |at: &u64| (run.claimed..=until).contains(at);
         let disabled = self
             .disabled
@@ -142,7 +151,7 @@ impl Faults {
         run.dropped() && self.denied.iter().any(within) && !disabled && !for_long
     }
 
-    /// Whether something happened to a process, or to everybody, between two times.
+    /// Returns true if a fault hit a process, or all, between two times.
     fn between(&self, life: u64, from: u64, to: u64) -> bool {
         let within = |spans: &[(u64, u64)]| spans.iter().any(|(first, last)| *first <= to && *last >= from);
         self.by_life.get(&life).is_some_and(|spans| within(spans)) || within(&self.global)
@@ -150,8 +159,8 @@ impl Faults {
 }
 
 /// The entries that ran, with their runs in the order of their claims.
-fn runs(lines: &[Line]) -> BTreeMap<(u32, String), BTreeMap<i64, Run>> {
-    let mut all: BTreeMap<(u32, String), BTreeMap<i64, Run>> = BTreeMap::new();
+fn runs(lines: &[LedgerLine]) -> BTreeMap<(u32, String), BTreeMap<i64, ClaimRun>> {
+    let mut all: BTreeMap<(u32, String), BTreeMap<i64, ClaimRun>> = BTreeMap::new();
     for line in lines {
         match &line.fact {
             Fact::Claimed { m, h, tok } => {
@@ -181,12 +190,17 @@ fn runs(lines: &[Line]) -> BTreeMap<(u32, String), BTreeMap<i64, Run>> {
     all
 }
 
-pub(super) fn check(lines: &[Line], books: &Books, rules: &Rules, verdict: &mut Verdict) {
-    let faults = Faults::read(lines, rules);
+pub(super) fn check(
+    lines: &[LedgerLine],
+    round_ledger: &RoundLedger,
+    rules: &RoundRules,
+    verdict: &mut RoundVerdict,
+) {
+    let faults = FaultSpans::read(lines, rules);
     let all = runs(lines);
     let mut retries = operations::retries(lines);
     for ((m, h), runs) in &all {
-        let runs: Vec<&Run> = runs.values().filter(|run| run.start > 0).collect();
+        let runs: Vec<&ClaimRun> = runs.values().filter(|run| run.start > 0).collect();
         repeats(*m, h, &runs, &faults, &mut retries, verdict);
     }
     keys(lines, verdict);
@@ -195,16 +209,23 @@ pub(super) fn check(lines: &[Line], books: &Books, rules: &Rules, verdict: &mut 
     }
     // Another claim may have been told so in a history that is lost.
     if !rules.loses {
-        fences(lines, books, verdict);
+        fences(lines, round_ledger, verdict);
     }
     overlaps(&all, rules, verdict);
 }
 
 /// I4 and I10: no run follows one that was known to be done, and each that follows another is explained.
-fn repeats(m: u32, h: &str, runs: &[&Run], faults: &Faults, retries: &mut Retries, verdict: &mut Verdict) {
+fn repeats(
+    m: u32,
+    h: &str,
+    runs: &[&ClaimRun],
+    faults: &FaultSpans,
+    retries: &mut Retries,
+    verdict: &mut RoundVerdict,
+) {
     for pair in runs.windows(2) {
         let [before, after] = pair else { continue };
-        if before.said == Some(Said::Reject) && asked(m, h, after.start, retries) {
+        if before.said == Some(HandlerEnd::Reject) && asked(m, h, after.start, retries) {
             // An operator wanted it to be tried again.
         } else if before.completed().is_some_and(|at| at < after.start && faults.undone(at, after.start)) {
             verdict.explained += 1;
@@ -231,7 +252,7 @@ fn repeats(m: u32, h: &str, runs: &[&Run], faults: &Faults, retries: &mut Retrie
 }
 
 /// I4: other systems know a repeat by its key, whatever the process calls the handler.
-fn keys(lines: &[Line], verdict: &mut Verdict) {
+fn keys(lines: &[LedgerLine], verdict: &mut RoundVerdict) {
     let mut keys: BTreeMap<(u32, &str), BTreeSet<&str>> = BTreeMap::new();
     for line in lines {
         if let Fact::Keyed { m, h, k } = &line.fact {
@@ -243,7 +264,7 @@ fn keys(lines: &[Line], verdict: &mut Verdict) {
     }
 }
 
-/// Whether an operator had asked for another run by then. Each time counts once.
+/// Returns true if an operator had requested another run by then. Each request counts once.
 fn asked(m: u32, h: &str, by: u64, retries: &mut Retries) -> bool {
     let Some(times) = retries.get_mut(&(m, h.to_owned())) else { return false };
     let first = times.iter().position(|at| *at < by);
@@ -251,7 +272,7 @@ fn asked(m: u32, h: &str, by: u64, retries: &mut Retries) -> bool {
 }
 
 /// I6: a handler that refuses lower fences refuses no run that is needed, whichever server gave them.
-fn growing(lines: &[Line], faults: &Faults, verdict: &mut Verdict) {
+fn growing(lines: &[LedgerLine], faults: &FaultSpans, verdict: &mut RoundVerdict) {
     let mut greatest: HashMap<(u32, &str), (i64, u64)> = HashMap::new();
     for line in lines {
         let Fact::Claimed { m, h, tok } = &line.fact else { continue };
@@ -271,19 +292,21 @@ fn growing(lines: &[Line], faults: &Faults, verdict: &mut Verdict) {
 }
 
 /// I6: what the store has written was written under a claim that it did not refuse, and each entry was completed once.
-fn fences(lines: &[Line], books: &Books, verdict: &mut Verdict) {
+fn fences(lines: &[LedgerLine], round_ledger: &RoundLedger, verdict: &mut RoundVerdict) {
     let mut refused: BTreeSet<(u32, &str, i64)> = BTreeSet::new();
     let mut applied: HashMap<(u32, &str), BTreeSet<i64>> = HashMap::new();
     for line in lines {
         if let Fact::Settled { m, h, tok, to, r, .. } = &line.fact {
             match r {
-                Answer::Lost => _ = refused.insert((*m, h, *tok)),
-                Answer::Applied if to == "completed" => _ = applied.entry((*m, h)).or_default().insert(*tok),
+                SettleAnswer::Lost => _ = refused.insert((*m, h, *tok)),
+                SettleAnswer::Applied if to == "completed" => {
+                    _ = applied.entry((*m, h)).or_default().insert(*tok)
+                }
                 _ => {}
             }
         }
     }
-    for ended in &books.ended {
+    for ended in &round_ledger.ended {
         let by_others =
             applied.get(&(ended.m, ended.h.as_str())).is_some_and(|tokens| !tokens.contains(&ended.token));
         let was_refused = refused.contains(&(ended.m, ended.h.as_str(), ended.token));
@@ -294,7 +317,7 @@ fn fences(lines: &[Line], books: &Books, verdict: &mut Verdict) {
             let in_doubt = lines.iter().any(|line| {
                 matches!(&line.fact, Fact::Settled { m, h, tok, to, r, .. }
                     if *m == ended.m && *h == ended.h && *tok == ended.token && to == "completed"
-                        && matches!(r, Answer::Unknown | Answer::Error))
+                        && matches!(r, SettleAnswer::Unknown | SettleAnswer::Error))
             });
             if !in_doubt {
                 verdict.violations.push(format!(
@@ -316,7 +339,11 @@ fn fences(lines: &[Line], books: &Books, verdict: &mut Verdict) {
 }
 
 /// I8: runs of one line whose claims held do not overlap.
-fn overlaps(all: &BTreeMap<(u32, String), BTreeMap<i64, Run>>, rules: &Rules, verdict: &mut Verdict) {
+fn overlaps(
+    all: &BTreeMap<(u32, String), BTreeMap<i64, ClaimRun>>,
+    rules: &RoundRules,
+    verdict: &mut RoundVerdict,
+) {
     let mut lines: HashMap<u64, Vec<(u64, u64, u32)>> = HashMap::new();
     for ((m, h), runs) in all.iter().filter(|((_, h), _)| h == "ordered") {
         debug_assert_eq!(h, "ordered");

@@ -1,4 +1,4 @@
-//! What the checker reads in the stores' tables, with SQL of its own.
+//! Reads the stores' tables for the checker, with SQL of its own.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags};
 
 /// A row, as text.
-pub(crate) type Row = Vec<String>;
+pub(crate) type TableRow = Vec<String>;
 
-/// The questions there are.
+/// Queries of the checker.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Ask {
+pub(crate) enum TableQuery {
     Effects,
     Doubled,
     Messages,
@@ -31,23 +31,23 @@ pub(crate) enum Ask {
 }
 
 /// The tables of a round.
-pub(crate) trait Tables: Send + Sync {
+pub(crate) trait RoundTables: Send + Sync {
     /// Asks a question.
-    fn ask(&self, ask: Ask) -> Result<Vec<Row>>;
+    fn ask(&self, ask: TableQuery) -> Result<Vec<TableRow>>;
 
-    /// How many sessions are left when every worker is gone, if any.
+    /// Returns the number of sessions left after the last worker is gone, if any.
     fn sessions(&self) -> Result<Option<u64>>;
 
     /// Removes what is outside the directory of the round.
     fn forget(&self);
 
-    /// How many entries wait or run.
+    /// Returns the number of entries that wait or run.
     fn unfinished(&self) -> Result<u64> {
-        self.number(Ask::Unfinished)
+        self.number(TableQuery::Unfinished)
     }
 
     /// The one number that answers a question.
-    fn number(&self, ask: Ask) -> Result<u64> {
+    fn number(&self, ask: TableQuery) -> Result<u64> {
         let rows = self.ask(ask)?;
         let text = rows.first().and_then(|row| row.first()).context("there is no answer")?;
         Ok(text.parse()?)
@@ -55,11 +55,11 @@ pub(crate) trait Tables: Send + Sync {
 }
 
 /// A SQLite file.
-pub(crate) struct Sqlite {
+pub(crate) struct SqliteTables {
     file: PathBuf,
 }
 
-impl Sqlite {
+impl SqliteTables {
     pub(crate) fn new(file: &Path) -> Self {
         Self { file: file.to_owned() }
     }
@@ -71,20 +71,20 @@ impl Sqlite {
     }
 }
 
-impl Tables for Sqlite {
-    fn ask(&self, ask: Ask) -> Result<Vec<Row>> {
+impl RoundTables for SqliteTables {
+    fn ask(&self, ask: TableQuery) -> Result<Vec<TableRow>> {
         let sql = match ask {
-            Ask::Effects => include_str!("../../sql/sqlite/effects.sql"),
-            Ask::Doubled => include_str!("../../sql/sqlite/doubled.sql"),
-            Ask::Messages => include_str!("../../sql/sqlite/messages.sql"),
-            Ask::Outcomes => include_str!("../../sql/sqlite/outcomes.sql"),
-            Ask::Poisoned => include_str!("../../sql/sqlite/poisoned.sql"),
-            Ask::Unfinished => include_str!("../../sql/sqlite/unfinished.sql"),
-            Ask::Quarantine => include_str!("../../sql/sqlite/quarantine.sql"),
-            Ask::Marks => include_str!("../../sql/sqlite/marks.sql"),
-            Ask::Operations => include_str!("../../sql/sqlite/operations.sql"),
-            Ask::Lost => include_str!("../../sql/sqlite/lost.sql"),
-            Ask::LostMarks => include_str!("../../sql/sqlite/lost_marks.sql"),
+            TableQuery::Effects => include_str!("../../sql/sqlite/effects.sql"),
+            TableQuery::Doubled => include_str!("../../sql/sqlite/doubled.sql"),
+            TableQuery::Messages => include_str!("../../sql/sqlite/messages.sql"),
+            TableQuery::Outcomes => include_str!("../../sql/sqlite/outcomes.sql"),
+            TableQuery::Poisoned => include_str!("../../sql/sqlite/poisoned.sql"),
+            TableQuery::Unfinished => include_str!("../../sql/sqlite/unfinished.sql"),
+            TableQuery::Quarantine => include_str!("../../sql/sqlite/quarantine.sql"),
+            TableQuery::Marks => include_str!("../../sql/sqlite/marks.sql"),
+            TableQuery::Operations => include_str!("../../sql/sqlite/operations.sql"),
+            TableQuery::Lost => include_str!("../../sql/sqlite/lost.sql"),
+            TableQuery::LostMarks => include_str!("../../sql/sqlite/lost_marks.sql"),
         };
         let connection = Connection::open_with_flags(&self.file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         connection.busy_timeout(Duration::from_secs(10))?;
@@ -94,7 +94,7 @@ impl Tables for Sqlite {
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
             let cell = |index| -> Result<String> { Ok(text(row.get_ref(index)?)) };
-            found.push((0..columns).map(cell).collect::<Result<Row>>()?);
+            found.push((0..columns).map(cell).collect::<Result<TableRow>>()?);
         }
         Ok(found)
     }
@@ -135,12 +135,12 @@ impl Primary {
 }
 
 /// A database of a PostgreSQL server, asked with `psql`.
-pub(crate) struct Postgres {
+pub(crate) struct PostgresTables {
     primary: Arc<Primary>,
     database: String,
 }
 
-impl Postgres {
+impl PostgresTables {
     pub(crate) fn new(primary: Arc<Primary>, database: &str) -> Self {
         Self { primary, database: database.to_owned() }
     }
@@ -150,20 +150,20 @@ impl Postgres {
     }
 }
 
-impl Tables for Postgres {
-    fn ask(&self, ask: Ask) -> Result<Vec<Row>> {
+impl RoundTables for PostgresTables {
+    fn ask(&self, ask: TableQuery) -> Result<Vec<TableRow>> {
         let sql = match ask {
-            Ask::Effects => include_str!("../../sql/postgres/effects.sql"),
-            Ask::Doubled => include_str!("../../sql/postgres/doubled.sql"),
-            Ask::Messages => include_str!("../../sql/postgres/messages.sql"),
-            Ask::Outcomes => include_str!("../../sql/postgres/outcomes.sql"),
-            Ask::Poisoned => include_str!("../../sql/postgres/poisoned.sql"),
-            Ask::Unfinished => include_str!("../../sql/postgres/unfinished.sql"),
-            Ask::Quarantine => include_str!("../../sql/postgres/quarantine.sql"),
-            Ask::Marks => include_str!("../../sql/postgres/marks.sql"),
-            Ask::Operations => include_str!("../../sql/postgres/operations.sql"),
-            Ask::Lost => include_str!("../../sql/postgres/lost.sql"),
-            Ask::LostMarks => include_str!("../../sql/postgres/lost_marks.sql"),
+            TableQuery::Effects => include_str!("../../sql/postgres/effects.sql"),
+            TableQuery::Doubled => include_str!("../../sql/postgres/doubled.sql"),
+            TableQuery::Messages => include_str!("../../sql/postgres/messages.sql"),
+            TableQuery::Outcomes => include_str!("../../sql/postgres/outcomes.sql"),
+            TableQuery::Poisoned => include_str!("../../sql/postgres/poisoned.sql"),
+            TableQuery::Unfinished => include_str!("../../sql/postgres/unfinished.sql"),
+            TableQuery::Quarantine => include_str!("../../sql/postgres/quarantine.sql"),
+            TableQuery::Marks => include_str!("../../sql/postgres/marks.sql"),
+            TableQuery::Operations => include_str!("../../sql/postgres/operations.sql"),
+            TableQuery::Lost => include_str!("../../sql/postgres/lost.sql"),
+            TableQuery::LostMarks => include_str!("../../sql/postgres/lost_marks.sql"),
         };
         let answer = self.primary.now().sql(&self.database, sql)?;
         Ok(answer.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect())

@@ -3,39 +3,39 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::faults::Mix;
-use crate::ledger::{Fact, Ledger, now};
-use crate::plan::Plan;
-use crate::worker::Handed;
+use crate::ledger::{Fact, ProcessLedger, now};
+use crate::plan::RoundPlan;
+use crate::worker::HandedDelivery;
 
 /// Deliveries a worker may hold unacknowledged.
 const PREFETCH: usize = 48;
 
-/// What still has to be delivered, and what is out.
-pub(super) struct Broker {
-    plan: Plan,
+/// Deliveries to make, and those without an answer.
+pub(super) struct DriverBroker {
+    plan: RoundPlan,
     rng: fastrand::Rng,
-    /// How many messages may be offered ahead of those that were handled.
+    /// Maximum messages offered ahead of handled ones.
     ahead: usize,
     offered: u32,
     /// Deliveries that are to be made again, or once more.
-    again: VecDeque<Handed>,
+    again: VecDeque<HandedDelivery>,
     /// Unacknowledged deliveries, by worker; the last are those on their way to a real broker.
-    out: Vec<HashMap<u64, Handed>>,
-    /// What a real broker has.
-    confirmed: Vec<Handed>,
+    out: Vec<HashMap<u64, HandedDelivery>>,
+    /// Deliveries that a real broker has confirmed.
+    confirmed: Vec<HandedDelivery>,
     next_delivery: u64,
     ran: HashSet<u32>,
     pub(super) deliveries: u64,
     pub(super) acked: u64,
-    /// Whether new messages are made.
+    /// True while new messages are made.
     pub(super) open: bool,
-    /// How many more are made for the one that runs nothing.
+    /// Messages still to make for the worker without handlers.
     pub(super) late: u32,
     made: u32,
 }
 
-impl Broker {
-    pub(super) fn new(plan: Plan, mix: Mix, workers: usize) -> Self {
+impl DriverBroker {
+    pub(super) fn new(plan: RoundPlan, mix: Mix, workers: usize) -> Self {
         Self {
             plan,
             rng: fastrand::Rng::with_seed(plan.seed ^ 0xb0c4),
@@ -54,13 +54,18 @@ impl Broker {
         }
     }
 
-    /// How many messages were offered.
+    /// Returns the number of offered messages.
     pub(super) fn count(&self) -> u32 {
         self.made
     }
 
     /// The next delivery for a worker, if it may have one. One that runs nothing gets nothing that is to be run inline.
-    pub(super) fn next(&mut self, worker: usize, front: bool, ledger: &Ledger) -> Option<Handed> {
+    pub(super) fn next(
+        &mut self,
+        worker: usize,
+        front: bool,
+        ledger: &ProcessLedger,
+    ) -> Option<HandedDelivery> {
         if self.out[worker].len() >= if self.plan.quick { 5 * PREFETCH } else { PREFETCH } {
             return None;
         }
@@ -73,7 +78,7 @@ impl Broker {
             let handed = self.offer(ledger);
             return Some(self.hand(worker, handed));
         }
-        let takes = |plan: &Plan, handed: &Handed| !front || !is_inline(plan, handed.m);
+        let takes = |plan: &RoundPlan, handed: &HandedDelivery| !front || !is_inline(plan, handed.m);
         // Old deliveries and new ones in turn, so that neither waits for the other.
         let old = (self.rng.bool() || !self.may_offer())
             .then(|| self.again.iter().position(|handed| takes(&self.plan, handed)))
@@ -81,7 +86,9 @@ impl Broker {
             .and_then(|place| self.again.remove(place));
         let handed = match old {
             Some(handed) => handed,
-            None if self.may_offer() && takes(&self.plan, &Handed { d: 0, m: self.offered, v: 0, at: 0 }) => {
+            None if self.may_offer()
+                && takes(&self.plan, &HandedDelivery { d: 0, m: self.offered, v: 0, at: 0 }) =>
+            {
                 self.offer(ledger)
             }
             None => return None,
@@ -89,8 +96,8 @@ impl Broker {
         Some(self.hand(worker, handed))
     }
 
-    fn hand(&mut self, worker: usize, handed: Handed) -> Handed {
-        let handed = Handed { d: self.next_delivery, ..handed };
+    fn hand(&mut self, worker: usize, handed: HandedDelivery) -> HandedDelivery {
+        let handed = HandedDelivery { d: self.next_delivery, ..handed };
         self.next_delivery += 1;
         self.deliveries += 1;
         self.out[worker].insert(handed.d, handed);
@@ -102,9 +109,9 @@ impl Broker {
     }
 
     /// Makes a message, and decides how often it will be delivered.
-    fn offer(&mut self, ledger: &Ledger) -> Handed {
+    fn offer(&mut self, ledger: &ProcessLedger) -> HandedDelivery {
         let at = i64::try_from(now() / 1_000).unwrap_or(i64::MAX);
-        let handed = Handed { d: 0, m: self.offered, v: 0, at };
+        let handed = HandedDelivery { d: 0, m: self.offered, v: 0, at };
         self.offered += 1;
         self.made += 1;
         ledger.note(Fact::Offered { m: handed.m, v: 0 });
@@ -115,7 +122,7 @@ impl Broker {
         // The same id with another payload.
         if self.rng.u32(0..100) < 2 {
             ledger.note(Fact::Offered { m: handed.m, v: 1 });
-            self.again.push_back(Handed { v: 1, ..handed });
+            self.again.push_back(HandedDelivery { v: 1, ..handed });
         }
         handed
     }
@@ -124,7 +131,7 @@ impl Broker {
         self.ran.insert(message);
     }
 
-    pub(super) fn acked(&mut self, worker: usize, delivery: u64) -> Option<Handed> {
+    pub(super) fn acked(&mut self, worker: usize, delivery: u64) -> Option<HandedDelivery> {
         let handed = self.out[worker].remove(&delivery)?;
         self.acked += 1;
         Some(handed)
@@ -138,8 +145,8 @@ impl Broker {
         }
     }
 
-    /// What a real broker was given since this was asked last.
-    pub(super) fn take_confirmed(&mut self) -> Vec<Handed> {
+    /// Takes the deliveries that a real broker has confirmed since the last call.
+    pub(super) fn take_confirmed(&mut self) -> Vec<HandedDelivery> {
         std::mem::take(&mut self.confirmed)
     }
 
@@ -157,12 +164,12 @@ impl Broker {
         }
     }
 
-    /// How many deliveries are not acknowledged, with those that are still to be made.
+    /// Returns the number of unacknowledged deliveries, including those still to be made.
     pub(super) fn outstanding(&self) -> u64 {
         u64::from(self.late) + (self.again.len() + self.out.iter().map(HashMap::len).sum::<usize>()) as u64
     }
 }
 
-fn is_inline(plan: &Plan, message: u32) -> bool {
-    plan.message(message).kind == crate::plan::Kind::Inline
+fn is_inline(plan: &RoundPlan, message: u32) -> bool {
+    plan.message(message).kind == crate::plan::PlannedKind::Inline
 }

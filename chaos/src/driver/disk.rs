@@ -12,8 +12,8 @@ pub(super) struct Disk {
     dir: tempfile::TempDir,
 }
 
-/// What takes the room, until it is dropped.
-pub(super) struct Ballast(PathBuf);
+/// A file that fills the disk until it is dropped.
+pub(super) struct DiskFill(PathBuf);
 
 impl Disk {
     pub(super) fn mount(bytes: u64) -> Result<Self> {
@@ -30,8 +30,8 @@ impl Disk {
     }
 
     /// Takes all the room there is.
-    pub(super) fn fill(&self) -> Result<Ballast> {
-        let ballast = Ballast(self.path().join("ballast"));
+    pub(super) fn fill(&self) -> Result<DiskFill> {
+        let ballast = DiskFill(self.path().join("ballast"));
         let mut file = File::create(&ballast.0)?;
         for size in [1 << 20, 1 << 12] {
             let block = vec![1; size];
@@ -47,7 +47,7 @@ impl Disk {
     }
 }
 
-impl Drop for Ballast {
+impl Drop for DiskFill {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_file(&self.0) {
             eprintln!("chaos: the disk stays full: {error}");
@@ -57,7 +57,7 @@ impl Drop for Ballast {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Even if somebody still has a file open: the directory has to go.
+        // Even if a process still has a file open: the directory must be removed.
         let _ = Command::new("umount").arg("-l").arg(self.dir.path()).status();
     }
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::StoreKind;
-use super::proxy::Trouble;
-use crate::seam::Odds;
+use super::proxy::LinkFault;
+use crate::seam::PointOdds;
 
 /// A choice of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub(crate) enum Mix {
     Unknown,
     /// Sessions are ended, the server is killed and suspended
     Storm,
-    /// What lies between a worker and the server, or the broker, delays, swallows and cuts
+    /// Delays, drops and cuts connections to the server or broker
     Network,
     /// The server is killed, and a replica takes its place
     Failover,
@@ -43,9 +43,9 @@ pub(crate) enum Mix {
     Calm,
 }
 
-/// What the driver does.
+/// A fault by the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum DriverFault {
     Kill,
     /// Stops a worker for so long.
     Stop(Duration),
@@ -67,19 +67,19 @@ pub(super) enum Fault {
     /// Takes all room on the disk for so long.
     FillDisk(Duration),
     /// Does something to a connection.
-    Disturb(Trouble),
+    Disturb(LinkFault),
     /// Kills the broker and starts it again.
     KillBroker,
 }
 
-impl Fault {
-    /// Whether another server takes over.
+impl DriverFault {
+    /// Returns true if another server takes over.
     pub(super) const fn fails_over(self) -> bool {
         matches!(self, Self::FailOver | Self::FailOverBehind(_))
     }
 }
 
-/// What the server refuses.
+/// Commands that the server refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Denial {
     Logins,
@@ -99,23 +99,23 @@ impl Denial {
     }
 }
 
-/// What comes less often than this, in milliseconds, waits for its turn if it cannot be done at once.
+/// Shortest interval in milliseconds of faults that wait for their turn if they cannot be done at once.
 const RARE: u64 = 1_000;
 const SOON: Duration = Duration::from_millis(10);
 
 /// A fault, and the shortest and longest time between two in milliseconds.
-type Kind = (Fault, u64, u64);
+type FaultInterval = (DriverFault, u64, u64);
 
-/// When what comes next.
+/// Times of the next faults.
 pub(super) struct Schedule {
     rng: fastrand::Rng,
     lease: Duration,
     /// With when the next one is.
-    kinds: Vec<(Kind, Instant)>,
+    kinds: Vec<(FaultInterval, Instant)>,
 }
 
 impl Mix {
-    /// How long a claim holds. Where many have to run out, they are short.
+    /// Returns the lease of a claim: short in mixes in which many must expire.
     pub(super) fn lease(self) -> Duration {
         Duration::from_millis(match self {
             Self::Kills | Self::Zombies | Self::Rename => 700,
@@ -125,7 +125,7 @@ impl Mix {
         })
     }
 
-    /// How many entries a worker has in hand at most. One that is killed leaves them to its lease.
+    /// Returns the maximum entries that a worker holds. A killed worker leaves them to its lease.
     pub(super) fn in_flight(self) -> usize {
         match self {
             Self::Volume => 160,
@@ -134,8 +134,8 @@ impl Mix {
         }
     }
 
-    /// How many messages may be offered ahead of those that were handled: enough to keep everybody busy, few enough that
-    /// everything is under way when something happens.
+    /// Returns the maximum messages offered ahead of handled ones: enough to keep all workers busy, few enough that all
+    /// are under way when a fault comes.
     pub(super) fn ahead(self) -> usize {
         match self {
             Self::Volume => 2_000,
@@ -144,24 +144,24 @@ impl Mix {
         }
     }
 
-    /// How often calls of a worker fail by themselves.
-    pub(super) fn odds(self) -> Odds {
+    /// Returns the odds of faults in the calls of a worker.
+    pub(super) fn odds(self) -> PointOdds {
         match self {
-            Self::All => Odds { abort: 300, error: 2_000, unknown: 6_000, delay: 3_000 },
-            Self::Kills => Odds { abort: 1_500, ..Odds::default() },
-            Self::Rename => Odds { abort: 300, ..Odds::default() },
-            Self::Unknown => Odds { abort: 0, error: 6_000, unknown: 25_000, delay: 0 },
-            Self::Volume => Odds { unknown: 300, error: 200, ..Odds::default() },
-            _ => Odds::default(),
+            Self::All => PointOdds { abort: 300, error: 2_000, unknown: 6_000, delay: 3_000 },
+            Self::Kills => PointOdds { abort: 1_500, ..PointOdds::default() },
+            Self::Rename => PointOdds { abort: 300, ..PointOdds::default() },
+            Self::Unknown => PointOdds { abort: 0, error: 6_000, unknown: 25_000, delay: 0 },
+            Self::Volume => PointOdds { unknown: 300, error: 200, ..PointOdds::default() },
+            _ => PointOdds::default(),
         }
     }
 
-    /// How long after it was first heard of at its work each worker is killed, in milliseconds.
+    /// Returns the milliseconds from the first sign of work of each worker until it is killed.
     pub(super) fn doom(self) -> Option<(u64, u64)> {
         (self == Self::Kills).then_some((20, 300))
     }
 
-    /// How many workers are killed while they make the tables.
+    /// Returns the number of workers to kill while they create the tables.
     pub(super) fn births(self) -> usize {
         match self {
             Self::Migrate => 24,
@@ -170,12 +170,12 @@ impl Mix {
         }
     }
 
-    /// How many workers may stand still at once.
+    /// Returns the maximum workers to stop at once.
     pub(super) fn max_stopped(self, workers: usize) -> usize {
         if self == Self::Zombies { workers.saturating_sub(2).max(1) } else { 1 }
     }
 
-    /// Whether somebody holds handlers back and has messages tried again meanwhile.
+    /// Returns true if an operator pauses handlers and retries messages meanwhile.
     pub(super) fn is_operated(self) -> bool {
         matches!(
             self,
@@ -183,74 +183,76 @@ impl Mix {
         )
     }
 
-    /// Whether handlers have other keys in some processes.
+    /// Returns true if handlers have other keys in some processes.
     pub(super) fn renames(self) -> bool {
         self == Self::Rename
     }
 
-    /// Whether some messages take their process down every time they run.
+    /// Returns true if some messages abort their process every time.
     pub(super) fn has_killers(self) -> bool {
         matches!(self, Self::All | Self::Calm)
     }
 
-    /// Whether many handlers take longer than a lease.
+    /// Returns true if many handlers take longer than a lease.
     pub(super) fn is_long(self) -> bool {
         self == Self::Zombies
     }
 
-    /// Whether handlers take no time.
+    /// Returns true if handlers take no time.
     pub(super) fn is_quick(self) -> bool {
         self == Self::Volume
     }
 
-    /// Whether something stands between the workers and the server.
+    /// Returns true if a proxy stands between the workers and the server.
     pub(super) fn has_proxy(self) -> bool {
         matches!(self, Self::Network | Self::Failover | Self::FailoverAsync)
     }
 
-    /// Whether the server has a replica that takes over.
+    /// Returns true if the server has a replica that takes over.
     pub(super) fn fails_over(self) -> bool {
         matches!(self, Self::Failover | Self::FailoverAsync)
     }
 
-    /// Whether a failover loses history: processes have to live then, to report what they remember.
+    /// Returns true if a failover loses history: then processes must live, to report what they remember.
     pub(super) fn loses(self) -> bool {
         self == Self::FailoverAsync
     }
 
-    /// Whether the workers log in as a role that can be refused something.
+    /// Returns true if the workers log in as a role whose commands the server can refuse.
     pub(super) fn denies(self) -> bool {
         self == Self::Denied
     }
 
-    /// Whether leases may run out while the server refuses something for so long. They are renewed at a third, so two thirds are
-    /// left at least; a process needs some of that to come back.
+    /// Returns true if leases may expire while the server refuses commands for so long. Workers renew at a third, so
+    /// two thirds are left at least; a process needs some of that to recover.
     pub(super) fn outlasts_leases(self, time: Duration) -> bool {
         time > self.lease() / 2
     }
 
-    fn kinds(self, store: StoreKind, broker: bool) -> Vec<Kind> {
-        let stop = Fault::Stop(Duration::ZERO);
+    fn kinds(self, store: StoreKind, broker: bool) -> Vec<FaultInterval> {
+        let stop = DriverFault::Stop(Duration::ZERO);
         let mut kinds = match self {
-            Self::All => vec![(Fault::Kill, 60, 500), (stop, 900, 2_500), (Fault::Terminate, 500, 2_000)],
-            Self::Kills => vec![(Fault::Terminate, 1_000, 4_000)],
+            Self::All => {
+                vec![(DriverFault::Kill, 60, 500), (stop, 900, 2_500), (DriverFault::Terminate, 500, 2_000)]
+            }
+            Self::Kills => vec![(DriverFault::Terminate, 1_000, 4_000)],
             Self::Zombies => vec![(stop, 40, 160)],
-            Self::Rename => vec![(Fault::Kill, 100, 500), (Fault::Terminate, 400, 1_200)],
-            Self::Unknown | Self::Full => vec![(Fault::Kill, 800, 2_000)],
-            Self::Denied => vec![(Fault::Kill, 2_000, 5_000)],
+            Self::Rename => vec![(DriverFault::Kill, 100, 500), (DriverFault::Terminate, 400, 1_200)],
+            Self::Unknown | Self::Full => vec![(DriverFault::Kill, 800, 2_000)],
+            Self::Denied => vec![(DriverFault::Kill, 2_000, 5_000)],
             Self::FailoverAsync => Vec::new(),
-            Self::Storm | Self::Network | Self::Failover => vec![(Fault::Kill, 1_000, 3_000)],
-            Self::Volume => vec![(Fault::Kill, 1_500, 4_000), (Fault::Terminate, 3_000, 6_000)],
-            Self::Calm | Self::Migrate => vec![(Fault::Terminate, 800, 2_000)],
+            Self::Storm | Self::Network | Self::Failover => vec![(DriverFault::Kill, 1_000, 3_000)],
+            Self::Volume => vec![(DriverFault::Kill, 1_500, 4_000), (DriverFault::Terminate, 3_000, 6_000)],
+            Self::Calm | Self::Migrate => vec![(DriverFault::Terminate, 800, 2_000)],
         };
         if self == Self::Network && (broker || store == StoreKind::Postgres) {
-            kinds.extend(Trouble::ALL.map(|trouble| (Fault::Disturb(trouble), 120, 700)));
+            kinds.extend(LinkFault::ALL.map(|trouble| (DriverFault::Disturb(trouble), 120, 700)));
         }
         if self == Self::Full {
-            kinds.push((Fault::FillDisk(Duration::ZERO), 700, 2_500));
+            kinds.push((DriverFault::FillDisk(Duration::ZERO), 700, 2_500));
         }
         if self == Self::Storm && broker {
-            kinds.push((Fault::KillBroker, 6_000, 12_000));
+            kinds.push((DriverFault::KillBroker, 6_000, 12_000));
         }
         if store == StoreKind::Postgres {
             kinds.extend(self.of_servers());
@@ -258,25 +260,25 @@ impl Mix {
         kinds
     }
 
-    fn of_servers(self) -> Vec<Kind> {
-        let suspend = Fault::SuspendServer(Duration::ZERO);
+    fn of_servers(self) -> Vec<FaultInterval> {
+        let suspend = DriverFault::SuspendServer(Duration::ZERO);
         match self {
             Self::All => vec![
-                (Fault::EndSessions, 500, 3_000),
-                (Fault::LoseCommits, 3_000, 9_000),
-                (Fault::KillServer, 5_000, 15_000),
+                (DriverFault::EndSessions, 500, 3_000),
+                (DriverFault::LoseCommits, 3_000, 9_000),
+                (DriverFault::KillServer, 5_000, 15_000),
                 (suspend, 6_000, 20_000),
             ],
-            Self::Unknown => vec![(Fault::LoseCommits, 300, 1_200)],
+            Self::Unknown => vec![(DriverFault::LoseCommits, 300, 1_200)],
             Self::Storm => vec![
-                (Fault::EndSessions, 50, 200),
-                (Fault::KillServer, 3_000, 8_000),
+                (DriverFault::EndSessions, 50, 200),
+                (DriverFault::KillServer, 3_000, 8_000),
                 (suspend, 3_000, 9_000),
             ],
-            Self::Failover => vec![(Fault::FailOver, 2_000, 5_000)],
-            Self::FailoverAsync => vec![(Fault::FailOverBehind(Duration::ZERO), 2_000, 5_000)],
+            Self::Failover => vec![(DriverFault::FailOver, 2_000, 5_000)],
+            Self::FailoverAsync => vec![(DriverFault::FailOverBehind(Duration::ZERO), 2_000, 5_000)],
             Self::Denied => {
-                Denial::ALL.map(|denial| (Fault::Deny(denial, Duration::ZERO), 4_000, 8_000)).to_vec()
+                Denial::ALL.map(|denial| (DriverFault::Deny(denial, Duration::ZERO), 4_000, 8_000)).to_vec()
             }
             _ => Vec::new(),
         }
@@ -288,13 +290,13 @@ impl Schedule {
         let mut rng = fastrand::Rng::with_seed(seed ^ 0xfa17);
         let now = Instant::now();
         let kinds = mix.kinds(store, broker);
-        let first = |kind: Kind| (kind, now + Duration::from_millis(rng.u64(kind.1..=kind.2)));
+        let first = |kind: FaultInterval| (kind, now + Duration::from_millis(rng.u64(kind.1..=kind.2)));
         let kinds = kinds.into_iter().map(first).collect();
         Self { rng, lease: mix.lease(), kinds }
     }
 
     /// The next fault whose time has come.
-    pub(super) fn due(&mut self) -> Option<Fault> {
+    pub(super) fn due(&mut self) -> Option<DriverFault> {
         let now = Instant::now();
         let ((fault, least, max), next) = self.kinds.iter_mut().find(|(_, next)| *next <= now)?;
         // From now on, not from when it was due: a driver that was late does not catch up with a salvo.
@@ -302,19 +304,19 @@ impl Schedule {
         let times =
             |low: f64, high: f64, rng: &mut fastrand::Rng| self.lease.mul_f64(low + (high - low) * rng.f64());
         Some(match *fault {
-            Fault::Stop(_) => Fault::Stop(times(1.15, 1.7, &mut self.rng)),
-            Fault::SuspendServer(_) => Fault::SuspendServer(times(0.2, 1.2, &mut self.rng)),
-            Fault::FillDisk(_) => Fault::FillDisk(times(0.1, 0.8, &mut self.rng)),
-            Fault::FailOverBehind(_) => Fault::FailOverBehind(times(0.3, 1.0, &mut self.rng)),
-            Fault::Deny(denial, _) => Fault::Deny(denial, times(0.3, 0.9, &mut self.rng)),
+            DriverFault::Stop(_) => DriverFault::Stop(times(1.15, 1.7, &mut self.rng)),
+            DriverFault::SuspendServer(_) => DriverFault::SuspendServer(times(0.2, 1.2, &mut self.rng)),
+            DriverFault::FillDisk(_) => DriverFault::FillDisk(times(0.1, 0.8, &mut self.rng)),
+            DriverFault::FailOverBehind(_) => DriverFault::FailOverBehind(times(0.3, 1.0, &mut self.rng)),
+            DriverFault::Deny(denial, _) => DriverFault::Deny(denial, times(0.3, 0.9, &mut self.rng)),
             fault => fault,
         })
     }
 
     /// A fault that could not be done now is due again soon. One that comes often need not be made up for; a rare one would be
     /// crowded out by those.
-    pub(super) fn postpone(&mut self, fault: Fault) {
-        let same = |kind: &Fault| std::mem::discriminant(kind) == std::mem::discriminant(&fault);
+    pub(super) fn postpone(&mut self, fault: DriverFault) {
+        let same = |kind: &DriverFault| std::mem::discriminant(kind) == std::mem::discriminant(&fault);
         if let Some((_, next)) =
             self.kinds.iter_mut().find(|((kind, least, _), _)| same(kind) && *least >= RARE)
         {
@@ -346,7 +348,7 @@ mod tests {
                 *next = Instant::now();
             }
             while let Some(fault) = schedule.due() {
-                times.extend(if let Fault::Deny(_, time) = fault { Some(time) } else { None });
+                times.extend(if let DriverFault::Deny(_, time) = fault { Some(time) } else { None });
             }
         }
         let lease = Mix::Denied.lease();
@@ -358,18 +360,18 @@ mod tests {
     #[test]
     fn a_rare_fault_is_not_crowded_out_by_those_that_come_often() {
         let mut storm = Schedule::new(Mix::Storm, StoreKind::Postgres, false, 1);
-        let next = |storm: &Schedule, fault: Fault| {
+        let next = |storm: &Schedule, fault: DriverFault| {
             storm.kinds.iter().find(|((kind, ..), _)| *kind == fault).map(|(_, next)| *next).unwrap()
         };
-        let before = [Fault::KillServer, Fault::EndSessions].map(|fault| next(&storm, fault));
+        let before = [DriverFault::KillServer, DriverFault::EndSessions].map(|fault| next(&storm, fault));
         let late = Instant::now() + Duration::from_secs(1);
         assert!(before[0] > late, "it comes seconds later");
-        storm.postpone(Fault::KillServer);
-        storm.postpone(Fault::EndSessions);
-        assert!(next(&storm, Fault::KillServer) < late);
-        assert_eq!(next(&storm, Fault::EndSessions), before[1]);
+        storm.postpone(DriverFault::KillServer);
+        storm.postpone(DriverFault::EndSessions);
+        assert!(next(&storm, DriverFault::KillServer) < late);
+        assert_eq!(next(&storm, DriverFault::EndSessions), before[1]);
         // However long it is to last.
-        storm.postpone(Fault::SuspendServer(Duration::from_secs(9)));
-        assert!(next(&storm, Fault::SuspendServer(Duration::ZERO)) < late);
+        storm.postpone(DriverFault::SuspendServer(Duration::from_secs(9)));
+        assert!(next(&storm, DriverFault::SuspendServer(Duration::ZERO)) < late);
     }
 }

@@ -1,16 +1,16 @@
-//! What the driver does to the workers while a round runs.
+//! Inflicts the faults of a round on the workers.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use rustix::process::Signal;
 
-use super::faults::Fault;
+use super::faults::DriverFault;
 use super::round::Round;
-use super::server::Server;
-use super::ways::Ways;
+use super::server::DatabaseServer;
+use super::transports::Transports;
 use crate::ledger::Fact;
-use crate::worker::Place;
+use crate::worker::StoreLocation;
 
 impl Round<'_> {
     fn fault(&self, life: u64, what: &str) {
@@ -18,7 +18,7 @@ impl Round<'_> {
     }
 
     /// Kills workers that have just been born, while they make the tables: two of them at a time.
-    pub(super) fn births(&mut self, place: &Place) -> Result<()> {
+    pub(super) fn births(&mut self, place: &StoreLocation) -> Result<()> {
         for _ in 0..self.options.mix.births() {
             let mut born = [self.spawn(0, place)?, self.spawn(1, place)?];
             std::thread::park_timeout(Duration::from_micros(self.rng.u64(1_000..90_000)));
@@ -65,18 +65,18 @@ impl Round<'_> {
         }
     }
 
-    pub(super) fn inflict(&mut self, fault: Fault, server: &Server, ways: &Ways) {
+    pub(super) fn inflict(&mut self, fault: DriverFault, server: &DatabaseServer, transports: &Transports) {
         match fault {
-            Fault::Kill | Fault::Terminate | Fault::Stop(_) => self.hit(fault),
-            Fault::Disturb(trouble) => {
+            DriverFault::Kill | DriverFault::Terminate | DriverFault::Stop(_) => self.hit(fault),
+            DriverFault::Disturb(trouble) => {
                 // Both links, if there are two.
                 let disturbed =
-                    [server.disturb(trouble, &mut self.rng), ways.disturb(trouble, &mut self.rng)];
+                    [server.disturb(trouble, &mut self.rng), transports.disturb(trouble, &mut self.rng)];
                 for _ in disturbed.into_iter().filter(|done| *done) {
                     self.fault(0, &format!("network: {}", trouble.name()));
                 }
             }
-            Fault::KillBroker => ways.kill_broker(&self.ledger),
+            DriverFault::KillBroker => transports.kill_broker(&self.ledger),
             // A failover before anything was stored shows nothing.
             fault if fault.fails_over() && !self.workers.iter().any(|one| one.worked) => {
                 self.schedule.postpone(fault);
@@ -87,7 +87,7 @@ impl Round<'_> {
     }
 
     /// Does something to one of the workers.
-    fn hit(&mut self, fault: Fault) {
+    fn hit(&mut self, fault: DriverFault) {
         let now = Instant::now();
         let able: Vec<usize> = (0..self.workers.len())
             .filter(|number| {
@@ -98,15 +98,15 @@ impl Round<'_> {
         let Some(number) = able.get(self.schedule.one_of(able.len())).copied() else { return };
         let stopped = self.workers.iter().filter(|worker| worker.stopped.is_some()).count();
         match fault {
-            Fault::Kill => self.kill(number),
-            Fault::Terminate => {
+            DriverFault::Kill => self.kill(number),
+            DriverFault::Terminate => {
                 self.fault(self.workers[number].life, "terminate");
                 let worker = &mut self.workers[number];
                 worker.signal(Signal::TERM);
                 worker.leaving = true;
                 self.seen.terminations += 1;
             }
-            Fault::Stop(time) if stopped < self.options.mix.max_stopped(self.workers.len()) => {
+            DriverFault::Stop(time) if stopped < self.options.mix.max_stopped(self.workers.len()) => {
                 if !self.workers[number].worked {
                     return;
                 }

@@ -1,15 +1,15 @@
-//! Runs rounds: each has a fresh store and a seed of its own, some seconds of faults, some of peace, and a check.
+//! Runs rounds: each has a fresh store, a seed, some seconds of faults, a quiet end, and a check.
 
 mod broker;
 mod disk;
 mod faults;
 mod inflict;
-mod peace;
 mod proxy;
 mod publisher;
+mod quiescence;
 mod round;
 mod server;
-mod ways;
+mod transports;
 mod workers;
 
 use std::io::Write as _;
@@ -20,72 +20,72 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::checker::Verdict;
+use crate::checker::RoundVerdict;
 use crate::commit::Commit;
 use crate::seam::POINTS;
 pub(crate) use faults::Mix;
 use round::Round;
-use server::Server;
-use ways::Ways;
-pub(crate) use ways::dead_letters;
+use server::DatabaseServer;
+use transports::Transports;
+pub(crate) use transports::dead_letters;
 
-/// What is to be run.
+/// Options of a run.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct RunOptions {
     /// The store under test
     #[arg(long, value_enum, default_value_t = StoreKind::Sqlite)]
     pub(crate) store: StoreKind,
-    /// How messages come in
+    /// The transport of messages
     #[arg(long, value_enum, default_value_t = SourceKind::Direct)]
     pub(crate) source: SourceKind,
-    /// Go on for so long
+    /// Stop after so many minutes
     #[arg(long)]
     pub(crate) minutes: Option<f64>,
-    /// Go on until so many workers were killed
+    /// Stop after so many workers were killed
     #[arg(long)]
     pub(crate) kills: Option<u64>,
-    /// Go on until so many workers were stopped for longer than their lease, with claims in hand
+    /// Stop after so many workers stood still past their lease with claims
     #[arg(long)]
     pub(crate) zombies: Option<u64>,
-    /// Go on until so many commits were in doubt
+    /// Stop after so many commits were in doubt
     #[arg(long)]
     pub(crate) unknown: Option<u64>,
-    /// Go on until so many messages were offered
+    /// Stop after so many messages were offered
     #[arg(long)]
     pub(crate) messages: Option<u64>,
-    /// Go on for so many rounds
+    /// Stop after so many rounds
     #[arg(long)]
     pub(crate) rounds: Option<u64>,
-    /// Chooses everything that is chosen; by default another one each time
+    /// Seed of all random choices; default: a new one each time
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Which faults there are
+    /// The mix of faults
     #[arg(long, value_enum, default_value_t = Mix::All)]
     pub(crate) mix: Mix,
     /// Seconds of faults in a round
     #[arg(long, default_value_t = 12.0)]
     pub(crate) round: f64,
-    /// How many worker processes there are
+    /// Number of worker processes
     #[arg(long, default_value_t = 4)]
     pub(crate) workers: usize,
-    /// Print one JSON object at the end, and nothing else
+    /// Print one JSON object at the end, nothing else
     #[arg(long)]
     pub(crate) json: bool,
-    /// Also write that object to a file of its own in this directory
+    /// Also write that object to a new file in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) record: Option<PathBuf>,
-    /// Seconds in which everything has to come to its end after the last fault
+    /// Seconds without progress after the last fault that fail the round
     #[arg(long, default_value_t = 90)]
     pub(crate) peace: u64,
     /// Stop at the first round with a violation
     #[arg(long)]
     pub(crate) fail_fast: bool,
-    /// Turn a planted bug on; only in a build that has them
+    /// Turn on a planted bug; only in a build that has them
     #[arg(long)]
     pub(crate) sabotage: Option<String>,
 }
 
-/// The stores there are.
+/// The stores under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum StoreKind {
@@ -93,7 +93,7 @@ pub(crate) enum StoreKind {
     Postgres,
 }
 
-/// The ways in.
+/// Transports of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum SourceKind {
@@ -105,9 +105,9 @@ pub(crate) enum SourceKind {
     Rabbitmq,
 }
 
-/// What came out, over all rounds.
+/// Result of all rounds.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct RunReport {
     store: StoreKind,
     source: SourceKind,
     mix: Mix,
@@ -115,17 +115,17 @@ pub(crate) struct Report {
     pub(crate) rounds: u64,
     seconds: f64,
     #[serde(flatten)]
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: RoundVerdict,
     /// Failpoints that something happened at, of those there are.
     failpoints: (usize, usize),
     /// Points that nothing happened at.
     missed: Vec<&'static str>,
 }
 
-impl Options {
+impl RunOptions {
     /// The command that runs one round again.
     fn again(&self, seed: u64) -> String {
-        let name = |value: &dyn erased::Name| value.name();
+        let name = |value: &dyn erased::ChoiceName| value.name();
         let mut command = format!(
             "cargo xtask chaos --store {} --source {} --mix {} --workers {} --round {} --rounds 1 --seed {seed}",
             name(&self.store),
@@ -140,7 +140,7 @@ impl Options {
         command
     }
 
-    fn goes_on(&self, start: Instant, rounds: u64, verdict: &Verdict) -> bool {
+    fn goes_on(&self, start: Instant, rounds: u64, verdict: &RoundVerdict) -> bool {
         if self.fail_fast && !verdict.violations.is_empty() {
             return false;
         }
@@ -162,43 +162,43 @@ impl Options {
 mod erased {
     //! The name of a choice on the command line.
 
-    pub(super) trait Name {
+    pub(super) trait ChoiceName {
         fn name(&self) -> String;
     }
 
-    impl<T: clap::ValueEnum> Name for T {
+    impl<T: clap::ValueEnum> ChoiceName for T {
         fn name(&self) -> String {
             self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
         }
     }
 }
 
-/// Runs rounds until it is enough, and says what came out.
-pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+/// Runs rounds until a limit is reached, and prints the result.
+pub(crate) fn run(options: &RunOptions) -> Result<ExitCode> {
     let report = rounds(options)?;
     let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?);
     Ok(if report.verdict.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Runs rounds until it is enough.
-pub(crate) fn rounds(options: &Options) -> Result<Report> {
+/// Runs rounds until a limit is reached.
+pub(crate) fn rounds(options: &RunOptions) -> Result<RunReport> {
     if options.sabotage.is_some() && !cfg!(feature = "sabotage") {
         bail!("this build has no planted bugs: `cargo xtask chaos sabotage` builds one that has");
     }
     if options.workers < 2 {
-        bail!("at least two workers are needed: somebody has to go on when one is killed");
+        bail!("use at least two workers: one must continue when another is killed");
     }
     let (start, commit) = (Instant::now(), Commit::of_the_rig());
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1 << 48));
-    let mut server = Server::start(options)?;
-    let mut ways = Ways::start(options)?;
-    let mut verdict = Verdict::default();
+    let mut server = DatabaseServer::start(options)?;
+    let mut transports = Transports::start(options)?;
+    let mut verdict = RoundVerdict::default();
     let mut rounds = 0;
     while options.goes_on(start, rounds, &verdict) {
         // The first round of a seed is the round with that seed, so that one round can be run again alone.
         let own = seed + rounds;
         let one = Round::new(options, own)?
-            .run(&mut server, &mut ways)
+            .run(&mut server, &mut transports)
             .with_context(|| format!("the rig itself failed; to repeat: {}", options.again(own)))?;
         rounds += 1;
         say(options, own, &one);
@@ -211,16 +211,16 @@ pub(crate) fn rounds(options: &Options) -> Result<Report> {
     Ok(report(options, seed, rounds, start, verdict))
 }
 
-fn report(options: &Options, seed: u64, rounds: u64, start: Instant, verdict: Verdict) -> Report {
+fn report(options: &RunOptions, seed: u64, rounds: u64, start: Instant, verdict: RoundVerdict) -> RunReport {
     let hit = POINTS.iter().filter(|point| verdict.points.contains(**point)).count();
     let missed = POINTS.iter().copied().filter(|point| !verdict.points.contains(*point)).collect();
     let seconds = (start.elapsed().as_secs_f64() * 10.0).round() / 10.0;
     let (store, source, mix) = (options.store, options.source, options.mix);
     let failpoints = (hit, POINTS.len());
-    Report { store, source, mix, seed, rounds, seconds, verdict, failpoints, missed }
+    RunReport { store, source, mix, seed, rounds, seconds, verdict, failpoints, missed }
 }
 
-fn say(options: &Options, seed: u64, one: &Verdict) {
+fn say(options: &RunOptions, seed: u64, one: &RoundVerdict) {
     if !options.json {
         eprintln!(
             "round {seed}: {} messages, {} deliveries, {} kills, {} zombies, {} unknown commits, {} repeats explained, \
@@ -244,7 +244,7 @@ fn say(options: &Options, seed: u64, one: &Verdict) {
     }
 }
 
-fn record(dir: &std::path::Path, report: &Report, commit: Option<&Commit>) -> Result<()> {
+fn record(dir: &std::path::Path, report: &RunReport, commit: Option<&Commit>) -> Result<()> {
     let at = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
     let machine = serde_json::json!({
         "cores": std::thread::available_parallelism().map_or(0, usize::from),
@@ -256,9 +256,9 @@ fn record(dir: &std::path::Path, report: &Report, commit: Option<&Commit>) -> Re
     Commit::note(commit, &mut value);
     let name = format!(
         "{}-{}-{}-{}.json",
-        erased::Name::name(&report.store),
-        erased::Name::name(&report.source),
-        erased::Name::name(&report.mix),
+        erased::ChoiceName::name(&report.store),
+        erased::ChoiceName::name(&report.source),
+        erased::ChoiceName::name(&report.mix),
         report.seed
     );
     std::fs::create_dir_all(dir)?;

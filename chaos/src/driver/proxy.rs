@@ -1,4 +1,4 @@
-//! What lies between a worker and a server: passes bytes on, until it delays, swallows or cuts.
+//! A proxy between a worker and a server: passes bytes on, and delays, drops or cuts them on request.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use tokio::sync::Notify;
 
 use crate::seam::pause;
 
-/// What can be done to a connection.
+/// A fault of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
-    /// Everything takes longer from now on.
+pub(super) enum LinkFault {
+    /// All bytes are delayed from now on.
     Delay,
     /// Nothing arrives for a while.
     BlackHole,
@@ -30,7 +30,7 @@ pub(super) enum Trouble {
     Cut,
 }
 
-impl Trouble {
+impl LinkFault {
     pub(super) const ALL: [Self; 5] = [Self::Delay, Self::BlackHole, Self::HalfClose, Self::Reset, Self::Cut];
 
     pub(super) const fn name(self) -> &'static str {
@@ -46,7 +46,7 @@ impl Trouble {
 
 /// The way bytes go.
 #[derive(Clone, Copy)]
-enum Way {
+enum ByteDirection {
     There,
     Back,
 }
@@ -56,16 +56,16 @@ enum Way {
 struct Link {
     /// Milliseconds that everything takes longer.
     delay: AtomicU64,
-    /// How long the next bytes are kept, in milliseconds.
+    /// Delay of the next bytes, in milliseconds.
     hold: AtomicU64,
-    /// How many bytes may still go each way, plus one; 0 if there is no end to them.
+    /// Bytes that may still pass each way, plus one; 0 without a limit.
     room: [AtomicU64; 2],
     reset: Notify,
     closed: [Notify; 2],
 }
 
 /// A port that leads to a server.
-pub(super) struct Proxy {
+pub(super) struct FaultProxy {
     port: u16,
     shared: Arc<Shared>,
     /// Its tasks end with it.
@@ -77,7 +77,7 @@ struct Shared {
     links: Mutex<Vec<std::sync::Weak<Link>>>,
 }
 
-impl Proxy {
+impl FaultProxy {
     /// A port on this machine that leads to another one.
     pub(super) fn start(target: u16) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
@@ -106,7 +106,7 @@ impl Proxy {
     }
 
     /// Does something to one of the connections, if there is one.
-    pub(super) fn disturb(&self, trouble: Trouble, rng: &mut fastrand::Rng) -> bool {
+    pub(super) fn disturb(&self, trouble: LinkFault, rng: &mut fastrand::Rng) -> bool {
         let links = self.shared.alive();
         if links.is_empty() {
             return false;
@@ -114,11 +114,11 @@ impl Proxy {
         let link = &links[rng.usize(0..links.len())];
         let way = rng.usize(0..2);
         match trouble {
-            Trouble::Delay => link.delay.store(rng.u64(2..60), Ordering::Relaxed),
-            Trouble::BlackHole => link.hold.store(rng.u64(100..2_500), Ordering::Relaxed),
-            Trouble::HalfClose => link.closed[way].notify_one(),
-            Trouble::Reset => link.reset.notify_one(),
-            Trouble::Cut => link.room[way].store(rng.u64(1..3_000), Ordering::Relaxed),
+            LinkFault::Delay => link.delay.store(rng.u64(2..60), Ordering::Relaxed),
+            LinkFault::BlackHole => link.hold.store(rng.u64(100..2_500), Ordering::Relaxed),
+            LinkFault::HalfClose => link.closed[way].notify_one(),
+            LinkFault::Reset => link.reset.notify_one(),
+            LinkFault::Cut => link.room[way].store(rng.u64(1..3_000), Ordering::Relaxed),
         }
         true
     }
@@ -149,8 +149,8 @@ async fn pass(mut client: TcpStream, shared: Arc<Shared>) {
     shared.links.lock().push(Arc::downgrade(&link));
     let ended = {
         let ((from_client, to_client), (from_server, to_server)) = (client.split(), server.split());
-        let there = pump(from_client, to_server, &link, Way::There);
-        let back = pump(from_server, to_client, &link, Way::Back);
+        let there = pump(from_client, to_server, &link, ByteDirection::There);
+        let back = pump(from_server, to_client, &link, ByteDirection::Back);
         tokio::select! {
             _ = async { tokio::join!(there, back) } => true,
             () = link.reset.notified() => false,
@@ -161,7 +161,7 @@ async fn pass(mut client: TcpStream, shared: Arc<Shared>) {
     }
 }
 
-async fn pump(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, link: &Link, way: Way) {
+async fn pump(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, link: &Link, way: ByteDirection) {
     let mut buffer = vec![0; 1 << 14];
     loop {
         let read = tokio::select! {
@@ -203,7 +203,7 @@ mod tests {
     use std::net;
 
     /// A server that says everything twice, and a connection to it through the proxy.
-    fn echo() -> (Proxy, net::TcpStream) {
+    fn echo() -> (FaultProxy, net::TcpStream) {
         let listener = net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         std::thread::spawn(move || {
@@ -218,7 +218,7 @@ mod tests {
                 });
             }
         });
-        let proxy = Proxy::start(port).unwrap();
+        let proxy = FaultProxy::start(port).unwrap();
         let mut client = net::TcpStream::connect((Ipv4Addr::LOCALHOST, proxy.port())).unwrap();
         client.write_all(b"hello").unwrap();
         let mut answer = [0; 5];
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn a_connection_is_reset() {
         let (proxy, mut client) = echo();
-        assert!(proxy.disturb(Trouble::Reset, &mut fastrand::Rng::with_seed(1)));
+        assert!(proxy.disturb(LinkFault::Reset, &mut fastrand::Rng::with_seed(1)));
         let error = client.read(&mut [0; 1]).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     }
@@ -239,7 +239,7 @@ mod tests {
     fn a_connection_is_cut_after_some_bytes() {
         let (proxy, mut client) = echo();
         for link in proxy.shared.alive() {
-            link.room[Way::Back as usize].store(3, Ordering::Relaxed);
+            link.room[ByteDirection::Back as usize].store(3, Ordering::Relaxed);
         }
         client.write_all(b"world").unwrap();
         let mut answer = Vec::new();
@@ -251,7 +251,7 @@ mod tests {
     fn one_half_of_a_connection_is_closed() {
         let (proxy, mut client) = echo();
         for link in proxy.shared.alive() {
-            link.closed[Way::Back as usize].notify_one();
+            link.closed[ByteDirection::Back as usize].notify_one();
         }
         assert_eq!(client.read(&mut [0; 1]).unwrap(), 0);
     }

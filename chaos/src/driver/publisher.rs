@@ -10,11 +10,11 @@ use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProper
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
-use super::ways::dead_letters;
-use super::workers::Event;
-use crate::plan::{Plan, id_of};
+use super::transports::dead_letters;
+use super::workers::ProcessEvent;
+use crate::plan::{RoundPlan, id_of};
 use crate::seam::pause;
-use crate::worker::{Handed, LINE_HEADER};
+use crate::worker::{HandedDelivery, LINE_HEADER};
 
 /// A message that is to be published.
 struct Outgoing {
@@ -23,8 +23,8 @@ struct Outgoing {
     body: Vec<u8>,
 }
 
-/// The queue of a round, and who fills it.
-pub(super) struct Publisher {
+/// The queue of a round and its publisher.
+pub(super) struct QueuePublisher {
     theirs: String,
     queue: String,
     outgoing: mpsc::UnboundedSender<Outgoing>,
@@ -32,9 +32,14 @@ pub(super) struct Publisher {
     _runtime: Runtime,
 }
 
-impl Publisher {
+impl QueuePublisher {
     /// Publishes to a queue at `url`; the workers get to it at `theirs`.
-    pub(super) fn start(url: String, theirs: String, queue: String, events: Sender<Event>) -> Result<Self> {
+    pub(super) fn start(
+        url: String,
+        theirs: String,
+        queue: String,
+        events: Sender<ProcessEvent>,
+    ) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let (outgoing, waiting) = mpsc::unbounded_channel();
         runtime.block_on(open(&url, &queue))?;
@@ -51,7 +56,7 @@ impl Publisher {
     }
 
     /// Publishes a delivery. Whether the broker has it is told as an event.
-    pub(super) fn publish(&self, plan: &Plan, handed: Handed) {
+    pub(super) fn publish(&self, plan: &RoundPlan, handed: HandedDelivery) {
         let planned = plan.message(handed.m);
         let mut headers = FieldTable::default();
         if let Some(line) = planned.line {
@@ -68,8 +73,8 @@ impl Publisher {
     }
 }
 
-/// A connection and a channel that confirms, with the queues in place. Durable and classic: a quorum queue counts how often
-/// a message came back, and these come back as often as somebody is killed.
+/// A connection and a channel that confirms, with the queues in place. Durable and classic: a quorum queue counts
+/// redeliveries, and each kill of a consumer redelivers.
 async fn open(url: &str, queue: &str) -> lapin::Result<(Connection, Channel)> {
     let connection = Connection::connect(url, ConnectionProperties::default()).await?;
     let channel = connection.create_channel().await?;
@@ -90,14 +95,14 @@ async fn publish(
     url: String,
     queue: String,
     mut waiting: mpsc::UnboundedReceiver<Outgoing>,
-    events: Sender<Event>,
+    events: Sender<ProcessEvent>,
 ) {
     let mut line = None;
     while let Some(one) = waiting.recv().await {
         if line.is_none() {
             line = open(&url, &queue).await.ok();
         }
-        let said = |confirmed: bool| Event::Published(one.delivery, confirmed);
+        let said = |confirmed: bool| ProcessEvent::Published(one.delivery, confirmed);
         let Some((_, channel)) = &line else {
             pause(Duration::from_millis(50)).await;
             let _ = events.send(said(false));
@@ -108,13 +113,13 @@ async fn publish(
             channel.basic_publish("".into(), queue.as_str().into(), options, &one.body, one.properties).await;
         let Ok(sent) = sent else {
             line = None;
-            let _ = events.send(Event::Published(one.delivery, false));
+            let _ = events.send(ProcessEvent::Published(one.delivery, false));
             continue;
         };
         let events = events.clone();
         tokio::spawn(async move {
             let confirmed = matches!(sent.await, Ok(Confirmation::Ack(None)));
-            let _ = events.send(Event::Published(one.delivery, confirmed));
+            let _ = events.send(ProcessEvent::Published(one.delivery, confirmed));
         });
     }
 }

@@ -1,4 +1,4 @@
-//! One round: seconds of faults, then peace, then the check.
+//! One round: seconds of faults, then quiescence, then the check.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -6,45 +6,45 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::broker::Broker;
+use super::broker::DriverBroker;
 use super::faults::Schedule;
-use super::server::{CANARY, Server};
-use super::ways::{Entrance, Ways};
-use super::workers::{Event, Worker};
-use super::{Options, SourceKind, StoreKind};
-use crate::checker::{self, Observer, Rules, Verdict};
-use crate::ledger::{Fact, Ledger};
-use crate::plan::Plan;
-use crate::seam::Odds;
-use crate::worker::{self, Handed, Job, Place, Told};
+use super::server::{CANARY, DatabaseServer};
+use super::transports::{RoundTransport, Transports};
+use super::workers::{ProcessEvent, RigWorker};
+use super::{RunOptions, SourceKind, StoreKind};
+use crate::checker::{self, EffectWatcher, RoundRules, RoundVerdict};
+use crate::ledger::{Fact, ProcessLedger};
+use crate::plan::RoundPlan;
+use crate::seam::PointOdds;
+use crate::worker::{self, HandedDelivery, StoreLocation, WorkerJob, WorkerReport};
 
 /// A round that has not begun.
 pub(super) struct Round<'a> {
-    pub(super) options: &'a Options,
-    plan: Plan,
+    pub(super) options: &'a RunOptions,
+    plan: RoundPlan,
     pub(super) rng: fastrand::Rng,
     dir: tempfile::TempDir,
-    pub(super) ledger: Arc<Ledger>,
-    pub(super) broker: Broker,
+    pub(super) ledger: Arc<ProcessLedger>,
+    pub(super) broker: DriverBroker,
     pub(super) schedule: Schedule,
-    pub(super) workers: Vec<Worker>,
-    events: (Sender<Event>, Receiver<Event>),
-    pub(super) entrance: Entrance,
+    pub(super) workers: Vec<RigWorker>,
+    events: (Sender<ProcessEvent>, Receiver<ProcessEvent>),
+    pub(super) entrance: RoundTransport,
     lives: u64,
-    /// Whether the tables are there.
+    /// True once the tables exist.
     born: bool,
     pub(super) at_peace: bool,
     retention: Duration,
     connections: usize,
     /// In `rename`: whether both keys of each handler are known before a process links them.
     keys_apart: bool,
-    pub(super) seen: Verdict,
+    pub(super) seen: RoundVerdict,
 }
 
-/// How long a round waits at most for its failover after its end.
+/// Maximum wait of a round for its failover after its end.
 const OVERTIME: Duration = Duration::from_mins(2);
 
-/// What a round does now.
+/// Phase of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Faults,
@@ -64,8 +64,8 @@ impl Phase {
 }
 
 impl<'a> Round<'a> {
-    pub(super) fn new(options: &'a Options, seed: u64) -> Result<Self> {
-        let plan = Plan {
+    pub(super) fn new(options: &'a RunOptions, seed: u64) -> Result<Self> {
+        let plan = RoundPlan {
             seed,
             killers: options.mix.has_killers(),
             long: options.mix.is_long(),
@@ -73,7 +73,7 @@ impl<'a> Round<'a> {
             steady: options.mix.loses(),
         };
         let dir = tempfile::Builder::new().prefix("oncebox-chaos-").tempdir()?;
-        let ledger = Arc::new(Ledger::open(dir.path(), 0)?);
+        let ledger = Arc::new(ProcessLedger::open(dir.path(), 0)?);
         let mut rng = fastrand::Rng::with_seed(seed ^ 0x40d);
         // In every third round the inbox forgets within the round: what comes later than that is stale. Messages from a
         // broker do not say when they were made.
@@ -89,25 +89,29 @@ impl<'a> Round<'a> {
             rng,
             dir,
             ledger,
-            broker: Broker::new(plan, options.mix, options.workers),
+            broker: DriverBroker::new(plan, options.mix, options.workers),
             schedule: Schedule::new(options.mix, options.store, rabbit, seed),
             workers: Vec::new(),
             events: channel(),
-            entrance: Entrance::Pipe,
+            entrance: RoundTransport::Pipe,
             lives: 0,
             born: false,
             at_peace: false,
             retention,
             connections,
             keys_apart,
-            seen: Verdict::default(),
+            seen: RoundVerdict::default(),
         })
     }
 
     /// Runs it, and says what came out.
-    pub(super) fn run(mut self, server: &mut Server, ways: &mut Ways) -> Result<Verdict> {
+    pub(super) fn run(
+        mut self,
+        server: &mut DatabaseServer,
+        transports: &mut Transports,
+    ) -> Result<RoundVerdict> {
         let (place, tables) = server.prepare(self.dir.path())?;
-        self.entrance = ways.open(&self.events.0)?;
+        self.entrance = transports.open(&self.events.0)?;
         self.births(&place)?;
         worker::make_tables(&place)?;
         self.born = true;
@@ -118,7 +122,7 @@ impl<'a> Round<'a> {
             let worker = self.spawn(number, &place)?;
             self.workers.push(worker);
         }
-        let observer = Observer::start(Arc::clone(&tables));
+        let observer = EffectWatcher::start(Arc::clone(&tables));
         let end = Instant::now() + Duration::from_secs_f64(self.options.round);
         let before = server.failovers();
         loop {
@@ -128,7 +132,7 @@ impl<'a> Round<'a> {
             self.reap();
             while let Some(fault) = self.schedule.due() {
                 if phase == Phase::Faults || fault.fails_over() {
-                    self.inflict(fault, server, ways);
+                    self.inflict(fault, server, transports);
                 }
             }
             self.wake();
@@ -137,12 +141,12 @@ impl<'a> Round<'a> {
             eprintln!("chaos: the server did not fail over in this round");
         }
         server.settle();
-        ways.settle();
-        self.peace(&place, &*tables, ways)?;
+        transports.settle();
+        self.quiesce(&place, &*tables, transports)?;
         self.seen.violations.extend(observer.stop());
         self.measure();
         self.dismiss(&*tables)?;
-        let rules = Rules {
+        let rules = RoundRules {
             plan: self.plan,
             attempts: worker::ATTEMPTS,
             crashes: worker::CRASHES,
@@ -164,17 +168,17 @@ impl<'a> Round<'a> {
         Ok(verdict)
     }
 
-    fn job(&mut self, number: usize, place: &Place) -> Job {
+    fn job(&mut self, number: usize, place: &StoreLocation) -> WorkerJob {
         self.lives += 1;
         let day = 86_400_000;
         let mix = self.options.mix;
         let way = self.entrance.way();
-        Job {
+        WorkerJob {
             dir: self.dir.path().to_owned(),
             store: place.clone(),
             plan: self.plan,
             life: self.lives,
-            odds: if self.at_peace { Odds::default() } else { mix.odds() },
+            odds: if self.at_peace { PointOdds::default() } else { mix.odds() },
             front: number + 1 == self.options.workers && number >= 2 && way.has_front(),
             way,
             lease_ms: u64::try_from(mix.lease().as_millis()).unwrap_or(u64::MAX),
@@ -190,9 +194,9 @@ impl<'a> Round<'a> {
         }
     }
 
-    pub(super) fn spawn(&mut self, number: usize, place: &Place) -> Result<Worker> {
+    pub(super) fn spawn(&mut self, number: usize, place: &StoreLocation) -> Result<RigWorker> {
         let job = self.job(number, place);
-        let mut worker = Worker::spawn(number, &job, &self.events.0)?;
+        let mut worker = RigWorker::spawn(number, &job, &self.events.0)?;
         if self.at_peace {
             worker.feed(format!("{}\n", worker::PEACE).as_bytes());
         }
@@ -200,8 +204,8 @@ impl<'a> Round<'a> {
     }
 
     /// Feeds the workers, and hears what they say.
-    pub(super) fn step(&mut self, place: &Place) -> Result<()> {
-        if let Entrance::Rabbit(publisher) = &self.entrance {
+    pub(super) fn step(&mut self, place: &StoreLocation) -> Result<()> {
+        if let RoundTransport::Rabbit(publisher) = &self.entrance {
             while let Some(handed) = self.broker.next(self.options.workers, false, &self.ledger) {
                 publisher.publish(&self.plan, handed);
             }
@@ -223,7 +227,7 @@ impl<'a> Round<'a> {
         if worker.leaving || worker.stopped.is_some() {
             return;
         }
-        if let Entrance::Http(http) = &self.entrance {
+        if let RoundTransport::Http(http) = &self.entrance {
             let Some(port) = worker.port else { return };
             while let Some(handed) = self.broker.next(number, worker.front, &self.ledger) {
                 http.post((number, worker.life, port), &self.plan, handed, self.at_peace);
@@ -241,41 +245,43 @@ impl<'a> Round<'a> {
         }
     }
 
-    fn note(&mut self, event: Event, place: &Place) -> Result<()> {
+    fn note(&mut self, event: ProcessEvent, place: &StoreLocation) -> Result<()> {
         match event {
-            Event::Told(number, life, told) if self.workers[number].life == life => self.hear(number, told),
-            Event::Gone(number, life) if self.workers[number].life == life => {
-                // An end that nobody saw coming was the worker's own: a failpoint, or a handler that aborts.
+            ProcessEvent::Told(number, life, told) if self.workers[number].life == life => {
+                self.hear(number, told)
+            }
+            ProcessEvent::Gone(number, life) if self.workers[number].life == life => {
+                // The driver did not cause this end: a failpoint or a handler aborted the worker.
                 self.ledger.note(Fact::Fault { life, what: "gone".into() });
                 self.workers[number].wait()?;
                 self.broker.lost_worker(number);
                 self.workers[number] = self.spawn(number, place)?;
             }
-            Event::Published(delivery, true) => self.broker.confirmed(delivery),
-            Event::Published(delivery, false) => self.broker.again(self.options.workers, delivery),
-            Event::Told(..) | Event::Gone(..) => {}
+            ProcessEvent::Published(delivery, true) => self.broker.confirmed(delivery),
+            ProcessEvent::Published(delivery, false) => self.broker.again(self.options.workers, delivery),
+            ProcessEvent::Told(..) | ProcessEvent::Gone(..) => {}
         }
         Ok(())
     }
 
-    fn hear(&mut self, number: usize, told: Told) {
-        if matches!(told, Told::Acked(_) | Told::Ran(_)) {
+    fn hear(&mut self, number: usize, told: WorkerReport) {
+        if matches!(told, WorkerReport::Acked(_) | WorkerReport::Ran(_)) {
             self.at_work(number);
         }
         match told {
-            Told::Acked(delivery) => {
-                if let Some(Handed { m, v, .. }) = self.broker.acked(number, delivery) {
+            WorkerReport::Acked(delivery) => {
+                if let Some(HandedDelivery { m, v, .. }) = self.broker.acked(number, delivery) {
                     self.ledger.note(Fact::Acked { m, v });
                 }
             }
-            Told::Again(delivery) => self.broker.again(number, delivery),
-            Told::Refused(delivery, why) => {
-                if let Some(Handed { m, v, .. }) = self.broker.acked(number, delivery) {
+            WorkerReport::Again(delivery) => self.broker.again(number, delivery),
+            WorkerReport::Refused(delivery, why) => {
+                if let Some(HandedDelivery { m, v, .. }) = self.broker.acked(number, delivery) {
                     self.ledger.note(Fact::Refused { m, v, why });
                 }
             }
-            Told::Ran(message) => self.broker.ran(message),
-            Told::Listens(port) => self.workers[number].port = Some(port),
+            WorkerReport::Ran(message) => self.broker.ran(message),
+            WorkerReport::Listens(port) => self.workers[number].port = Some(port),
         }
     }
 }

@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 use parking_lot::Mutex;
 
 use super::disk::Disk;
-use super::faults::{Denial, Fault, Mix};
-use super::proxy::{Proxy, Trouble};
-use super::{Options, StoreKind};
-use crate::checker::tables::{Postgres, Primary, Sqlite, Tables};
-use crate::ledger::{DENIED, DENIED_FOR_LONG, FAILED_OVER, Fact, LOSES_FROM_NOW, Ledger};
-use crate::worker::Place;
+use super::faults::{Denial, DriverFault, Mix};
+use super::proxy::{FaultProxy, LinkFault};
+use super::{RunOptions, StoreKind};
+use crate::checker::tables::{PostgresTables, Primary, RoundTables, SqliteTables};
+use crate::ledger::{DENIED, DENIED_FOR_LONG, FAILED_OVER, Fact, LOSES_FROM_NOW, ProcessLedger};
+use crate::worker::StoreLocation;
 
 /// A word that stands in the address of the database, and nowhere else.
 pub(crate) const CANARY: &str = "canary-Zq7vX2";
@@ -23,55 +23,55 @@ pub(crate) const CANARY: &str = "canary-Zq7vX2";
 /// The role of the workers where they are refused something.
 const ROLE: &str = "chaos_app";
 
-/// How much room there is on a disk that gets full.
+/// Bytes on a disk that becomes full.
 const ROOM: u64 = 96 << 20;
 
-/// What all rounds share.
-pub(super) struct Server {
+/// The database server of all rounds.
+pub(super) struct DatabaseServer {
     mix: Mix,
-    postgres: Option<Arc<Running>>,
+    postgres: Option<Arc<RunningPostgres>>,
     /// For a file, where the disk gets full.
     disk: Option<Arc<Disk>>,
-    /// Whether something is being done to the server.
+    /// True while a fault acts on the server.
     busy: Arc<AtomicBool>,
     rounds: u64,
 }
 
 /// A PostgreSQL server, and what stands before and behind it.
-struct Running {
+struct RunningPostgres {
     primary: Arc<Primary>,
-    proxy: Option<Proxy>,
+    proxy: Option<FaultProxy>,
     /// Takes over when the primary is gone.
     replica: Mutex<Option<Cluster>>,
-    /// Whether commits wait for it.
+    /// True if commits wait for it.
     synchronous: bool,
     failovers: AtomicU64,
 }
 
-impl Server {
-    pub(super) fn start(options: &Options) -> Result<Self> {
+impl DatabaseServer {
+    pub(super) fn start(options: &RunOptions) -> Result<Self> {
         let postgres = match options.store {
             StoreKind::Sqlite => None,
             StoreKind::Postgres => {
-                Some(Arc::new(Running::start(options.mix).context("cannot start PostgreSQL")?))
+                Some(Arc::new(RunningPostgres::start(options.mix).context("cannot start PostgreSQL")?))
             }
         };
         Ok(Self { mix: options.mix, postgres, disk: None, busy: Arc::default(), rounds: 0 })
     }
 
     /// A fresh place for a round, with the business table in it.
-    pub(super) fn prepare(&mut self, dir: &Path) -> Result<(Place, Arc<dyn Tables>)> {
+    pub(super) fn prepare(&mut self, dir: &Path) -> Result<(StoreLocation, Arc<dyn RoundTables>)> {
         self.rounds += 1;
         let Some(server) = &self.postgres else {
             self.disk = if self.mix == Mix::Full { Some(Arc::new(Disk::mount(ROOM)?)) } else { None };
             let file = self.disk.as_ref().map_or(dir, |disk| disk.path()).join("chaos.db");
-            let tables = Sqlite::new(&file);
+            let tables = SqliteTables::new(&file);
             tables.create()?;
-            return Ok((Place::Sqlite(file), Arc::new(tables)));
+            return Ok((StoreLocation::Sqlite(file), Arc::new(tables)));
         };
         let (name, cluster) = (format!("round{}", self.rounds), server.primary.now());
         cluster.create_database(&name)?;
-        let tables = Postgres::new(Arc::clone(&server.primary), &name);
+        let tables = PostgresTables::new(Arc::clone(&server.primary), &name);
         tables.create()?;
         let user = if self.mix.denies() { ROLE } else { "oncebox" };
         if self.mix.denies() {
@@ -80,20 +80,20 @@ impl Server {
                 &format!("alter database {name} owner to {ROLE}; grant all on chaos_effect to {ROLE}"),
             )?;
         }
-        let port = server.proxy.as_ref().map_or(cluster.port(), Proxy::port);
+        let port = server.proxy.as_ref().map_or(cluster.port(), FaultProxy::port);
         let url = cluster.url(&name).replacen("oncebox@", &format!("{user}:{CANARY}@"), 1);
         let url = url.replacen(&format!(":{}/", cluster.port()), &format!(":{port}/"), 1);
-        Ok((Place::Postgres(url), Arc::new(tables)))
+        Ok((StoreLocation::Postgres(url), Arc::new(tables)))
     }
 
     /// Does something to a connection to the server. Says whether there was one.
-    pub(super) fn disturb(&self, trouble: Trouble, rng: &mut fastrand::Rng) -> bool {
+    pub(super) fn disturb(&self, trouble: LinkFault, rng: &mut fastrand::Rng) -> bool {
         let proxy = self.postgres.as_ref().and_then(|server| server.proxy.as_ref());
         proxy.is_some_and(|proxy| proxy.disturb(trouble, rng))
     }
 
     /// Does something to the server, beside the driver. Nothing if something is being done to it already.
-    pub(super) fn suffer(&self, fault: Fault, ledger: &Arc<Ledger>) -> bool {
+    pub(super) fn suffer(&self, fault: DriverFault, ledger: &Arc<ProcessLedger>) -> bool {
         if self.busy.swap(true, Ordering::AcqRel) {
             return false;
         }
@@ -104,7 +104,7 @@ impl Server {
             let note = |what: &str| ledger.note(Fact::Fault { life: 0, what: what.to_owned() });
             let done = match (&postgres, &disk, fault) {
                 (Some(server), ..) => server.suffer(&database, fault, &note),
-                (None, Some(disk), Fault::FillDisk(time)) => fill(disk, time, &note),
+                (None, Some(disk), DriverFault::FillDisk(time)) => fill(disk, time, &note),
                 _ => Ok(()),
             };
             if let Err(error) = done {
@@ -115,7 +115,7 @@ impl Server {
         true
     }
 
-    /// How often a replica has taken over.
+    /// Returns the number of failovers.
     pub(super) fn failovers(&self) -> u64 {
         self.postgres.as_ref().map_or(0, |server| server.failovers.load(Ordering::Acquire))
     }
@@ -137,14 +137,14 @@ fn fill(disk: &Disk, time: Duration, note: &dyn Fn(&str)) -> Result<()> {
     Ok(())
 }
 
-impl Running {
+impl RunningPostgres {
     fn start(mix: Mix) -> Result<Self> {
-        let mut builder = Cluster::builder(Version::Newest).set("max_connections", "300");
+        let mut builder = Cluster::builder(PostgresVersion::Newest).set("max_connections", "300");
         if mix == Mix::Full {
             builder = builder.tmpfs(4 * ROOM).set("max_wal_size", "64MB").set("min_wal_size", "32MB");
         }
         let cluster = builder.start()?;
-        let proxy = if mix.has_proxy() { Some(Proxy::start(cluster.port())?) } else { None };
+        let proxy = if mix.has_proxy() { Some(FaultProxy::start(cluster.port())?) } else { None };
         if mix.denies() {
             cluster.sql("postgres", &format!("create role {ROLE} login"))?;
         }
@@ -197,11 +197,11 @@ impl Running {
         self.follow()
     }
 
-    fn suffer(&self, database: &str, fault: Fault, note: &dyn Fn(&str)) -> Result<()> {
+    fn suffer(&self, database: &str, fault: DriverFault, note: &dyn Fn(&str)) -> Result<()> {
         let cluster = self.primary.now();
         let ours = format!("from pg_stat_activity where datname = '{database}' and pid <> pg_backend_pid()");
         match fault {
-            Fault::EndSessions => {
+            DriverFault::EndSessions => {
                 note("server: ending sessions");
                 cluster.sql(
                     "postgres",
@@ -209,7 +209,7 @@ impl Running {
                 )?;
                 note("server: sessions ended");
             }
-            Fault::LoseCommits => {
+            DriverFault::LoseCommits => {
                 note("server: commits without an answer");
                 cluster.configure("synchronous_standby_names", "ghost")?;
                 let start = Instant::now();
@@ -219,26 +219,26 @@ impl Running {
                     cluster.sql("postgres", &hanging)?;
                 }
                 cluster.configure("synchronous_standby_names", "")?;
-                // Whoever hangs now is let go by the change of the setting.
+                // The new setting releases sessions that hang now.
                 note("server: commits are answered again");
             }
-            Fault::KillServer => {
+            DriverFault::KillServer => {
                 note("server: killed");
                 cluster.kill9()?;
                 cluster.start_again()?;
                 note("server: started again");
             }
-            Fault::SuspendServer(time) => {
+            DriverFault::SuspendServer(time) => {
                 note("server: suspended");
                 cluster.suspend_all()?;
                 std::thread::park_timeout(time);
                 cluster.resume()?;
                 note("server: resumed");
             }
-            Fault::FailOver => self.fail_over(None, note)?,
-            Fault::FailOverBehind(time) => self.fail_over(Some(time), note)?,
-            Fault::Deny(denial, time) => deny(&cluster, database, (denial, time), note)?,
-            Fault::FillDisk(time) => {
+            DriverFault::FailOver => self.fail_over(None, note)?,
+            DriverFault::FailOverBehind(time) => self.fail_over(Some(time), note)?,
+            DriverFault::Deny(denial, time) => deny(&cluster, database, (denial, time), note)?,
+            DriverFault::FillDisk(time) => {
                 let before = without_room(&cluster);
                 note("disk: full");
                 let ballast = cluster.fill_disk()?;
@@ -252,7 +252,11 @@ impl Running {
                 }
                 note("disk: has room again");
             }
-            Fault::Kill | Fault::Stop(_) | Fault::Terminate | Fault::Disturb(_) | Fault::KillBroker => {}
+            DriverFault::Kill
+            | DriverFault::Stop(_)
+            | DriverFault::Terminate
+            | DriverFault::Disturb(_)
+            | DriverFault::KillBroker => {}
         }
         Ok(())
     }
@@ -285,7 +289,7 @@ fn deny(cluster: &Cluster, database: &str, what: (Denial, Duration), note: &dyn 
     Ok(())
 }
 
-/// How often a server has said that it found no room.
+/// Returns the number of times the server reported a full disk.
 fn without_room(cluster: &Cluster) -> usize {
     cluster.log_text().map_or(0, |text| text.matches("No space left on device").count())
 }

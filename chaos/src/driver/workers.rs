@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::worker::{Job, Told};
+use crate::worker::{WorkerJob, WorkerReport};
 
 /// Something a worker did, with its place.
-pub(super) enum Event {
-    Told(usize, u64, Told),
+pub(super) enum ProcessEvent {
+    Told(usize, u64, WorkerReport),
     Gone(usize, u64),
-    /// Whether a broker has confirmed a delivery.
+    /// True if a broker has confirmed a delivery.
     Published(u64, bool),
 }
 
 /// One worker process.
-pub(super) struct Worker {
+pub(super) struct RigWorker {
     child: Child,
     input: Option<ChildStdin>,
     /// Tells what it says from what an earlier process in its place said.
@@ -32,7 +32,7 @@ pub(super) struct Worker {
     /// Not to be killed before: a zombie that was woken is to show what it does.
     pub(super) spared: Instant,
     pub(super) leaving: bool,
-    /// Whether it was heard of at its work.
+    /// True after its first sign of work.
     pub(super) worked: bool,
     /// When it is killed.
     pub(super) doom: Option<Instant>,
@@ -40,8 +40,8 @@ pub(super) struct Worker {
     pub(super) port: Option<u16>,
 }
 
-impl Worker {
-    pub(super) fn spawn(place: usize, job: &Job, events: &Sender<Event>) -> Result<Self> {
+impl RigWorker {
+    pub(super) fn spawn(place: usize, job: &WorkerJob, events: &Sender<ProcessEvent>) -> Result<Self> {
         let log = File::options().create(true).append(true).open(log(&job.dir, place))?;
         let mut child = Command::new(std::env::current_exe()?)
             .arg("worker")
@@ -56,10 +56,10 @@ impl Worker {
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(std::result::Result::ok) {
                 if let Ok(told) = serde_json::from_str(&line) {
-                    let _ = events.send(Event::Told(place, life, told));
+                    let _ = events.send(ProcessEvent::Told(place, life, told));
                 }
             }
-            let _ = events.send(Event::Gone(place, life));
+            let _ = events.send(ProcessEvent::Gone(place, life));
         });
         let now = Instant::now();
         let front = job.front;
@@ -126,14 +126,14 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for RigWorker {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What the workers in a place wrote to their standard error.
+/// Returns the path of the standard error of the workers in a place.
 pub(super) fn log(dir: &Path, place: usize) -> std::path::PathBuf {
     dir.join(format!("worker-{place}.log"))
 }
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     /// A worker that is a shell with these commands, once it has said that it is ready.
-    fn shell(commands: &str) -> Worker {
+    fn shell(commands: &str) -> RigWorker {
         let mut child = Command::new("sh")
             .args(["-c", commands])
             .stdin(Stdio::piped())
@@ -155,7 +155,7 @@ mod tests {
         BufReader::new(output).read_line(&mut said).expect("its first line");
         assert_eq!(said, "ready\n");
         let input = child.stdin.take();
-        Worker {
+        RigWorker {
             child,
             input,
             life: 1,

@@ -5,29 +5,29 @@ mod points;
 pub(crate) mod sabotage;
 mod tx;
 
-pub(crate) use points::{Odds, POINTS};
+pub(crate) use points::{POINTS, PointOdds};
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oncebox::state::{Event, Settlement};
+use oncebox::state::{EntryEvent, Settlement};
 use oncebox::store::{
     Accepted, Acted, Action, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed,
-    DuplicateCount, Failover, Filter, NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams,
-    Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
+    DuplicateCount, EntryFilter, EntryPage, Failover, NewMessage, Orphan, OrphanParams, RegisterParams,
+    RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
 };
 use oncebox::{BoxError, Error, ErrorKind, Key, Result};
 use parking_lot::Mutex;
 
-use crate::ledger::{Answer, Fact, Ledger};
+use crate::ledger::{Fact, ProcessLedger, SettleAnswer};
 use crate::plan::{handler_of, number_of};
-use points::{Fault, Points};
+use points::{PointFault, Points};
 
 /// A row of the business table.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Effect {
+pub(crate) struct NewEffect {
     pub(crate) message: u32,
     pub(crate) variant: u8,
     pub(crate) handler: &'static str,
@@ -43,20 +43,20 @@ pub(crate) trait Rigged:
     /// Writes a row of the business table.
     fn effect(
         tx: &mut Self::Tx,
-        effect: Effect,
+        effect: NewEffect,
     ) -> impl Future<Output = std::result::Result<(), BoxError>> + Send;
 
     /// Does what an operator asks for.
     fn act(&self, action: &Action) -> impl Future<Output = Result<Acted>> + Send;
 
-    /// What an operator sees.
-    fn list(&self, filter: &Filter) -> impl Future<Output = Result<Page>> + Send;
+    /// Lists entries for an operator.
+    fn list(&self, filter: &EntryFilter) -> impl Future<Output = Result<EntryPage>> + Send;
 }
 
-/// What the wrapper and the handlers of one process share.
+/// State shared by the wrapper and the handlers of one process.
 #[derive(Debug)]
 pub(crate) struct Notes {
-    pub(crate) ledger: Ledger,
+    pub(crate) ledger: ProcessLedger,
     pub(crate) life: u64,
     points: Points,
     /// A call that takes longer is noted.
@@ -67,7 +67,7 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    pub(crate) fn new(ledger: Ledger, life: u64, seed: u64, odds: Odds, lease_ms: u64) -> Self {
+    pub(crate) fn new(ledger: ProcessLedger, life: u64, seed: u64, odds: PointOdds, lease_ms: u64) -> Self {
         Self {
             ledger,
             life,
@@ -84,11 +84,11 @@ impl Notes {
     }
 
     /// From here on nothing fails by itself.
-    pub(crate) fn peace(&self) {
-        self.points.peace();
+    pub(crate) fn quiesce(&self) {
+        self.points.quiesce();
     }
 
-    /// Whether nothing fails by itself any more.
+    /// Returns true after the last failpoint may fail.
     pub(crate) fn at_peace(&self) -> bool {
         self.points.at_peace()
     }
@@ -96,8 +96,8 @@ impl Notes {
     /// A handler begins or has ended: its process may go down here.
     pub(crate) fn pass(&self, begins: bool) {
         let (point, dies) = match (self.points.draw("handler"), begins) {
-            (Some(Fault::AbortBefore), true) => ("handler.before: abort", true),
-            (Some(Fault::AbortAfter), false) => ("handler.after: abort", true),
+            (Some(PointFault::AbortBefore), true) => ("handler.before: abort", true),
+            (Some(PointFault::AbortAfter), false) => ("handler.after: abort", true),
             _ => ("", false),
         };
         if dies {
@@ -124,7 +124,7 @@ impl Notes {
         }
     }
 
-    fn settled(&self, claim: &Claim, to: &str, event: &str, r: Answer) {
+    fn settled(&self, claim: &Claim, to: &str, event: &str, r: SettleAnswer) {
         let m = self.numbers.lock().get(&claim.key).copied().unwrap_or(u32::MAX);
         let (h, tok) = (handler_of(claim.handler.as_str()).to_owned(), claim.token.0);
         self.ledger.note(Fact::Settled { m, h, tok, to: to.to_owned(), event: event.to_owned(), r });
@@ -156,7 +156,7 @@ impl<S> Chaos<S> {
     async fn run_as<T>(
         &self,
         verb: &'static str,
-        fault: Option<Fault>,
+        fault: Option<PointFault>,
         call: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
         let start = std::time::Instant::now();
@@ -166,7 +166,8 @@ impl<S> Chaos<S> {
         let answer = if let Ok(answer) = tokio::time::timeout(patience, &mut made).await {
             answer
         } else {
-            // Now, and when it is over: whoever waits for a lock may be given up, or go down, before there is an answer.
+            // Note it now and again at the end: a call that waits for a lock may be abandoned, or its process may end,
+            // before an answer.
             slow(self.notes.slow_ms);
             let answer = made.await;
             slow(u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX));
@@ -184,21 +185,21 @@ impl<S> Chaos<S> {
     async fn made<T>(
         &self,
         verb: &'static str,
-        fault: Option<Fault>,
+        fault: Option<PointFault>,
         call: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
         match fault {
             None => call.await,
-            Some(Fault::AbortBefore) => self.abort(&format!("{verb}.before")),
-            Some(Fault::AbortAfter) => {
+            Some(PointFault::AbortBefore) => self.abort(&format!("{verb}.before")),
+            Some(PointFault::AbortAfter) => {
                 let _ = call.await;
                 self.abort(&format!("{verb}.after"))
             }
-            Some(Fault::ErrBefore) => {
+            Some(PointFault::ErrBefore) => {
                 self.fault(&format!("{verb}.before"), "error");
                 Err(Error::new(ErrorKind::Unavailable, format!("chaos: {verb} was not done")))
             }
-            Some(Fault::ErrAfter) => {
+            Some(PointFault::ErrAfter) => {
                 call.await?;
                 self.fault(&format!("{verb}.after"), "error");
                 Err(Error::new(
@@ -206,16 +207,16 @@ impl<S> Chaos<S> {
                     format!("chaos: {verb} was done, and came to nothing"),
                 ))
             }
-            Some(Fault::UnknownBefore) => {
+            Some(PointFault::UnknownBefore) => {
                 self.fault(&format!("{verb}.before"), "unknown");
                 Err(Error::new(ErrorKind::CommitUnknown, format!("chaos: {verb} was not done")))
             }
-            Some(Fault::UnknownAfter) => {
+            Some(PointFault::UnknownAfter) => {
                 call.await?;
                 self.fault(&format!("{verb}.after"), "unknown");
                 Err(Error::new(ErrorKind::CommitUnknown, format!("chaos: {verb} was done")))
             }
-            Some(Fault::Delay(time)) => {
+            Some(PointFault::Delay(time)) => {
                 self.fault(&format!("{verb}.before"), "delay");
                 pause(time).await;
                 call.await
@@ -234,19 +235,19 @@ pub(crate) async fn pause(time: Duration) {
     oncebox::time::SystemClock::shared().sleep(time).await;
 }
 
-fn answer_of(result: &Result<Vec<Settled>>, index: usize) -> Answer {
+fn answer_of(result: &Result<Vec<Settled>>, index: usize) -> SettleAnswer {
     match result {
-        Ok(settled) if settled.get(index) == Some(&Settled::Applied) => Answer::Applied,
-        Ok(_) => Answer::Lost,
-        Err(error) if error.kind() == ErrorKind::CommitUnknown => Answer::Unknown,
-        Err(_) => Answer::Error,
+        Ok(settled) if settled.get(index) == Some(&Settled::Applied) => SettleAnswer::Applied,
+        Ok(_) => SettleAnswer::Lost,
+        Err(error) if error.kind() == ErrorKind::CommitUnknown => SettleAnswer::Unknown,
+        Err(_) => SettleAnswer::Error,
     }
 }
 
 impl<S: Rigged> Rigged for Chaos<S> {
     fn effect(
         tx: &mut Self::Tx,
-        effect: Effect,
+        effect: NewEffect,
     ) -> impl Future<Output = std::result::Result<(), BoxError>> + Send {
         S::effect(&mut tx.tx, effect)
     }
@@ -255,7 +256,7 @@ impl<S: Rigged> Rigged for Chaos<S> {
         self.run("act", self.store.act(action))
     }
 
-    fn list(&self, filter: &Filter) -> impl Future<Output = Result<Page>> + Send {
+    fn list(&self, filter: &EntryFilter) -> impl Future<Output = Result<EntryPage>> + Send {
         self.store.list(filter)
     }
 }
@@ -328,6 +329,6 @@ impl<S: Store> Store for Chaos<S> {
     }
 }
 
-fn event(event: Event) -> String {
+fn event(event: EntryEvent) -> String {
     format!("{event:?}").to_lowercase()
 }

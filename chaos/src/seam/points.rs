@@ -47,9 +47,9 @@ pub(crate) const POINTS: [&str; 28] = {
     ]
 };
 
-/// How often, in a million calls of a verb.
+/// Odds of faults, in a million calls of a verb.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Odds {
+pub(crate) struct PointOdds {
     /// The process ends at once.
     pub(crate) abort: u32,
     /// The call fails and was not made.
@@ -60,9 +60,9 @@ pub(crate) struct Odds {
     pub(crate) delay: u32,
 }
 
-/// What happens at a point.
+/// A fault at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum PointFault {
     AbortBefore,
     AbortAfter,
     ErrBefore,
@@ -77,29 +77,29 @@ pub(super) enum Fault {
 #[derive(Debug)]
 pub(super) struct Points {
     rng: Mutex<fastrand::Rng>,
-    odds: Odds,
-    peace: AtomicBool,
+    odds: PointOdds,
+    quiet: AtomicBool,
 }
 
 impl Points {
-    pub(super) fn new(seed: u64, odds: Odds) -> Self {
-        Self { rng: Mutex::new(fastrand::Rng::with_seed(seed)), odds, peace: AtomicBool::new(false) }
+    pub(super) fn new(seed: u64, odds: PointOdds) -> Self {
+        Self { rng: Mutex::new(fastrand::Rng::with_seed(seed)), odds, quiet: AtomicBool::new(false) }
     }
 
-    pub(super) fn peace(&self) {
-        self.peace.store(true, Ordering::Relaxed);
+    pub(super) fn quiesce(&self) {
+        self.quiet.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn at_peace(&self) -> bool {
-        self.peace.load(Ordering::Relaxed)
+        self.quiet.load(Ordering::Relaxed)
     }
 
-    pub(super) fn draw(&self, verb: &'static str) -> Option<Fault> {
+    pub(super) fn draw(&self, verb: &'static str) -> Option<PointFault> {
         debug_assert!(VERBS.contains(&verb));
         if self.at_peace() {
             return None;
         }
-        let Odds { abort, error, unknown, delay } = self.odds;
+        let PointOdds { abort, error, unknown, delay } = self.odds;
         // Rare calls fail more often: every point is to be met.
         let more =
             if matches!(verb, "renew" | "rescue" | "sweep" | "hold" | "register" | "act") { 10 } else { 1 };
@@ -112,13 +112,13 @@ impl Points {
             let odds = odds.saturating_mul(more).min(200_000);
             if roll < odds {
                 return Some(match (fault, rng.bool()) {
-                    (0, true) => Fault::AbortBefore,
-                    (0, false) => Fault::AbortAfter,
-                    (1, false) if !commits => Fault::ErrAfter,
-                    (1, _) => Fault::ErrBefore,
-                    (2, true) => Fault::UnknownBefore,
-                    (2, false) => Fault::UnknownAfter,
-                    _ => Fault::Delay(Duration::from_millis(rng.u64(5..100))),
+                    (0, true) => PointFault::AbortBefore,
+                    (0, false) => PointFault::AbortAfter,
+                    (1, false) if !commits => PointFault::ErrAfter,
+                    (1, _) => PointFault::ErrBefore,
+                    (2, true) => PointFault::UnknownBefore,
+                    (2, false) => PointFault::UnknownAfter,
+                    _ => PointFault::Delay(Duration::from_millis(rng.u64(5..100))),
                 });
             }
             roll -= odds;
@@ -138,32 +138,32 @@ mod tests {
         assert_eq!(points, POINTS);
     }
 
-    /// What happens at a verb, of many times.
-    fn drawn(verb: &'static str, odds: Odds) -> Vec<Fault> {
+    /// Draws the faults of many calls of a verb.
+    fn drawn(verb: &'static str, odds: PointOdds) -> Vec<PointFault> {
         let points = Points::new(1, odds);
         (0..1_000).filter_map(|_| points.draw(verb)).collect()
     }
 
     #[test]
     fn a_call_that_commits_nothing_fails_before_and_after_it_is_made() {
-        let odds = Odds { error: 100_000, unknown: 100_000, ..Odds::default() };
+        let odds = PointOdds { error: 100_000, unknown: 100_000, ..PointOdds::default() };
         for verb in VERBS {
             let drawn = drawn(verb, odds);
             let [after, in_doubt] =
-                [Fault::ErrAfter, Fault::UnknownAfter].map(|fault| drawn.contains(&fault));
-            assert!(drawn.contains(&Fault::ErrBefore), "{verb}");
+                [PointFault::ErrAfter, PointFault::UnknownAfter].map(|fault| drawn.contains(&fault));
+            assert!(drawn.contains(&PointFault::ErrBefore), "{verb}");
             // An error after a commit would be a lie; a doubt where nothing is committed is none.
             assert!(after != in_doubt, "{verb}: {drawn:?}");
         }
-        assert!(drawn("hold", odds).contains(&Fault::ErrAfter));
-        assert!(drawn("commit", odds).contains(&Fault::UnknownAfter));
+        assert!(drawn("hold", odds).contains(&PointFault::ErrAfter));
+        assert!(drawn("commit", odds).contains(&PointFault::UnknownAfter));
     }
 
     #[test]
     fn nothing_happens_without_odds() {
-        let points = Points::new(1, Odds::default());
+        let points = Points::new(1, PointOdds::default());
         assert!((0..1_000).all(|_| points.draw("accept").is_none()));
-        let points = Points::new(1, Odds { unknown: 1_000_000, ..Odds::default() });
+        let points = Points::new(1, PointOdds { unknown: 1_000_000, ..PointOdds::default() });
         assert!((0..1_000).all(|_| points.draw("begin").is_none()), "nothing is committed there");
     }
 }

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use oncebox::store::{Claim, Mark, MarkIn, NewMessage, SettleIn, Settled, ShareIn, Transactional};
 use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result};
 
-use super::points::Fault;
+use super::points::PointFault;
 use super::{Chaos, Rigged};
-use crate::ledger::Answer;
+use crate::ledger::SettleAnswer;
 
 /// A transaction, and what is completed in it: whether that counts is known when it is committed.
 #[derive(Debug)]
@@ -25,8 +25,8 @@ impl<S: Rigged> Chaos<S> {
     {
         let fault = self.notes.points.draw("commit");
         let (kind, what) = match fault {
-            Some(Fault::ErrBefore) => (ErrorKind::Unavailable, "error"),
-            Some(Fault::UnknownBefore) => (ErrorKind::CommitUnknown, "unknown"),
+            Some(PointFault::ErrBefore) => (ErrorKind::Unavailable, "error"),
+            Some(PointFault::UnknownBefore) => (ErrorKind::CommitUnknown, "unknown"),
             _ => return self.run_as("commit", fault, commit(tx)).await,
         };
         self.store.rollback(tx).await;
@@ -38,15 +38,15 @@ impl<S: Rigged> Chaos<S> {
         for (claim, one) in claims.iter().zip(settled) {
             match one {
                 Settled::Applied => tx.completed.push(claim.clone()),
-                Settled::LeaseLost => self.notes.settled(claim, "completed", "done", Answer::Lost),
+                Settled::LeaseLost => self.notes.settled(claim, "completed", "done", SettleAnswer::Lost),
             }
         }
     }
 }
 
-/// What a failed commit says of what it was to commit.
-fn doubt(error: &Error) -> Answer {
-    if error.kind() == ErrorKind::CommitUnknown { Answer::Unknown } else { Answer::Error }
+/// Returns the answer for the contents of a failed commit.
+fn doubt(error: &Error) -> SettleAnswer {
+    if error.kind() == ErrorKind::CommitUnknown { SettleAnswer::Unknown } else { SettleAnswer::Error }
 }
 
 impl<S: Rigged> Transactional for Chaos<S> {
@@ -59,7 +59,7 @@ impl<S: Rigged> Transactional for Chaos<S> {
 
     async fn commit(&self, tx: ChaosTx<S::Tx>) -> Result<()> {
         let committed = self.end(tx.tx, |tx| self.store.commit(tx)).await;
-        let answer = committed.as_ref().map_or_else(doubt, |()| Answer::Applied);
+        let answer = committed.as_ref().map_or_else(doubt, |()| SettleAnswer::Applied);
         for claim in &tx.completed {
             self.notes.settled(claim, "completed", "done", answer);
         }
@@ -69,8 +69,8 @@ impl<S: Rigged> Transactional for Chaos<S> {
     async fn finish(&self, tx: ChaosTx<S::Tx>, claim: &Claim) -> Result<Settled> {
         let finished = self.end(tx.tx, |tx| self.store.finish(tx, claim)).await;
         let answer = finished.as_ref().map_or_else(doubt, |settled| match settled {
-            Settled::Applied => Answer::Applied,
-            Settled::LeaseLost => Answer::Lost,
+            Settled::Applied => SettleAnswer::Applied,
+            Settled::LeaseLost => SettleAnswer::Lost,
         });
         self.notes.settled(claim, "completed", "done", answer);
         finished

@@ -7,26 +7,26 @@ use std::time::Duration;
 use oncebox::{BatchContext, BoxError, Context, Message, Reject, Snooze};
 use serde::Deserialize;
 
-use super::{Mouth, Told};
-use crate::ledger::{Fact, Said};
-use crate::plan::{Fate, Plan, number_of};
-use crate::seam::{Effect, Notes, Rigged, pause};
+use super::{ReportWriter, WorkerReport};
+use crate::ledger::{Fact, HandlerEnd};
+use crate::plan::{PlannedOutcome, RoundPlan, number_of};
+use crate::seam::{NewEffect, Notes, Rigged, pause};
 
-/// What handlers work with.
+/// The business of the handlers.
 pub(super) struct Business {
-    pub(super) plan: Plan,
+    pub(super) plan: RoundPlan,
     pub(super) dir: PathBuf,
     /// Longer than a lease.
     pub(super) long: Duration,
     pub(super) notes: Arc<Notes>,
-    pub(super) mouth: Mouth,
-    /// Whether idempotency keys are written down.
+    pub(super) mouth: ReportWriter,
+    /// True if idempotency keys go to the ledger.
     pub(super) keyed: bool,
 }
 
 impl Business {
     /// Writes down what another system would tell a repeat by.
-    fn note_key(&self, run: &Run<'_>, key: impl FnOnce() -> String) {
+    fn note_key(&self, run: &ChaosRun<'_>, key: impl FnOnce() -> String) {
         if self.keyed {
             let (m, h, k) = (run.message, run.handler.to_owned(), key());
             self.notes.ledger.note(Fact::Keyed { m, h, k });
@@ -34,25 +34,25 @@ impl Business {
     }
 }
 
-/// What a message says.
+/// Payload of a message.
 #[derive(Deserialize)]
-struct Body {
+struct PayloadBody {
     variant: u8,
 }
 
 type Handled = Result<(), BoxError>;
 
-/// One run of a handler. If nobody says how it ended, it was dropped, or panicked.
-struct Run<'a> {
+/// One run of a handler. Without a recorded end, it was dropped, or panicked.
+struct ChaosRun<'a> {
     business: &'a Business,
     message: u32,
     variant: u8,
     handler: &'static str,
     token: i64,
-    said: Option<Said>,
+    said: Option<HandlerEnd>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> ChaosRun<'a> {
     fn begin(
         business: &'a Business,
         message: &Message,
@@ -60,7 +60,7 @@ impl<'a> Run<'a> {
         token: i64,
     ) -> Result<Self, BoxError> {
         let number = number_of(message.id()).ok_or("the id is not the rig's")?;
-        let body: Body = serde_json::from_slice(message.payload())?;
+        let body: PayloadBody = serde_json::from_slice(message.payload())?;
         let run = Self { business, message: number, variant: body.variant, handler, token, said: None };
         let (m, h, v) = (run.message, handler.to_owned(), run.variant);
         business.notes.ledger.note(Fact::Start { m, h, tok: token, v });
@@ -68,48 +68,49 @@ impl<'a> Run<'a> {
         Ok(run)
     }
 
-    fn effect(&self) -> Effect {
+    fn effect(&self) -> NewEffect {
         let life = self.business.notes.life;
-        Effect { message: self.message, variant: self.variant, handler: self.handler, life }
+        NewEffect { message: self.message, variant: self.variant, handler: self.handler, life }
     }
 
-    /// Whether this happens the first time; remembered in a file, because the process cannot.
+    /// Returns true the first time; a file remembers it, because the process may die.
     fn first_time(&self) -> bool {
         let file = self.business.dir.join(format!("once-{}-{}", self.message, self.handler));
         std::fs::OpenOptions::new().write(true).create_new(true).open(file).is_ok()
     }
 
-    /// What the plan has in store for this run, before it says that it is done.
+    /// Does what the plan says for this run, before it ends.
     async fn meet(&mut self, attempt: u32) -> Handled {
         match self.business.plan.fate(self.message, self.handler) {
-            Fate::Slow(millis) => pause(Duration::from_millis(millis)).await,
-            Fate::Long => pause(self.business.long).await,
-            Fate::Fails(times) if self.counts(attempt, times) => {
-                self.said = Some(Said::Fail);
+            PlannedOutcome::Slow(millis) => pause(Duration::from_millis(millis)).await,
+            PlannedOutcome::Long => pause(self.business.long).await,
+            PlannedOutcome::Fails(times) if self.counts(attempt, times) => {
+                self.said = Some(HandlerEnd::Fail);
                 return Err("the carrier does not answer".into());
             }
-            Fate::Panics if self.counts(attempt, 1) => {
-                self.said = Some(Said::Panic);
+            PlannedOutcome::Panics if self.counts(attempt, 1) => {
+                self.said = Some(HandlerEnd::Panic);
                 panic!("a bug in the handler");
             }
-            Fate::Hangs if self.counts(attempt, 1) => std::future::pending().await,
-            Fate::Snoozes if self.first_time() => {
-                self.said = Some(Said::Snooze);
+            PlannedOutcome::Hangs if self.counts(attempt, 1) => std::future::pending().await,
+            PlannedOutcome::Snoozes if self.first_time() => {
+                self.said = Some(HandlerEnd::Snooze);
                 return Err(Snooze(Duration::from_millis(50)).into());
             }
-            Fate::Rejects => {
-                self.said = Some(Said::Reject);
-                self.business.mouth.say(Told::Ran(self.message));
-                return Err(Reject("nobody will ever want this".into()).into());
+            PlannedOutcome::Rejects => {
+                self.said = Some(HandlerEnd::Reject);
+                self.business.mouth.say(WorkerReport::Ran(self.message));
+                return Err(Reject("no retry can help".into()).into());
             }
-            Fate::Aborts if self.first_time() => self.abort(),
-            Fate::Kills => self.abort(),
+            PlannedOutcome::Aborts if self.first_time() => self.abort(),
+            PlannedOutcome::Kills => self.abort(),
             _ => {}
         }
         Ok(())
     }
 
-    /// Whether this attempt is one of the first `times`. An inline handler has no attempts: there the first time counts.
+    /// Returns true if this attempt is one of the first `times`. An inline handler has no attempts: there the first
+    /// time counts.
     fn counts(&self, attempt: u32, times: u32) -> bool {
         if self.handler == "inline" { self.first_time() } else { attempt <= times }
     }
@@ -122,22 +123,22 @@ impl<'a> Run<'a> {
 
     fn done(mut self) {
         self.business.notes.pass(false);
-        self.said = Some(Said::Ok);
-        self.business.mouth.say(Told::Ran(self.message));
+        self.said = Some(HandlerEnd::Ok);
+        self.business.mouth.say(WorkerReport::Ran(self.message));
     }
 
     /// The store did not do what the handler needs.
     fn stuck<T>(&mut self, result: Result<T, impl Into<BoxError>>) -> Result<T, BoxError> {
         result.map_err(|error| {
-            self.said = Some(Said::Store);
+            self.said = Some(HandlerEnd::Store);
             error.into()
         })
     }
 }
 
-impl Drop for Run<'_> {
+impl Drop for ChaosRun<'_> {
     fn drop(&mut self) {
-        let said = self.said.unwrap_or(Said::Dropped);
+        let said = self.said.unwrap_or(HandlerEnd::Dropped);
         let (m, h, tok) = (self.message, self.handler.to_owned(), self.token);
         self.business.notes.ledger.note(Fact::End { m, h, tok, said });
     }
@@ -148,10 +149,10 @@ async fn transactional<S: Rigged>(message: Message, cx: &mut Context<S>, handler
     // Borrowed for longer than the context is.
     let business = Arc::clone(cx.data::<Arc<Business>>()?);
     let token = business.notes.token(cx.key(), handler);
-    let mut run = Run::begin(&business, &message, handler, token)?;
+    let mut run = ChaosRun::begin(&business, &message, handler, token)?;
     business.note_key(&run, || cx.idempotency_key("effect"));
     let attempt = cx.attempt();
-    let long = matches!(business.plan.fate(run.message, handler), Fate::Long);
+    let long = matches!(business.plan.fate(run.message, handler), PlannedOutcome::Long);
     // SQLite lets one write: what takes long comes before the transaction is asked for.
     if long {
         run.meet(attempt).await?;
@@ -187,7 +188,7 @@ pub(super) async fn share<S: Rigged>(message: Message, cx: &mut Context<S>) -> H
 pub(super) async fn plain<S: Rigged>(message: Message, cx: &mut Context<S>) -> Handled {
     let business = Arc::clone(cx.data::<Arc<Business>>()?);
     let token = business.notes.token(cx.key(), "plain");
-    let mut run = Run::begin(&business, &message, "plain", token)?;
+    let mut run = ChaosRun::begin(&business, &message, "plain", token)?;
     business.note_key(&run, || cx.idempotency_key("effect"));
     run.meet(cx.attempt()).await?;
     run.done();
@@ -197,7 +198,7 @@ pub(super) async fn plain<S: Rigged>(message: Message, cx: &mut Context<S>) -> H
 pub(super) async fn killer<S: Rigged>(message: Message, cx: &mut Context<S>) -> Handled {
     let business = Arc::clone(cx.data::<Arc<Business>>()?);
     let token = business.notes.token(cx.key(), "killer");
-    let mut run = Run::begin(&business, &message, "killer", token)?;
+    let mut run = ChaosRun::begin(&business, &message, "killer", token)?;
     run.meet(cx.attempt()).await?;
     run.done();
     Ok(())
@@ -209,7 +210,7 @@ pub(super) async fn batch<S: Rigged>(messages: Vec<Message>, cx: &mut BatchConte
     let mut runs = Vec::new();
     for item in cx.items() {
         let token = business.notes.token(item.key(), "batch");
-        let run = Run::begin(&business, item.message(), "batch", token)?;
+        let run = ChaosRun::begin(&business, item.message(), "batch", token)?;
         business.note_key(&run, || item.idempotency_key("effect"));
         runs.push((run, item.attempt()));
     }

@@ -1,4 +1,4 @@
-//! The transport of the rig: deliveries come in lines, and what becomes of them goes out in lines.
+//! The transport of the rig: deliveries come in lines, and their results go out in lines.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use oncebox::{Inbox, Message};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
 use tokio::sync::oneshot;
 
-use super::{Handed, Job, Mouth, PEACE, Told};
-use crate::plan::{Plan, id_of};
+use super::{HandedDelivery, PEACE, ReportWriter, WorkerJob, WorkerReport};
+use crate::plan::{RoundPlan, id_of};
 use crate::seam::{Notes, pause};
 
 /// The message of a delivery.
-fn message(plan: &Plan, handed: Handed) -> Message {
+fn message(plan: &RoundPlan, handed: HandedDelivery) -> Message {
     let planned = plan.message(handed.m);
     let message = Message::new(id_of(handed.m), planned.kind.as_str(), plan.payload(handed.m, handed.v))
         .with_source("chaos")
@@ -30,15 +30,19 @@ fn message(plan: &Plan, handed: Handed) -> Message {
 /// A source that reads what the driver writes.
 pub(super) struct Pipe {
     lines: Lines<BufReader<Stdin>>,
-    plan: Plan,
-    mouth: Mouth,
+    plan: RoundPlan,
+    mouth: ReportWriter,
     notes: Arc<Notes>,
     /// Dropped when the driver has hung up.
     over: Option<oneshot::Sender<()>>,
 }
 
-/// The source, and what resolves when the driver has hung up.
-pub(super) fn source(job: &Job, mouth: Mouth, notes: Arc<Notes>) -> (Pipe, oneshot::Receiver<()>) {
+/// Returns the source, and a receiver that resolves after the driver has hung up.
+pub(super) fn source(
+    job: &WorkerJob,
+    mouth: ReportWriter,
+    notes: Arc<Notes>,
+) -> (Pipe, oneshot::Receiver<()>) {
     let (over, hung_up) = oneshot::channel();
     let lines = BufReader::new(tokio::io::stdin()).lines();
     (Pipe { lines, plan: job.plan, mouth, notes, over: Some(over) }, hung_up)
@@ -57,9 +61,9 @@ impl Source for Pipe {
                 return None;
             };
             if line == PEACE {
-                self.notes.peace();
-            } else if let Ok(handed) = serde_json::from_str::<Handed>(&line) {
-                let settle = Answer { delivery: handed.d, mouth: self.mouth.clone() };
+                self.notes.quiesce();
+            } else if let Ok(handed) = serde_json::from_str::<HandedDelivery>(&line) {
+                let settle = PipeSettle { delivery: handed.d, mouth: self.mouth.clone() };
                 return Some(Delivery::new(message(&self.plan, handed), settle));
             }
         }
@@ -70,33 +74,33 @@ impl Source for Pipe {
     }
 }
 
-struct Answer {
+struct PipeSettle {
     delivery: u64,
-    mouth: Mouth,
+    mouth: ReportWriter,
 }
 
 #[async_trait]
-impl Settle for Answer {
+impl Settle for PipeSettle {
     async fn settle(self: Box<Self>, ack: Ack) -> oncebox::Result<()> {
         self.mouth.say(match ack {
-            Ack::Done => Told::Acked(self.delivery),
-            Ack::Reject { reason } => Told::Refused(self.delivery, reason),
-            _ => Told::Again(self.delivery),
+            Ack::Done => WorkerReport::Acked(self.delivery),
+            Ack::Reject { reason } => WorkerReport::Refused(self.delivery, reason),
+            _ => WorkerReport::Again(self.delivery),
         });
         Ok(())
     }
 }
 
-/// Takes messages in and runs nothing: those who run have to find out.
+/// Accepts messages and runs no handlers: the other workers must find them.
 pub(super) async fn front<S: Store>(
     inbox: &Inbox<S>,
-    job: &Job,
-    mouth: &Mouth,
+    job: &WorkerJob,
+    mouth: &ReportWriter,
     notes: &Notes,
 ) -> anyhow::Result<()> {
     let plan = job.plan;
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
-    // Once for all lines: a signal that comes while nobody listens is lost.
+    // Once for all lines: without a listener, a signal is lost.
     let mut stop = std::pin::pin!(stopped());
     loop {
         let line = tokio::select! {
@@ -105,25 +109,25 @@ pub(super) async fn front<S: Store>(
         };
         let Some(line) = line else { return Ok(()) };
         if line == PEACE {
-            notes.peace();
+            notes.quiesce();
             continue;
         }
-        let handed: Handed = serde_json::from_str(&line)?;
+        let handed: HandedDelivery = serde_json::from_str(&line)?;
         let (inbox, mouth) = (inbox.clone(), mouth.clone());
         tokio::spawn(async move {
             let offered = message(&plan, handed);
             loop {
                 match inbox.accept(offered.clone()).await {
-                    Ok(_) => return mouth.say(Told::Acked(handed.d)),
+                    Ok(_) => return mouth.say(WorkerReport::Acked(handed.d)),
                     Err(error) if error.is_retryable() => pause(std::time::Duration::from_millis(5)).await,
-                    Err(error) => return mouth.say(Told::Refused(handed.d, error.to_string())),
+                    Err(error) => return mouth.say(WorkerReport::Refused(handed.d, error.to_string())),
                 }
             }
         });
     }
 }
 
-/// Resolves when somebody asks this process to end.
+/// Resolves on SIGTERM.
 pub(super) async fn stopped() {
     use tokio::signal::unix::{SignalKind, signal};
     match signal(SignalKind::terminate()) {

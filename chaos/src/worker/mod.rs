@@ -1,5 +1,5 @@
-//! A worker: a real process with the product in it. Takes deliveries on its standard input, says on its standard output what
-//! became of them, and dies as often as somebody likes.
+//! A worker: a real process with the product in it. Takes deliveries on its standard input, reports their results on
+//! its standard output, and may be killed at any time.
 
 mod handlers;
 mod intake;
@@ -20,37 +20,37 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::bugs::Bug;
-use crate::ledger::{Fact, Ledger};
-use crate::plan::{Plan, renamed};
-use crate::seam::{Notes, Odds, Rigged};
+use crate::ledger::{Fact, ProcessLedger};
+use crate::plan::{RoundPlan, renamed};
+use crate::seam::{Notes, PointOdds, Rigged};
 use handlers::Business;
 pub(crate) use stores::{make_tables, set_keys_apart};
 
-/// What a worker is told, as JSON in its one argument.
+/// Job of a worker, as JSON in its one argument.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Job {
+pub(crate) struct WorkerJob {
     pub(crate) dir: PathBuf,
-    pub(crate) store: Place,
-    pub(crate) plan: Plan,
+    pub(crate) store: StoreLocation,
+    pub(crate) plan: RoundPlan,
     pub(crate) life: u64,
-    pub(crate) odds: Odds,
+    pub(crate) odds: PointOdds,
     /// Takes messages in and runs no handlers.
     pub(crate) front: bool,
-    /// How messages come in.
-    pub(crate) way: Way,
+    /// Transport of the messages.
+    pub(crate) way: WorkerTransport,
     pub(crate) lease_ms: u64,
     /// Entries in hand at most.
     pub(crate) in_flight: usize,
-    /// Whether somebody looks after the inbox.
+    /// True if the worker acts as an operator, too.
     pub(crate) operated: bool,
-    /// How wrong this process believes the time to be.
+    /// Error of this process's clock.
     pub(crate) skew_ms: i64,
     pub(crate) retention_ms: u64,
-    /// Whether it makes the tables if they are missing; one that does not waits for somebody who does.
+    /// True if it creates missing tables; otherwise it waits until another worker has.
     pub(crate) migrates: bool,
     /// Connections for handlers.
     pub(crate) connections: usize,
-    /// Where handlers are renamed: whether this process is from after the rename.
+    /// Where handlers are renamed: true if this process uses the new keys.
     pub(crate) renamed: Option<bool>,
     /// A planted bug; only in a build that has them.
     pub(crate) sabotage: Option<String>,
@@ -59,15 +59,15 @@ pub(crate) struct Job {
 /// Where the store is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Place {
+pub(crate) enum StoreLocation {
     Sqlite(PathBuf),
     Postgres(String),
 }
 
-/// How messages come in.
+/// Transport of the messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Way {
+pub(crate) enum WorkerTransport {
     /// In lines, on the standard input.
     Pipe,
     /// As requests.
@@ -76,8 +76,8 @@ pub(crate) enum Way {
     Rabbit { url: String, queue: String },
 }
 
-impl Way {
-    /// Whether one can take messages in and run nothing.
+impl WorkerTransport {
+    /// Returns true if a worker without handlers can accept messages.
     pub(crate) fn has_front(&self) -> bool {
         !matches!(self, Self::Rabbit { .. })
     }
@@ -86,9 +86,9 @@ impl Way {
 /// The header of an AMQP message that the line stands in.
 pub(crate) const LINE_HEADER: &str = "line";
 
-/// What the driver hands a worker.
+/// A delivery from the driver to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Handed {
+pub(crate) struct HandedDelivery {
     pub(crate) d: u64,
     pub(crate) m: u32,
     pub(crate) v: u8,
@@ -96,10 +96,10 @@ pub(crate) struct Handed {
     pub(crate) at: i64,
 }
 
-/// What a worker says.
+/// A report of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Told {
+pub(crate) enum WorkerReport {
     /// A delivery is safe.
     Acked(u64),
     /// A delivery is to come again.
@@ -118,13 +118,13 @@ pub(crate) const PEACE: &str = "peace";
 pub(crate) const ATTEMPTS: u32 = 8;
 /// After so many crashes a killer is poisoned.
 pub(crate) const CRASHES: u32 = 3;
-/// How long a handler may take before it has failed.
+/// Maximum time of a handler.
 const TIMEOUT: Duration = Duration::from_secs(12);
 
 /// The name of the inbox.
 const INBOX: &str = "chaos";
 
-/// How long marks are kept: they know nothing of stale messages, so no message may come later than that.
+/// Retention of marks: they do not detect stale messages, so no message may come later.
 const REMEMBERED: Duration = Duration::from_hours(1);
 
 /// A clock that is wrong about the time of day, and right about how long things take.
@@ -147,12 +147,12 @@ impl Clock for Skewed {
     }
 }
 
-impl Job {
+impl WorkerJob {
     fn clock(&self) -> SharedClock {
         Arc::new(Skewed { clock: SystemClock::default(), millis: self.skew_ms })
     }
 
-    /// Whether a planted bug is one of those that are a matter of settings.
+    /// Returns true if the job turns on this bug, which is a matter of settings.
     fn has(&self, bug: Bug) -> bool {
         cfg!(feature = "sabotage") && self.sabotage.as_deref().and_then(Bug::named) == Some(bug)
     }
@@ -184,7 +184,7 @@ impl Job {
     fn policy() -> Policy {
         let mut policy = Policy::default();
         policy.retry = Retry::new(ATTEMPTS, Duration::from_millis(20), Duration::from_millis(400));
-        // The rig kills whoever it likes: what happens to run then is not to blame.
+        // The rig kills any worker: the entries that run then are not to blame.
         policy.crashes = 100_000;
         policy.crash_delay = Duration::ZERO;
         policy
@@ -201,14 +201,14 @@ impl Job {
 
 /// Runs a worker until it is told to stop, or killed.
 pub(crate) fn work(job: &str) -> Result<()> {
-    let job: Job = serde_json::from_str(job).context("the job is not JSON")?;
+    let job: WorkerJob = serde_json::from_str(job).context("the job is not JSON")?;
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new("warn"))
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .init();
     std::panic::set_hook(Box::new(|panic| eprintln!("panic: {panic}")));
-    let ledger = Ledger::open(&job.dir, job.life)?;
+    let ledger = ProcessLedger::open(&job.dir, job.life)?;
     let seed = job.plan.seed ^ job.life.wrapping_mul(0x2545_f491_4f6c_dd1d);
     let notes = Arc::new(Notes::new(ledger, job.life, seed, job.odds, job.lease_ms));
     watch_the_machine(&notes, job.lease_ms);
@@ -216,7 +216,7 @@ pub(crate) fn work(job: &str) -> Result<()> {
     runtime.block_on(stores::open_and_serve(job, notes))
 }
 
-/// Notes when the machine did not let this process run: then leases run out, and nobody is to blame.
+/// Notes when the machine did not let this process run: then leases expire without a fault of the product.
 fn watch_the_machine(notes: &Arc<Notes>, lease_ms: u64) {
     const TICK: Duration = Duration::from_millis(20);
     let notes = Arc::clone(notes);
@@ -234,11 +234,11 @@ fn watch_the_machine(notes: &Arc<Notes>, lease_ms: u64) {
 
 /// Says things to the driver, one a line.
 #[derive(Clone, Debug)]
-pub(crate) struct Mouth(mpsc::UnboundedSender<Told>);
+pub(crate) struct ReportWriter(mpsc::UnboundedSender<WorkerReport>);
 
-impl Mouth {
+impl ReportWriter {
     fn open() -> (Self, tokio::task::JoinHandle<()>) {
-        let (say, mut said) = mpsc::unbounded_channel::<Told>();
+        let (say, mut said) = mpsc::unbounded_channel::<WorkerReport>();
         let speaker = tokio::task::spawn_blocking(move || {
             let mut out = std::io::stdout();
             while let Some(told) = said.blocking_recv() {
@@ -250,13 +250,13 @@ impl Mouth {
         (Self(say), speaker)
     }
 
-    pub(crate) fn say(&self, told: Told) {
+    pub(crate) fn say(&self, told: WorkerReport) {
         let _ = self.0.send(told);
     }
 }
 
-async fn serve<S: Rigged + Clone>(job: Job, store: S, notes: Arc<Notes>) -> Result<()> {
-    let (mouth, speaker) = Mouth::open();
+async fn serve<S: Rigged + Clone>(job: WorkerJob, store: S, notes: Arc<Notes>) -> Result<()> {
+    let (mouth, speaker) = ReportWriter::open();
     let business = Business {
         plan: job.plan,
         dir: job.dir.clone(),
@@ -271,8 +271,8 @@ async fn serve<S: Rigged + Clone>(job: Job, store: S, notes: Arc<Notes>) -> Resu
     }
     let inbox = inbox(&job, store, business)?;
     match &job.way {
-        Way::Pipe if job.front => intake::front(&inbox, &job, &mouth, &notes).await?,
-        Way::Pipe => {
+        WorkerTransport::Pipe if job.front => intake::front(&inbox, &job, &mouth, &notes).await?,
+        WorkerTransport::Pipe => {
             let running = inbox.start();
             let (source, over) = intake::source(&job, mouth.clone(), notes);
             running.receive(source)?;
@@ -282,8 +282,8 @@ async fn serve<S: Rigged + Clone>(job: Job, store: S, notes: Arc<Notes>) -> Resu
             }
             running.shutdown().await;
         }
-        Way::Http => remote::http(&inbox, &job, &mouth, &notes).await?,
-        Way::Rabbit { url, queue } => remote::rabbit(&inbox, url, queue, &notes).await?,
+        WorkerTransport::Http => remote::http(&inbox, &job, &mouth, &notes).await?,
+        WorkerTransport::Rabbit { url, queue } => remote::rabbit(&inbox, url, queue, &notes).await?,
     }
     drop((inbox, mouth));
     // What was said has to be heard, but a sender that is kept by a task is not waited for.
@@ -291,10 +291,10 @@ async fn serve<S: Rigged + Clone>(job: Job, store: S, notes: Arc<Notes>) -> Resu
     std::process::exit(0);
 }
 
-fn inbox<S: Rigged>(job: &Job, store: S, business: Business) -> Result<Inbox<S>> {
-    let policy = Job::policy();
+fn inbox<S: Rigged>(job: &WorkerJob, store: S, business: Business) -> Result<Inbox<S>> {
+    let policy = WorkerJob::policy();
     let many = if job.plan.quick { 64 } else { 12 };
-    let killed = Job::killer_policy();
+    let killed = WorkerJob::killer_policy();
     let mut skips = policy.clone();
     skips.on_poisoned = oncebox::OnPoisoned::Skip;
     // Under its old key, or under the new one with the old one as a former key.
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn messages_that_kill_are_poisoned_long_before_a_round_loses_patience() {
-        for policy in [Job::policy(), Job::killer_policy()] {
+        for policy in [WorkerJob::policy(), WorkerJob::killer_policy()] {
             policy.validate().unwrap();
             let waits: Duration = (1..CRASHES).map(|crashes| policy.crash_wait(crashes)).sum();
             assert!(waits < Duration::from_secs(5), "{waits:?}");

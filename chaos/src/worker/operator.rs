@@ -1,67 +1,66 @@
-//! Somebody who looks after the inbox: holds handlers back, lets them go on, and has rejected messages tried again, while
-//! everything falls down.
+//! An operator of the inbox: pauses and resumes handlers, and retries rejected messages, under faults.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::state::{Operation, PoisonReason, Status};
-use oncebox::store::{Action, EntryView, Filter, What};
+use oncebox::store::{Action, ActionKind, EntryFilter, EntryView};
 use oncebox::{HandlerKey, InboxName, Result};
 
-use crate::ledger::{Answer, Fact};
+use crate::ledger::{Fact, SettleAnswer};
 use crate::plan::{handler_of, number_of};
 use crate::seam::{Notes, Rigged, pause};
 
-/// How often something is asked for that gets no answer.
+/// Attempts of an operation without an answer.
 const TIMES: u32 = 6;
 
-/// Acts until there is peace, and then lets everything go on.
+/// Acts until the last fault, and then resumes all handlers.
 pub(super) async fn act<S: Rigged>(store: S, notes: Arc<Notes>, seed: u64) -> Result<()> {
     let inbox = InboxName::new("chaos")?;
     let handlers = ["tx", "plain", "ordered", "share", "batch"].map(HandlerKey::new);
     let handlers: Vec<HandlerKey> = handlers.into_iter().collect::<Result<_>>()?;
-    let someone = Someone { store, inbox, notes };
+    let someone = ChaosOperator { store, inbox, notes };
     let mut rng = fastrand::Rng::with_seed(seed);
     while !someone.notes.at_peace() {
         pause(Duration::from_millis(rng.u64(20..200))).await;
         if rng.u32(0..3) == 0 {
             let handler = handlers[rng.usize(0..handlers.len())].clone();
-            someone.ask(What::Pause { handler: handler.clone() }, None).await;
+            someone.ask(ActionKind::Pause { handler: handler.clone() }, None).await;
             pause(Duration::from_millis(rng.u64(1..40))).await;
-            someone.ask(What::Resume { handler }, None).await;
+            someone.ask(ActionKind::Resume { handler }, None).await;
         } else if let Some((m, what)) = someone.rejected(&mut rng).await {
             someone.ask(what, Some(m)).await;
         }
     }
-    // Whoever was killed has perhaps held something back; what it asked for may still be on its way.
+    // A killed operator may have paused a handler, and its request may still be on its way.
     loop {
         for handler in &handlers {
-            someone.ask(What::Resume { handler: handler.clone() }, None).await;
+            someone.ask(ActionKind::Resume { handler: handler.clone() }, None).await;
         }
         pause(Duration::from_secs(1)).await;
     }
 }
 
-struct Someone<S> {
+struct ChaosOperator<S> {
     store: S,
     inbox: InboxName,
     notes: Arc<Notes>,
 }
 
-impl<S: Rigged> Someone<S> {
+impl<S: Rigged> ChaosOperator<S> {
     /// A message that was rejected, to be tried again. It will be rejected again.
-    async fn rejected(&self, rng: &mut fastrand::Rng) -> Option<(u32, What)> {
-        let page = self.store.list(&Filter::new(self.inbox.clone(), Status::Poisoned)).await.ok()?;
+    async fn rejected(&self, rng: &mut fastrand::Rng) -> Option<(u32, ActionKind)> {
+        let page = self.store.list(&EntryFilter::new(self.inbox.clone(), Status::Poisoned)).await.ok()?;
         let rejected = |entry: &&EntryView| entry.reason == Some(PoisonReason::Rejected);
         let entries: Vec<&EntryView> = page.entries.iter().filter(rejected).collect();
         let entry = *entries.get(rng.usize(0..entries.len().max(1)))?;
         let m = number_of(&entry.label.as_ref()?.id)?;
         let (key, handler, operation) = (entry.key, entry.handler.clone(), Operation::Retry);
-        Some((m, What::Entry { key, handler, operation }))
+        Some((m, ActionKind::Entry { key, handler, operation }))
     }
 
     /// Asks for something, and again under the same identity if it is not known what became of it.
-    async fn ask(&self, what: What, m: Option<u32>) {
+    async fn ask(&self, what: ActionKind, m: Option<u32>) {
         let h = handler_of(what.handler().map_or("", HandlerKey::as_str)).to_owned();
         let action = Action::new(self.inbox.clone(), what).by("the rig", "to see what happens");
         let op = action.id.to_string();
@@ -69,12 +68,12 @@ impl<S: Rigged> Someone<S> {
         for _ in 0..TIMES {
             let acted = self.store.act(&action).await;
             let r = match &acted {
-                Ok(_) => Answer::Applied,
-                Err(error) if error.is_retryable() => Answer::Unknown,
-                Err(_) => Answer::Error,
+                Ok(_) => SettleAnswer::Applied,
+                Err(error) if error.is_retryable() => SettleAnswer::Unknown,
+                Err(_) => SettleAnswer::Error,
             };
             self.notes.ledger.note(Fact::Acted { op: op.clone(), r });
-            if r != Answer::Unknown {
+            if r != SettleAnswer::Unknown {
                 return;
             }
             pause(Duration::from_millis(10)).await;

@@ -1,4 +1,4 @@
-//! The ways in that are a real source: requests, and a queue.
+//! The transports with a real source: HTTP and RabbitMQ.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use super::{Job, LINE_HEADER, Mouth, PEACE, Told, intake};
+use super::{LINE_HEADER, PEACE, ReportWriter, WorkerJob, WorkerReport, intake};
 use crate::driver::dead_letters;
 use crate::seam::Notes;
 
-/// Resolves when the driver has hung up or asks this process to end. Until then it may only say that there is peace.
+/// Resolves when the driver has hung up or asks this process to end. Until then it may only announce quiescence.
 async fn dismissed(notes: &Notes) {
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let listen = async {
         while let Ok(Some(line)) = lines.next_line().await {
             if line == PEACE {
-                notes.peace();
+                notes.quiesce();
             }
         }
     };
@@ -33,12 +33,17 @@ async fn dismissed(notes: &Notes) {
 }
 
 /// Takes CloudEvents; one that is in front runs nothing.
-pub(super) async fn http<S: Store>(inbox: &Inbox<S>, job: &Job, mouth: &Mouth, notes: &Notes) -> Result<()> {
+pub(super) async fn http<S: Store>(
+    inbox: &Inbox<S>,
+    job: &WorkerJob,
+    mouth: &ReportWriter,
+    notes: &Notes,
+) -> Result<()> {
     let endpoint = Endpoint::cloud_events("chaos").verify(Verify::loopback());
     let router = Ingress::new().endpoint(endpoint, inbox).into_router()?;
     let running = (!job.front).then(|| inbox.start());
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    mouth.say(Told::Listens(listener.local_addr()?.port()));
+    mouth.say(WorkerReport::Listens(listener.local_addr()?.port()));
     let (stop, stopped) = oneshot::channel::<()>();
     let server = tokio::spawn(Server::new(listener, router).serve(async {
         let _ = stopped.await;

@@ -4,22 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use oncebox::store::{Acted, Action, Admin, Filter, Page, RegisterParams, Route, Store};
+use oncebox::store::{Acted, Action, Admin, EntryFilter, EntryPage, RegisterParams, Route, Store};
 use oncebox::{BoxError, HandlerKey, InboxName};
 use oncebox_postgres::{Postgres, PostgresTx, sqlx};
 use oncebox_sqlite::{Sqlite, SqliteTx};
 
-use super::{INBOX, Job, Place, serve};
+use super::{INBOX, StoreLocation, WorkerJob, serve};
 use crate::bugs::Bug;
 use crate::plan::renamed;
-use crate::seam::{Chaos, Effect, Notes, Rigged, pause};
+use crate::seam::{Chaos, NewEffect, Notes, Rigged, pause};
 
 const SQLITE_EFFECT: &str = "INSERT INTO chaos_effect (m, v, h, life) VALUES (?1, ?2, ?3, ?4)";
 const POSTGRES_EFFECT: &str = "INSERT INTO chaos_effect (m, v, h, life) VALUES ($1, $2, $3, $4)";
 
 impl Rigged for Sqlite {
-    fn effect(tx: &mut SqliteTx, effect: Effect) -> impl Future<Output = Result<(), BoxError>> + Send {
-        let Effect { message, variant, handler, life } = effect;
+    fn effect(tx: &mut SqliteTx, effect: NewEffect) -> impl Future<Output = Result<(), BoxError>> + Send {
+        let NewEffect { message, variant, handler, life } = effect;
         let life = i64::try_from(life).unwrap_or(i64::MAX);
         let written = tx.execute(SQLITE_EFFECT, (message, variant, handler, life));
         std::future::ready(written.map(drop).map_err(Into::into))
@@ -29,14 +29,14 @@ impl Rigged for Sqlite {
         Admin::act(self, action).await
     }
 
-    async fn list(&self, filter: &Filter) -> oncebox::Result<Page> {
+    async fn list(&self, filter: &EntryFilter) -> oncebox::Result<EntryPage> {
         Admin::list(self, filter).await
     }
 }
 
 impl Rigged for Postgres {
-    async fn effect(tx: &mut PostgresTx, effect: Effect) -> Result<(), BoxError> {
-        let Effect { message, variant, handler, life } = effect;
+    async fn effect(tx: &mut PostgresTx, effect: NewEffect) -> Result<(), BoxError> {
+        let NewEffect { message, variant, handler, life } = effect;
         sqlx::query(POSTGRES_EFFECT)
             .bind(i64::from(message))
             .bind(i16::from(variant))
@@ -51,15 +51,15 @@ impl Rigged for Postgres {
         Admin::act(self, action).await
     }
 
-    async fn list(&self, filter: &Filter) -> oncebox::Result<Page> {
+    async fn list(&self, filter: &EntryFilter) -> oncebox::Result<EntryPage> {
         Admin::list(self, filter).await
     }
 }
 
 /// Opens the store, for as long as it takes, and works.
-pub(super) async fn open_and_serve(job: Job, notes: Arc<Notes>) -> Result<()> {
+pub(super) async fn open_and_serve(job: WorkerJob, notes: Arc<Notes>) -> Result<()> {
     match job.store.clone() {
-        Place::Sqlite(file) => {
+        StoreLocation::Sqlite(file) => {
             let mut options =
                 Sqlite::options(file).busy_timeout(Duration::from_secs(20)).migrate(job.migrates);
             if job.has(Bug::AppClockLease) {
@@ -68,7 +68,7 @@ pub(super) async fn open_and_serve(job: Job, notes: Arc<Notes>) -> Result<()> {
             let store = until(|| async { options.clone().open() }).await;
             between(job, store, notes).await
         }
-        Place::Postgres(url) => {
+        StoreLocation::Postgres(url) => {
             let mut options = Postgres::options(&url)?
                 .patience(Duration::from_secs(4))
                 .idle_handlers(Duration::from_secs(20))
@@ -85,13 +85,13 @@ pub(super) async fn open_and_serve(job: Job, notes: Arc<Notes>) -> Result<()> {
 }
 
 /// Makes the tables, however long that takes: those who come later need not look.
-pub(crate) fn make_tables(place: &Place) -> Result<()> {
+pub(crate) fn make_tables(place: &StoreLocation) -> Result<()> {
     const PATIENCE: Duration = Duration::from_mins(2);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         match place {
-            Place::Sqlite(file) => drop(Sqlite::options(file).busy_timeout(PATIENCE).open()?),
-            Place::Postgres(url) => {
+            StoreLocation::Sqlite(file) => drop(Sqlite::options(file).busy_timeout(PATIENCE).open()?),
+            StoreLocation::Postgres(url) => {
                 drop(Postgres::options(url)?.patience(PATIENCE).checks(true).open().await?);
             }
         }
@@ -101,12 +101,12 @@ pub(crate) fn make_tables(place: &Place) -> Result<()> {
 
 /// Makes both keys of renamed handlers known as handlers of their own, as they are if a user names the former key too late.
 /// Then each has an id, and the store makes a group of them. Order over a group is not promised to old processes.
-pub(crate) fn set_keys_apart(place: &Place) -> Result<()> {
+pub(crate) fn set_keys_apart(place: &StoreLocation) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         match place {
-            Place::Sqlite(file) => register_apart(&Sqlite::options(file).open()?).await,
-            Place::Postgres(url) => register_apart(&Postgres::options(url)?.open().await?).await,
+            StoreLocation::Sqlite(file) => register_apart(&Sqlite::options(file).open()?).await,
+            StoreLocation::Postgres(url) => register_apart(&Postgres::options(url)?.open().await?).await,
         }
     })
 }
@@ -139,14 +139,14 @@ where
 }
 
 #[cfg(feature = "sabotage")]
-async fn between<S: Rigged + Clone>(job: Job, store: S, notes: Arc<Notes>) -> Result<()> {
+async fn between<S: Rigged + Clone>(job: WorkerJob, store: S, notes: Arc<Notes>) -> Result<()> {
     let store = Chaos::new(store, Arc::clone(&notes));
     let store = crate::seam::sabotage::Sabotaged::new(store, &job)?;
     serve(job, store, notes).await
 }
 
 #[cfg(not(feature = "sabotage"))]
-async fn between<S: Rigged + Clone>(job: Job, store: S, notes: Arc<Notes>) -> Result<()> {
+async fn between<S: Rigged + Clone>(job: WorkerJob, store: S, notes: Arc<Notes>) -> Result<()> {
     anyhow::ensure!(
         job.sabotage.is_none(),
         "this build has no planted bugs: build it with `--features sabotage`"

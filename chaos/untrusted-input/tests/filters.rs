@@ -1,9 +1,9 @@
-//! What an operator types to find something is only ever compared: SQLite answers what the definition says.
+//! Filters of operators are data: SQLite returns the entries that the definition names.
 
 use std::path::{Path, PathBuf};
 
 use oncebox::state::Status;
-use oncebox::store::{Admin as _, Cursor, Filter};
+use oncebox::store::{Admin as _, EntryCursor, EntryFilter};
 use oncebox::{BoxError, Context, Inbox, Message, handler};
 use oncebox_sqlite::Sqlite;
 use oncebox_untrusted_input::{MADE, feed};
@@ -36,14 +36,14 @@ fn a_filter_asks_for_what_it_says_and_nothing_else() {
             inbox.accept(message).await.expect("accepted");
         }
         inbox.drain().await.expect("drained");
-        let any = inbox.store().list(&Filter::any(inbox.name().clone())).await.expect("a list");
+        let any = inbox.store().list(&EntryFilter::any(inbox.name().clone())).await.expect("a list");
         assert_eq!(any.entries.len(), 6);
         assert!(any.entries.iter().any(|entry| entry.status == Status::Poisoned));
         any.entries
     });
     let mut found = 0;
     feed(&corpus("filters"), 6, MADE / 20, |input| {
-        let mut filter = Filter::any(inbox.name().clone());
+        let mut filter = EntryFilter::any(inbox.name().clone());
         let text = String::from_utf8_lossy(input).into_owned().into_boxed_str();
         match input.first().map_or(0, |byte| byte % 6) {
             0 => filter.id_contains = Some(input.into()),
@@ -69,9 +69,9 @@ fn once() -> oncebox::Retry {
 fn a_cursor_is_read_or_refused_and_stays_what_it_is() {
     let mut read = 0;
     feed(&corpus("cursors"), 7, MADE, |input| {
-        if let Ok(cursor) = String::from_utf8_lossy(input).parse::<Cursor>() {
+        if let Ok(cursor) = String::from_utf8_lossy(input).parse::<EntryCursor>() {
             read += 1;
-            assert_eq!(cursor.to_string().parse::<Cursor>().ok(), Some(cursor));
+            assert_eq!(cursor.to_string().parse::<EntryCursor>().ok(), Some(cursor));
         }
     });
     assert!(read > 100, "only {read} cursors were cursors");

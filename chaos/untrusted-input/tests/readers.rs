@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use oncebox::state::ErrorText;
-use oncebox::store::Cursor;
+use oncebox::store::EntryCursor;
 use oncebox::{HandlerKey, Headers, InboxName, KeyStrategy, Message, is_blank};
 use oncebox_http::cloudevents::{Event, decode_header, encode_header};
 use oncebox_untrusted_input::{MADE, feed};
@@ -64,8 +64,8 @@ fn names_and_keys_are_taken_or_refused() {
             ] {
                 assert!(name.is_err() || name.is_ok_and(|name| name == text));
             }
-            if let Ok(cursor) = text.parse::<Cursor>() {
-                assert_eq!(cursor.to_string().parse::<Cursor>().ok(), Some(cursor));
+            if let Ok(cursor) = text.parse::<EntryCursor>() {
+                assert_eq!(cursor.to_string().parse::<EntryCursor>().ok(), Some(cursor));
             }
             assert!(!ErrorText::new(text).as_str().contains('\0'));
             assert!(ErrorText::new(text).as_str().chars().count() <= 2_000);

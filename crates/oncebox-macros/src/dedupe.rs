@@ -1,4 +1,4 @@
-//! The option `dedupe`: by which key the handler recognises repeats.
+//! The option `dedupe`: the key by which the handler recognises duplicates. Tests: `tests/ui.rs`, as for all options.
 
 use proc_macro2::TokenStream;
 use quote::quote_spanned;
@@ -10,11 +10,11 @@ use syn::{Error, Meta, Token};
 use crate::options::{name_of, text, value_of};
 use crate::suggest::advice;
 
-/// As the configuration of the server calls them.
+/// Names of the server's configuration.
 const NAMES: &[&str] = &["id", "cloudevents", "content", "off"];
 const PLACES: &[&str] = &["header", "pointer"];
 
-/// An expression of type `Dedupe`.
+/// Returns an expression of type `Dedupe`.
 pub(crate) fn parse(meta: &Meta) -> Result<TokenStream, Error> {
     let span = meta.span();
     let strategy = match meta {

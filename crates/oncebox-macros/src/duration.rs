@@ -1,4 +1,4 @@
-//! Times as people write them.
+//! Durations such as `30s`.
 
 use proc_macro2::TokenStream;
 use quote::quote_spanned;
@@ -6,13 +6,13 @@ use syn::{Error, LitStr};
 
 const DAY: u64 = 24 * 60 * 60 * 1_000;
 
-/// A time of the attribute, checked.
-pub(crate) struct Time {
+/// A valid duration of the attribute.
+pub(crate) struct TimeLiteral {
     pub(crate) millis: u64,
     text: LitStr,
 }
 
-impl Time {
+impl TimeLiteral {
     pub(crate) fn parse(text: &LitStr) -> Result<Self, Error> {
         match millis(&text.value()) {
             Some(millis) => Ok(Self { millis, text: text.clone() }),
@@ -26,7 +26,7 @@ impl Time {
         }
     }
 
-    /// The same, for a time of which 0 makes no sense.
+    /// Parses a duration that must not be 0.
     pub(crate) fn parse_positive(text: &LitStr, why: &str) -> Result<Self, Error> {
         let time = Self::parse(text)?;
         if time.millis == 0 {
@@ -43,7 +43,7 @@ impl Time {
         self.text.value()
     }
 
-    /// As an expression.
+    /// Returns it as an expression.
     pub(crate) fn tokens(&self) -> TokenStream {
         let millis = self.millis;
         quote_spanned!(self.text.span()=> ::core::time::Duration::from_millis(#millis))

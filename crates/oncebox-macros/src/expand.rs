@@ -1,10 +1,10 @@
-//! What the attribute makes: the function as it was, and beside it a type of the same name.
+//! The output of the attribute: the unchanged function, and a type of the same name.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
 use syn::{Attribute, ItemFn, Type};
 
-use crate::options::Options;
+use crate::options::HandlerOptions;
 use crate::signature::{store_of, type_parameters};
 
 pub(crate) fn expand(options: TokenStream, item: &TokenStream) -> TokenStream {
@@ -13,19 +13,23 @@ pub(crate) fn expand(options: TokenStream, item: &TokenStream) -> TokenStream {
         let error = syn::Error::new_spanned(item, what).to_compile_error();
         return quote!(#item #error);
     };
-    match (store_of(&function), Options::parse(options)) {
+    match (store_of(&function), HandlerOptions::parse(options)) {
         (Ok(store), Ok(options)) => expand_with(&function, &store, &options),
         (store, options) => {
             let errors = store.err().into_iter().chain(options.err());
             let errors = errors.map(|error| error.to_compile_error());
-            // The function stays, and so does its name as a type: nothing else is complained of because of this.
+            // The function and the type stay, so this causes no further errors.
             let (name, vis) = (&function.sig.ident, &function.vis);
             quote!(#function #(#errors)* #[allow(non_camel_case_types, dead_code)] #vis enum #name {})
         }
     }
 }
 
-fn expand_with(function: &ItemFn, store: &Type, Options { key, calls }: &Options) -> TokenStream {
+fn expand_with(
+    function: &ItemFn,
+    store: &Type,
+    HandlerOptions { key, calls }: &HandlerOptions,
+) -> TokenStream {
     let (name, vis) = (&function.sig.ident, &function.vis);
     let conditions: Vec<&Attribute> =
         function.attrs.iter().filter(|attribute| attribute.path().is_ident("cfg")).collect();
@@ -41,7 +45,7 @@ fn expand_with(function: &ItemFn, store: &Type, Options { key, calls }: &Options
 
         #(#conditions)*
         #[doc = #about]
-        // Never a value, and with a name of its own beside the function's: types and functions do not meet.
+        // Never a value. Types and functions have separate names, so both may have the same.
         #[allow(non_camel_case_types)]
         #vis enum #name {}
 

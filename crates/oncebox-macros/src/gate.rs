@@ -1,4 +1,4 @@
-//! The options `rate`, `breaker` and `on_poisoned`: what keeps a handler from being given more than it should get.
+//! The options `rate`, `breaker` and `on_poisoned`, which limit the work of a handler.
 
 use proc_macro2::TokenStream;
 use quote::quote_spanned;
@@ -7,14 +7,14 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned as _;
 use syn::{Error, Expr, LitInt, LitStr, Meta, Token};
 
-use crate::duration::Time;
+use crate::duration::TimeLiteral;
 use crate::options::{name_of, positive, text, value_of};
 use crate::suggest::advice;
 
 const DAY: u64 = 24 * 60 * 60 * 1_000;
 const CHOICES: &[&str] = &["block", "skip", "park"];
 
-/// An expression of type `OnPoisoned`.
+/// Returns an expression of type `OnPoisoned`.
 pub(crate) fn parse_on_poisoned(value: &Expr) -> Result<TokenStream, Error> {
     let choice = text(value, "on_poisoned", "\"skip\"")?;
     let span = choice.span();
@@ -29,18 +29,18 @@ pub(crate) fn parse_on_poisoned(value: &Expr) -> Result<TokenStream, Error> {
     }
 }
 
-/// An expression of type `Breaker`.
+/// Returns an expression of type `Breaker`.
 pub(crate) fn parse_breaker(meta: &Meta) -> Result<TokenStream, Error> {
     const EXAMPLE: &str = "breaker(failures = 5, pause = \"30s\")";
-    let parts = Parts::read(meta, &["failures", "pause", "max_pause"], EXAMPLE)?;
+    let parts = OptionParts::read(meta, &["failures", "pause", "max_pause"], EXAMPLE)?;
     let failures = parts.needed("failures")?;
     let failures =
         positive(value_of(failures, "failures = 5")?, "failures", "the breaker would never close")?;
     let pause = parts.needed("pause")?;
     let pause = time_of(pause, "pause", "\"30s\"")?;
-    let pause = Time::parse_positive(&pause, "the breaker would never be open")?;
+    let pause = TimeLiteral::parse_positive(&pause, "the breaker would never be open")?;
     let longest = parts.found("max_pause").map(|part| time_of(part, "max_pause", "\"10m\"")).transpose()?;
-    let longest = longest.as_ref().map(Time::parse).transpose()?;
+    let longest = longest.as_ref().map(TimeLiteral::parse).transpose()?;
     if let Some(longest) = longest.as_ref().filter(|longest| longest.millis < pause.millis) {
         let (from, to) = (pause.written(), longest.written());
         return Err(longest.error(format!("the longest pause, {to:?}, is shorter than the first, {from:?}")));
@@ -51,16 +51,16 @@ pub(crate) fn parse_breaker(meta: &Meta) -> Result<TokenStream, Error> {
     Ok(quote_spanned!(meta.span()=> ::oncebox::Breaker::new(#failures, #pause) #longest))
 }
 
-/// An expression of type `Rate`.
+/// Returns an expression of type `Rate`.
 pub(crate) fn parse_rate(meta: &Meta) -> Result<TokenStream, Error> {
     const EXAMPLE: &str = "rate(count = 20, per = \"1s\")";
     if let Meta::NameValue(pair) = meta {
         return short_rate(&text(&pair.value, "rate", "\"20/s\"")?);
     }
-    let parts = Parts::read(meta, &["count", "per", "burst"], EXAMPLE)?;
+    let parts = OptionParts::read(meta, &["count", "per", "burst"], EXAMPLE)?;
     let count = positive(value_of(parts.needed("count")?, "count = 20")?, "count", "nothing could run")?;
     let per = time_of(parts.needed("per")?, "per", "\"1s\"")?;
-    let per = Time::parse_positive(&per, "that is no limit")?;
+    let per = TimeLiteral::parse_positive(&per, "that is no limit")?;
     if per.millis > DAY {
         return Err(per.error("a day is the longest time of a rate: nothing of it is kept over a restart"));
     }
@@ -71,7 +71,7 @@ pub(crate) fn parse_rate(meta: &Meta) -> Result<TokenStream, Error> {
     Ok(quote_spanned!(meta.span()=> ::oncebox::Rate::new(#count, #per) #burst))
 }
 
-/// As in `20/s`.
+/// Parses the form `20/s`.
 fn short_rate(rate: &LitStr) -> Result<TokenStream, Error> {
     let value = rate.value();
     let wrong = || {
@@ -97,14 +97,14 @@ fn time_of(part: &Meta, name: &str, example: &str) -> Result<LitStr, Error> {
     text(value_of(part, &format!("{name} = {example}"))?, name, example)
 }
 
-/// The parts of an option that is spelled out.
-struct Parts<'a> {
+/// Parts of an option with parentheses.
+struct OptionParts<'a> {
     option: &'a Meta,
     example: &'static str,
     read: Vec<(String, Meta)>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> OptionParts<'a> {
     fn read(option: &'a Meta, known: &[&str], example: &'static str) -> Result<Self, Error> {
         let Meta::List(list) = option else {
             let what = format!("`{}` is spelled out: write `{example}`", name_of(option));

@@ -2,7 +2,7 @@
 
 use syn::{Error, LitStr};
 
-/// The longest handler key, in bytes.
+/// Maximum bytes of a handler key.
 const MAX_NAME: usize = 200;
 
 /// Refuses a text that cannot be a handler key.
@@ -14,8 +14,7 @@ pub(crate) fn check(key: &LitStr) -> Result<(), Error> {
     })
 }
 
-/// What is wrong with a key. The words are those of the library, so that a key set in code and one set here are
-/// refused alike.
+/// Returns the problem of a key. The library uses the same words for keys that are set in code.
 fn why_not(name: &str) -> Option<String> {
     if name.is_empty() {
         return Some("is empty".into());

@@ -12,12 +12,12 @@ mod suggest;
 
 use proc_macro::TokenStream;
 
-/// Writes the settings of a handler above the function instead of where it is registered.
+/// Defines the settings of a handler at its function instead of at its registration.
 ///
-/// The function stays what it is: it can be called, tested and registered by hand. Beside it the attribute makes a type
-/// of the same name that is never used as a value (functions and types have separate names), with
+/// The function stays as it is: it can be called, tested and registered by hand. The attribute adds a type of the same name, which
+/// never has a value (functions and types have separate names), with
 ///
-/// - `ship::registration()`, a [`Registration`](https://docs.rs/oncebox) for `Builder::register`,
+/// - `ship::registration()`, a [`Registration`](https://docs.rs/oncebox) for `InboxBuilder::register`,
 /// - `ship::KEY`, the handler key.
 ///
 /// ```
@@ -41,7 +41,7 @@ use proc_macro::TokenStream;
 /// |---|---|
 /// | `key = "ship-order"` | the handler key; the only option that must be there |
 /// | `legacy = ["order-handler"]` | keys it had before |
-/// | `types = ["order.placed"]` | the message types that `Builder::register` registers it for |
+/// | `types = ["order.placed"]` | the message types that `InboxBuilder::register` registers it for |
 /// | `retry = "quick"`, `"patient"`, `"never"` | `Retry::quick()`, `Retry::patient()`, `Retry::never()` |
 /// | `retry(attempts = 5, first = "1s", max = "1m")` | a `Retry`; what is left out is as in `Retry::default()` |
 /// | `retry_for(std::io::Error = "never", Busy(attempts = 3))` | `Registration::retry_for`, in this order; the rules are those of `retry` |
@@ -60,12 +60,11 @@ use proc_macro::TokenStream;
 /// | `fire_and_forget` | `Registration::fire_and_forget` |
 /// | `share_commit = 64` | `Registration::share_commit` |
 ///
-/// Times are a whole number and one of `ms`, `s`, `m`, `h` and `d`. Whatever can be checked is checked by the compiler:
-/// keys, times, and that the function is a handler at all. A function that is generic over its store gives a
-/// registration that is.
+/// Durations are a whole number and one of `ms`, `s`, `m`, `h` and `d`. The compiler checks keys, durations, and that the function
+/// is a handler. A function that is generic over its store gives a generic registration.
 ///
-/// What is set in code beats what stands in the attribute: `ship::registration().concurrency(2)` runs two at once, and
-/// `builder.on("order.paid", ship::registration())` goes by its own types.
+/// Settings in code override the attribute: `ship::registration().concurrency(2)` runs two at once, and `builder.on("order.paid",
+/// ship::registration())` uses other types.
 #[proc_macro_attribute]
 pub fn handler(options: TokenStream, function: TokenStream) -> TokenStream {
     expand::expand(options.into(), &function.into()).into()

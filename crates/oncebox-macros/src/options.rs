@@ -1,4 +1,4 @@
-//! What stands in the parentheses of the attribute.
+//! Options in the parentheses of the attribute.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens as _, quote, quote_spanned};
@@ -7,7 +7,7 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned as _;
 use syn::{Error, Expr, ExprLit, Lit, LitInt, LitStr, Meta, Token};
 
-use crate::duration::Time;
+use crate::duration::TimeLiteral;
 use crate::suggest::advice;
 use crate::{dedupe, gate, key, retry};
 
@@ -34,28 +34,28 @@ const NAMES: &[&str] = &[
     "share_commit",
 ];
 
-/// The most runs in one transaction, as in the library.
+/// Maximum runs in one transaction, as in the library.
 const MAX_SHARE: usize = 64;
 
-/// The options, checked.
-pub(crate) struct Options {
+/// The valid options.
+pub(crate) struct HandlerOptions {
     pub(crate) key: LitStr,
-    /// Calls on the registration, in the order in which they were written.
+    /// Calls on the registration, in the order of the options.
     pub(crate) calls: Vec<TokenStream>,
 }
 
-impl Options {
-    /// Reads all options, and names every mistake at once.
+impl HandlerOptions {
+    /// Parses all options, and reports every mistake at once.
     pub(crate) fn parse(tokens: TokenStream) -> Result<Self, Error> {
         let metas = Punctuated::<Meta, Token![,]>::parse_terminated.parse2(tokens)?;
-        let mut reading = Reading::default();
+        let mut reading = OptionReader::default();
         let mut errors: Option<Error> = None;
         for meta in &metas {
             if let Err(error) = reading.read(meta) {
                 combine(&mut errors, error);
             }
         }
-        // A key that is there and wrong was complained of already.
+        // An invalid key was reported already.
         if !reading.seen.iter().any(|name| name == "key") {
             let what = "a handler needs a key: write `key = \"ship-order\"`; entries are stored under it, so it stays when the function is renamed";
             combine(&mut errors, Error::new(Span::call_site(), what));
@@ -78,9 +78,9 @@ fn combine(errors: &mut Option<Error>, error: Error) {
     }
 }
 
-/// The options read so far.
+/// Options parsed so far.
 #[derive(Default)]
-struct Reading {
+struct OptionReader {
     seen: Vec<String>,
     key: Option<LitStr>,
     legacy: Vec<LitStr>,
@@ -90,11 +90,11 @@ struct Reading {
     inline: Option<Span>,
     fire_and_forget: Option<Span>,
     share_commit: Option<Span>,
-    /// Options that mean nothing to a handler that is not durable, as they were written.
+    /// Options without a meaning for a handler that is not durable, as they were written.
     durable: Vec<(&'static str, Span)>,
 }
 
-impl Reading {
+impl OptionReader {
     fn read(&mut self, meta: &Meta) -> Result<(), Error> {
         let name = name_of(meta);
         let span = meta.path().span();
@@ -152,7 +152,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Reads an option that says how entries are run, and what follows.
+    /// Parses an option about running entries and their results.
     fn read_rule(&mut self, name: &str, meta: &Meta) -> Result<(), Error> {
         let span = meta.path().span();
         match name {
@@ -189,7 +189,7 @@ impl Reading {
                 let time = if value.value() == "forever" {
                     quote_spanned!(value.span()=> ::core::time::Duration::MAX)
                 } else {
-                    Time::parse_positive(&value, "every repeat would run again")?.tokens()
+                    TimeLiteral::parse_positive(&value, "every repeat would run again")?.tokens()
                 };
                 self.calls.push(quote_spanned!(span=> .retention(#time)));
             }
@@ -203,22 +203,22 @@ impl Reading {
             }
             "crash_delay" => {
                 let value = text(value_of(meta, "crash_delay = \"10s\"")?, "crash_delay", "\"10s\"")?;
-                let time = Time::parse(&value)?.tokens();
+                let time = TimeLiteral::parse(&value)?.tokens();
                 self.policy.push(quote_spanned!(span=> policy.crash_delay = #time;));
             }
             "decode_grace" => {
                 let value = text(value_of(meta, "decode_grace = \"1h\"")?, "decode_grace", "\"1h\"")?;
-                let time = Time::parse(&value)?.tokens();
+                let time = TimeLiteral::parse(&value)?.tokens();
                 self.policy.push(quote_spanned!(span=> policy.decode_grace = #time;));
             }
             "decode_retry" => {
                 let value = text(value_of(meta, "decode_retry = \"1m\"")?, "decode_retry", "\"1m\"")?;
-                let time = Time::parse_positive(&value, "undecodable entries would spin")?.tokens();
+                let time = TimeLiteral::parse_positive(&value, "undecodable entries would spin")?.tokens();
                 self.policy.push(quote_spanned!(span=> policy.decode_retry = #time;));
             }
             "timeout" => {
                 let value = text(value_of(meta, "timeout = \"30s\"")?, "timeout", "\"30s\"")?;
-                let time = Time::parse_positive(&value, "the handler could never finish")?.tokens();
+                let time = TimeLiteral::parse_positive(&value, "the handler could never finish")?.tokens();
                 self.calls.push(quote_spanned!(span=> .timeout(#time)));
             }
             "concurrency" => {
@@ -237,7 +237,7 @@ impl Reading {
         Ok(())
     }
 
-    /// The rules between options.
+    /// Checks the rules between options.
     fn check_together(&self) -> Result<(), Error> {
         let mut known: Vec<String> = self.key.iter().map(LitStr::value).collect();
         for legacy in &self.legacy {
@@ -280,14 +280,14 @@ impl Reading {
                     policy
                 })
             };
-            // First of all: it would replace what other calls say of it.
+            // First, because it would override other calls.
             self.calls.insert(0, policy);
         }
         self.calls
     }
 }
 
-/// Refuses a value for an option that is only there or not.
+/// Refuses a value for an option without one.
 fn no_value(meta: &Meta) -> Result<(), Error> {
     let name = name_of(meta);
     match meta {
@@ -296,12 +296,12 @@ fn no_value(meta: &Meta) -> Result<(), Error> {
     }
 }
 
-/// The name of an option.
+/// Returns the name of an option.
 pub(crate) fn name_of(meta: &Meta) -> String {
     meta.path().to_token_stream().to_string().replace(' ', "")
 }
 
-/// What stands after the `=`.
+/// Returns the value after the `=`.
 pub(crate) fn value_of<'a>(meta: &'a Meta, example: &str) -> Result<&'a Expr, Error> {
     match meta {
         Meta::NameValue(pair) => Ok(&pair.value),
@@ -309,7 +309,7 @@ pub(crate) fn value_of<'a>(meta: &'a Meta, example: &str) -> Result<&'a Expr, Er
     }
 }
 
-/// A string.
+/// Parses a string.
 pub(crate) fn text(value: &Expr, name: &str, example: &str) -> Result<LitStr, Error> {
     match value {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ok(text.clone()),
@@ -317,7 +317,7 @@ pub(crate) fn text(value: &Expr, name: &str, example: &str) -> Result<LitStr, Er
     }
 }
 
-/// A string, or several in brackets.
+/// Parses a string, or several in brackets.
 fn texts(value: &Expr, name: &str, example: &str) -> Result<Vec<LitStr>, Error> {
     match value {
         Expr::Array(array) => array.elems.iter().map(|element| text(element, name, example)).collect(),
@@ -325,7 +325,7 @@ fn texts(value: &Expr, name: &str, example: &str) -> Result<Vec<LitStr>, Error> 
     }
 }
 
-/// A whole number.
+/// Parses a whole number.
 pub(crate) fn number(value: &Expr, name: &str, example: &str) -> Result<LitInt, Error> {
     match value {
         Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) if number.suffix().is_empty() => Ok(number.clone()),
@@ -333,7 +333,7 @@ pub(crate) fn number(value: &Expr, name: &str, example: &str) -> Result<LitInt, 
     }
 }
 
-/// A whole number of which 0 makes no sense.
+/// Parses a whole number that must not be 0.
 pub(crate) fn positive(value: &Expr, name: &str, why: &str) -> Result<LitInt, Error> {
     let number = number(value, name, &format!("{name} = 8"))?;
     if number.base10_parse::<u32>()? == 0 {

@@ -1,4 +1,4 @@
-//! The option `retry`: a rule with a name, or one that is spelled out.
+//! The option `retry`: a preset, or its parts.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -7,16 +7,16 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned as _;
 use syn::{Error, Meta, Path, Token};
 
-use crate::duration::Time;
+use crate::duration::TimeLiteral;
 use crate::options::{name_of, number, text, value_of};
 use crate::suggest::advice;
 
 const NAMES: &[&str] = &["quick", "patient", "never"];
-/// The shortest wait in milliseconds, as in the library.
+/// Shortest wait in milliseconds, as in the library.
 const MIN_WAIT: u64 = 2;
 const PARTS: &[&str] = &["attempts", "first", "max"];
 
-/// An expression of type `Retry`.
+/// Returns an expression of type `Retry`.
 pub(crate) fn parse(meta: &Meta) -> Result<TokenStream, Error> {
     match meta {
         Meta::List(list) => {
@@ -45,7 +45,7 @@ pub(crate) fn parse(meta: &Meta) -> Result<TokenStream, Error> {
     }
 }
 
-/// Types of errors, each with an expression of type `Retry`, in the order in which they were written.
+/// Returns types of errors, each with an expression of type `Retry`, in the order of the option.
 pub(crate) fn parse_kinds(meta: &Meta) -> Result<Vec<(Path, TokenStream)>, Error> {
     let Meta::List(list) = meta else {
         let what = "`retry_for` names types of errors, each with its rule: write `retry_for(std::io::Error = \"never\", Busy(attempts = 3))`";
@@ -82,11 +82,11 @@ fn spelled_out(parts: &Punctuated<Meta, Token![,]>) -> Result<TokenStream, Error
             }
             "first" => {
                 let value = text(value_of(part, "first = \"1s\"")?, "first", "\"1s\"")?;
-                first.replace(Time::parse(&value)?).is_some()
+                first.replace(TimeLiteral::parse(&value)?).is_some()
             }
             "max" => {
                 let value = text(value_of(part, "max = \"1m\"")?, "max", "\"1m\"")?;
-                max.replace(Time::parse(&value)?).is_some()
+                max.replace(TimeLiteral::parse(&value)?).is_some()
             }
             other => {
                 let what = format!("`retry` has no part `{other}`: {}", advice(other, PARTS));

@@ -1,4 +1,4 @@
-//! Whether a function is a handler, as far as its text tells; the compiler knows the rest.
+//! Checks that a function is a handler, as far as its tokens show. The compiler checks the rest.
 
 use quote::ToTokens as _;
 use syn::spanned::Spanned as _;
@@ -7,7 +7,7 @@ use syn::{
     Signature, Type, TypePath, WherePredicate,
 };
 
-/// The store a handler works with: the `S` of its `&mut Context<S>`.
+/// Returns the store of a handler: the `S` of its `&mut Context<S>`.
 pub(crate) fn store_of(function: &ItemFn) -> Result<Type, Error> {
     let signature = &function.sig;
     let name = &signature.ident;
@@ -33,7 +33,7 @@ pub(crate) fn store_of(function: &ItemFn) -> Result<Type, Error> {
     Ok(store)
 }
 
-/// The `S` of `&mut Context<S>`.
+/// Returns the `S` of `&mut Context<S>`.
 fn store_in(context: &Type) -> Option<Type> {
     let Type::Reference(reference) = bare(context) else { return None };
     reference.mutability?;
@@ -65,7 +65,7 @@ fn check_result(signature: &Signature, shape: &str) -> Result<(), Error> {
         let what = format!("a handler returns `Result<(), E>`, and this one returns nothing: write {shape}");
         return Err(Error::new_spanned(signature, what));
     };
-    // Any result will do, aliases included: those of `anyhow`, `std::io` and the user's own.
+    // Any `Result` is valid, aliases included: those of `anyhow`, `std::io` and users.
     let result = match bare(returned) {
         Type::Path(TypePath { path, .. }) => path.segments.last(),
         _ => None,
@@ -88,7 +88,7 @@ fn check_result(signature: &Signature, shape: &str) -> Result<(), Error> {
     }
 }
 
-/// A type as its author would write it.
+/// Formats a type as its author would write it.
 fn written(ty: &Type) -> String {
     let mut text = ty.to_token_stream().to_string();
     for (tokens, code) in [("& ", "&"), (" < ", "<"), (" >", ">"), (" ,", ","), (" :: ", "::")] {
@@ -97,7 +97,7 @@ fn written(ty: &Type) -> String {
     text
 }
 
-/// A type without the invisible brackets that macros put around it.
+/// Returns a type without the invisible groups that macros add.
 fn bare(mut ty: &Type) -> &Type {
     while let Type::Group(group) = ty {
         ty = &group.elem;
@@ -105,7 +105,7 @@ fn bare(mut ty: &Type) -> &Type {
     ty
 }
 
-/// The type parameters of a function, for another one that calls it. Lifetimes are chosen at each call.
+/// Returns the type parameters of a function, for another one that calls it. Each call chooses the lifetimes.
 pub(crate) fn type_parameters(generics: &Generics) -> Generics {
     let mut kept = generics.clone();
     kept.params = kept.params.into_iter().filter(|one| !matches!(one, GenericParam::Lifetime(_))).collect();

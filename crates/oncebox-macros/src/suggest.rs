@@ -1,13 +1,13 @@
-//! "Did you mean": the known word that is nearest to one that is not known.
+//! "Did you mean": the known word that is most similar to an unknown one.
 
-/// The nearest of `known`, if it is near enough to have been meant.
+/// Returns the most similar word of `known`, if it is similar enough.
 pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let near = known.iter().map(|one| (distance(word, one), *one)).min()?;
-    // A third of the letters may be wrong.
+    // A third of the letters may differ.
     (near.0 <= near.1.len().div_ceil(3)).then_some(near.1)
 }
 
-/// A sentence with the nearest of `known`, or with all of them.
+/// Returns a sentence with the most similar word, or with all words.
 pub(crate) fn advice(word: &str, known: &[&str]) -> String {
     match nearest(word, known) {
         Some(near) => format!("did you mean `{near}`?"),
@@ -15,7 +15,7 @@ pub(crate) fn advice(word: &str, known: &[&str]) -> String {
     }
 }
 
-/// How many letters have to be added, removed or changed to make `a` of `b`.
+/// Returns the number of letters to add, remove or change to turn `a` into `b`.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {

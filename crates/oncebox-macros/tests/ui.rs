@@ -1,15 +1,15 @@
-//! Checks what the compiler prints when the attribute is used wrongly. `UI=overwrite cargo test -p oncebox-macros` writes the
-//! expected messages again.
+//! Checks the compiler's messages for wrong uses of the attribute. `UI=overwrite cargo test -p oncebox-macros` updates the expected
+//! messages.
 //!
-//! Each file of `ui/` is handed to `rustc` with the `oncebox` that was built for this test. Nothing is built a second time: a
-//! second target directory would cost the test command minutes and hundreds of megabytes.
+//! `rustc` compiles each file of `ui/` with the `oncebox` that was built for this test. A second target directory would cost
+//! minutes and hundreds of megabytes.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Only programs that fail are tried here. Programs that work are in the tests of `oncebox`.
+/// These programs must fail. Programs that must compile are in the tests of `oncebox`.
 #[test]
 fn mistakes_are_explained() {
     let overwrite = std::env::var_os("UI").is_some_and(|value| value == "overwrite");
@@ -33,7 +33,7 @@ fn mistakes_are_explained() {
 fn compile(program: &Path) -> String {
     let dependencies = dependencies();
     let out = tempfile::tempdir().unwrap();
-    // Cargo names the compiler only to build scripts; rustup hands its own choice down in the environment.
+    // Cargo names the compiler only to build scripts. rustup passes its own choice in the environment.
     let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     rustc.args(["--edition=2024", "--crate-type=bin", "--emit=metadata", "--color=never"]);
     rustc.args(["--diagnostic-width=140", "--out-dir"]).arg(out.path());
@@ -44,12 +44,12 @@ fn compile(program: &Path) -> String {
     normalized(&String::from_utf8(output.stderr).unwrap())
 }
 
-/// The directory of the compiled dependencies, which is also this program's.
+/// Returns the directory of the compiled dependencies, which is also this program's.
 fn dependencies() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().to_path_buf()
 }
 
-/// The `oncebox` that was built last. Others are from earlier builds, or have other features.
+/// Returns the latest build of `oncebox`. Others are from earlier builds, or have other features.
 fn newest(dependencies: &Path) -> PathBuf {
     let entries = fs::read_dir(dependencies).unwrap().map(|entry| entry.unwrap().path());
     let libraries = entries.filter(|path| {
@@ -60,7 +60,7 @@ fn newest(dependencies: &Path) -> PathBuf {
     libraries.max_by_key(built).expect("`oncebox` is a dependency of this test, so it is built")
 }
 
-/// The messages without what changes with every edit of the library: where its lines are, and where the repository is.
+/// Returns the messages without line numbers of the library and without the path of the repository, which change.
 fn normalized(printed: &str) -> String {
     let mut text = String::new();
     for line in printed.lines() {

@@ -1,4 +1,4 @@
-//! How a cluster is to be.
+//! Settings of a new cluster.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::cluster::{Cluster, conf_line};
 use crate::port::Port;
-use crate::postgres::{Postgres, Version};
+use crate::postgres::{PostgresInstall, PostgresVersion};
 use crate::scratch::{Scratch, search_path};
 use crate::{SUPERUSER, process, tls, user};
 
-/// A cluster that has not been started yet; see [`Cluster::builder`].
+/// Builder of a cluster; see [`Cluster::builder`].
 #[derive(Clone, Debug)]
-pub struct Builder {
-    version: Version,
+pub struct ClusterBuilder {
+    version: PostgresVersion,
     settings: Vec<(String, String)>,
     durable: bool,
     tls: bool,
@@ -24,8 +24,8 @@ pub struct Builder {
     parent: Option<PathBuf>,
 }
 
-impl Builder {
-    pub(crate) fn new(version: Version) -> Self {
+impl ClusterBuilder {
+    pub(crate) fn new(version: PostgresVersion) -> Self {
         Self {
             version,
             settings: Vec::new(),
@@ -37,52 +37,52 @@ impl Builder {
         }
     }
 
-    /// A setting of the server, as in `postgresql.conf`, but without quotes.
+    /// Sets a setting of `postgresql.conf`, without quotes.
     pub fn set(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.into(), value.into()));
         self
     }
 
-    /// Whether a commit waits for the disk (`fsync`). Off by default, which is safe as long as the machine does not
-    /// crash: what a killed server has written is with the kernel. On for whoever measures.
+    /// Sets whether a commit waits for the disk (`fsync`). Default: false, which is safe unless the machine crashes: the kernel has
+    /// the writes of a killed server. Benchmarks set it to true.
     pub fn durable(mut self, durable: bool) -> Self {
         self.durable = durable;
         self
     }
 
-    /// Offers TLS, with a certificate for `localhost` and 127.0.0.1 by an authority of its own; see
-    /// [`Cluster::ca_file`]. Only [`Version::Debian`] can do this.
+    /// Offers TLS, with a certificate for `localhost` and 127.0.0.1 by an authority of its own; see [`Cluster::ca_file`]. Only
+    /// [`PostgresVersion::Debian`] supports it.
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// The whole `pg_hba.conf`, for whoever wants passwords or only TLS. By default everybody is let in. Keep a
-    /// `local all all trust`, which [`Cluster::sql`] uses.
+    /// Sets the whole `pg_hba.conf`, for tests of passwords or TLS. Default: the server trusts every client. Keep a `local all all
+    /// trust`, which [`Cluster::sql`] uses.
     pub fn hba(mut self, lines: &str) -> Self {
         self.hba = Some(lines.into());
         self
     }
 
-    /// The data is in memory with room for so many bytes, to run out of disk; see [`Cluster::fill_disk`]. An empty
-    /// cluster takes about 60 MB. Needs root.
+    /// Stores the data in memory with a limit in bytes, for tests of a full disk; see [`Cluster::fill_disk`]. An empty cluster
+    /// takes about 60 MB. Needs root.
     pub fn tmpfs(mut self, bytes: u64) -> Self {
         self.tmpfs = Some(bytes);
         self
     }
 
-    /// Puts the throwaway directory into this one, for whoever measures on a certain disk. The user of the servers
-    /// must be able to go there, and the path must be short enough for a socket.
+    /// Sets the parent of the throwaway directory, for benchmarks on a certain disk. The user of the servers must be able to enter
+    /// it, and the path must be short enough for a socket.
     pub fn inside(mut self, parent: impl AsRef<Path>) -> Self {
         self.parent = Some(parent.as_ref().to_path_buf());
         self
     }
 
-    /// Makes the cluster and starts its server.
+    /// Initialises the cluster and starts its server.
     pub fn start(self) -> Result<Cluster> {
-        let postgres = Postgres::binaries(self.version)?;
-        if self.tls && self.version == Version::Newest {
-            bail!("{} was built without TLS; use `Version::Debian`", self.version);
+        let postgres = PostgresInstall::binaries(self.version)?;
+        if self.tls && self.version == PostgresVersion::Newest {
+            bail!("{} was built without TLS; use `PostgresVersion::Debian`", self.version);
         }
         let scratch = Scratch::new(self.parent.as_deref())?;
         let port = Port::free()?;
@@ -110,12 +110,12 @@ impl Builder {
         Ok(())
     }
 
-    /// Ours first: of two settings with one name the last counts.
+    /// Our settings come first: of two settings with one name the last counts.
     fn all_settings(&self, cluster: &Cluster) -> Result<String> {
         let mut lines = String::new();
         if !self.durable {
             lines += "fsync = off\nfull_page_writes = off\n";
-            // In files, which go with the directory: a server that is killed leaves what it has in /dev/shm there.
+            // In files of the directory: a killed server leaves its segments in /dev/shm.
             lines += "dynamic_shared_memory_type = mmap\n";
         }
         if self.tls {

@@ -1,4 +1,4 @@
-//! A PostgreSQL server with its data.
+//! A PostgreSQL server with its data. Tests: `tests/cluster.rs`.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,19 +8,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::builder::Builder;
+use crate::builder::ClusterBuilder;
 use crate::port::Port;
-use crate::postgres::{Postgres, Version};
+use crate::postgres::{PostgresInstall, PostgresVersion};
 use crate::scratch::Scratch;
 use crate::{SUPERUSER, process, tls};
 
-/// A PostgreSQL server of our own. Dropping it ends the server and removes all of its data.
+/// A PostgreSQL server for tests. Dropping it ends the server and deletes its data.
 ///
 /// The superuser is [`SUPERUSER`](crate::SUPERUSER) and needs no password.
 #[derive(Debug)]
 pub struct Cluster {
-    version: Version,
-    postgres: Postgres,
+    version: PostgresVersion,
+    postgres: PostgresInstall,
     scratch: Scratch,
     data: PathBuf,
     port: Port,
@@ -28,58 +28,63 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A running cluster with nothing in it, quick rather than durable.
-    pub fn start(version: Version) -> Result<Self> {
+    /// Starts an empty cluster, fast rather than durable.
+    pub fn start(version: PostgresVersion) -> Result<Self> {
         Self::builder(version).start()
     }
 
-    /// A cluster with other settings.
-    pub fn builder(version: Version) -> Builder {
-        Builder::new(version)
+    /// Returns a builder with other settings.
+    pub fn builder(version: PostgresVersion) -> ClusterBuilder {
+        ClusterBuilder::new(version)
     }
 
-    pub(crate) fn new(version: Version, postgres: Postgres, scratch: Scratch, port: Port) -> Self {
+    pub(crate) fn new(
+        version: PostgresVersion,
+        postgres: PostgresInstall,
+        scratch: Scratch,
+        port: Port,
+    ) -> Self {
         let data = scratch.path().join("data");
         Self { version, postgres, scratch, data, port, replicas: AtomicU32::new(0) }
     }
 
-    /// Which PostgreSQL it is.
-    pub fn version(&self) -> Version {
+    /// Returns the version of PostgreSQL.
+    pub fn version(&self) -> PostgresVersion {
         self.version
     }
 
-    /// The address of a database for a driver. Each cluster starts with a database `postgres`.
+    /// Returns the URL of a database. Each cluster starts with a database `postgres`.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://{SUPERUSER}@127.0.0.1:{}/{database}", self.port())
     }
 
-    /// The port on 127.0.0.1, which stays ours while the server is down.
+    /// Returns the port on 127.0.0.1, which stays reserved while the server is down.
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
-    /// The directory of the Unix socket.
+    /// Returns the directory of the Unix socket.
     pub fn socket_dir(&self) -> &Path {
         self.scratch.path()
     }
 
-    /// The directory of the data.
+    /// Returns the directory of the data.
     pub fn data_dir(&self) -> &Path {
         &self.data
     }
 
-    /// The certificate of the authority that signed the server's, if the cluster was built with
-    /// [`tls`](Builder::tls).
+    /// Returns the certificate of the authority that signed the server's, if the cluster was built with
+    /// [`tls`](ClusterBuilder::tls).
     pub fn ca_file(&self) -> Option<PathBuf> {
         Some(tls::ca_file(&self.scratch)).filter(|file| file.exists())
     }
 
-    /// Makes a database.
+    /// Creates a database.
     pub fn create_database(&self, name: &str) -> Result<()> {
         self.sql("postgres", &format!("create database \"{}\"", name.replace('"', "\"\""))).map(drop)
     }
 
-    /// Runs a statement with `psql` and returns the rows: one a line, with `|` between the columns.
+    /// Runs a statement with `psql` and returns the rows, one per line, with `|` between the columns.
     pub fn sql(&self, database: &str, statement: &str) -> Result<String> {
         self.psql(self.socket_dir(), self.port(), database, statement)
     }
@@ -92,7 +97,7 @@ impl Cluster {
         statement: &str,
     ) -> Result<String> {
         let mut psql = self.command("psql");
-        // A server that is suspended takes the connection and never says a word.
+        // A suspended server accepts the connection and never responds.
         psql.env("PGCONNECT_TIMEOUT", process::PATIENCE.as_secs().to_string());
         psql.args(["-X", "-qAt", "-v", "ON_ERROR_STOP=1", "-U", SUPERUSER, "-d", database]);
         psql.arg("-h").arg(host).arg("-p").arg(port.to_string()).args(["-c", statement]);
@@ -107,33 +112,34 @@ impl Cluster {
         })
     }
 
-    /// Changes a setting of the running server, which has to be one that needs no restart.
+    /// Changes a setting of the running server that needs no restart.
     pub fn configure(&self, name: &str, value: &str) -> Result<()> {
         let value = value.replace('\'', "''");
         self.sql("postgres", &format!("alter system set {name} = '{value}'"))?;
         self.sql("postgres", "select pg_reload_conf()").map(drop)
     }
 
-    /// Ends all connections and stops the server in good order.
+    /// Ends all connections and shuts the server down.
     pub fn stop(&self) -> Result<()> {
         self.pg_ctl(&["stop", "-m", "fast"])?;
         self.gone()
     }
 
-    /// Stops the server as a power cut would, but without leaving anything of it running: it recovers when it starts.
+    /// Stops the server as a power cut would, but ends all of its processes. It recovers when it starts.
     pub fn stop_immediate(&self) -> Result<()> {
         self.pg_ctl(&["stop", "-m", "immediate"])?;
         self.gone()
     }
 
-    /// Waits until no process of the server is left. `pg_ctl` waits for the lock file alone, which the server removes before it ends.
+    /// Waits until no process of the server is left. `pg_ctl` waits for the lock file alone, which the server removes before it
+    /// ends.
     fn gone(&self) -> Result<()> {
         process::until("the processes of a stopped server end", || {
             Ok(process::working_in(&self.data)?.is_empty().then_some(()))
         })
     }
 
-    /// Starts the server after it was stopped or killed, and waits until it takes connections.
+    /// Starts a stopped or killed server, and waits until it accepts connections.
     pub fn start_again(&self) -> Result<()> {
         self.clear_lock_files()?;
         let log = self.log();
@@ -144,13 +150,13 @@ impl Cluster {
         })
     }
 
-    /// Stops the server in good order and starts it again.
+    /// Shuts the server down and starts it again.
     pub fn restart(&self) -> Result<()> {
         self.stop()?;
         self.start_again()
     }
 
-    /// What the server has written to its log since it was made.
+    /// Returns the whole log of the server.
     pub fn log_text(&self) -> Result<String> {
         Ok(fs::read_to_string(self.log())?)
     }
@@ -159,8 +165,8 @@ impl Cluster {
         self.scratch.path().join("log")
     }
 
-    /// A killed server leaves files with its process number, which PostgreSQL takes for signs of life if the number
-    /// has gone to another process since.
+    /// Removes files of a killed server with its process number. PostgreSQL would take them for a running server if another process
+    /// has that number now.
     fn clear_lock_files(&self) -> Result<()> {
         let running = process::working_in(&self.data)?;
         if let Some(&pid) = running.first() {
@@ -176,7 +182,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The process that started all others of the server.
+    /// Returns the first process of the server, which started the others.
     pub(crate) fn postmaster(&self) -> Result<u32> {
         let pid = first_line(&self.data.join("postmaster.pid")).and_then(|line| line.parse().ok());
         let pid =
@@ -194,7 +200,7 @@ impl Cluster {
         process::run(pg_ctl.args(args)).map(drop)
     }
 
-    /// A program of this PostgreSQL, as the user of the servers.
+    /// Returns a command of this PostgreSQL, as the user of the servers.
     pub(crate) fn command(&self, tool: &str) -> Command {
         self.scratch.command(self.postgres.tool(tool))
     }
@@ -203,16 +209,16 @@ impl Cluster {
         &self.scratch
     }
 
-    pub(crate) fn postgres(&self) -> &Postgres {
+    pub(crate) fn postgres(&self) -> &PostgresInstall {
         &self.postgres
     }
 
-    /// A number for the next replica.
+    /// Returns the number of the next replica.
     pub(crate) fn next_replica(&self) -> u32 {
         self.replicas.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Writes the file of our settings: `lines`, and where this server is, which counts because it comes last.
+    /// Writes the file of our settings: `lines`, then the server's own address, which overrides them.
     pub(crate) fn configure_here(&self, lines: &str) -> Result<()> {
         let mut text = lines.to_owned();
         text += &conf_line("listen_addresses", "127.0.0.1");
@@ -222,7 +228,7 @@ impl Cluster {
     }
 }
 
-/// A line of `postgresql.conf`.
+/// Returns a line of `postgresql.conf`.
 pub(crate) fn conf_line(name: &str, value: &str) -> String {
     format!("{name} = '{}'\n", value.replace('\\', "\\\\").replace('\'', "''"))
 }

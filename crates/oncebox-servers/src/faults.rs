@@ -1,4 +1,4 @@
-//! Things that go wrong with a server.
+//! Faults of a server. Tests: `tests/faults.rs`.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
@@ -10,10 +10,10 @@ use crate::cluster::Cluster;
 use crate::process;
 
 impl Cluster {
-    /// Kills the server and every process of it, none of which has a chance to say goodbye to a client or to write
-    /// anything. [`start_again`](Self::start_again) recovers it.
+    /// Kills the server and all of its processes, so that they neither close connections nor write anything.
+    /// [`start_again`](Self::start_again) recovers it.
     pub fn kill9(&self) -> Result<()> {
-        // First the one that would start others.
+        // First the process that would start others.
         process::signal("KILL", &[self.postmaster()?])?;
         process::until("the processes of a killed server end", || {
             let left = process::working_in(self.data_dir())?;
@@ -22,33 +22,33 @@ impl Cluster {
         })
     }
 
-    /// Suspends the process that takes connections: a new one is made by the kernel and then waits for ever, while
-    /// those that exist go on.
+    /// Suspends the process that accepts connections. New connections reach the kernel and then wait for ever. Existing ones
+    /// continue.
     pub fn suspend(&self) -> Result<()> {
         process::stop(&[self.postmaster()?])
     }
 
-    /// Suspends every process of the server, as a machine that hangs does.
+    /// Suspends every process of the server, like a machine that hangs.
     pub fn suspend_all(&self) -> Result<()> {
-        // First the one that would start others.
+        // First the process that would start others.
         self.suspend()?;
         process::stop(&process::working_in(self.data_dir())?)
     }
 
-    /// Lets a suspended server go on.
+    /// Resumes a suspended server.
     pub fn resume(&self) -> Result<()> {
         process::signal("CONT", &process::working_in(self.data_dir())?)
     }
 
-    /// Fills the disk of the data until nothing more goes on it; the room is there again when the answer is dropped.
-    /// Only for a cluster built with [`tmpfs`](crate::Builder::tmpfs).
-    pub fn fill_disk(&self) -> Result<Ballast> {
+    /// Fills the disk of the data. Dropping the result frees the space. Only for a cluster built with
+    /// [`tmpfs`](crate::ClusterBuilder::tmpfs).
+    pub fn fill_disk(&self) -> Result<DiskFiller> {
         let mut mounted = std::process::Command::new("mountpoint");
         process::run(mounted.arg("-q").arg(self.data_dir()))
             .context("this cluster is on the machine's own disk; build it with `tmpfs`")?;
-        let ballast = Ballast { path: self.data_dir().join("ballast") };
+        let ballast = DiskFiller { path: self.data_dir().join("ballast") };
         let mut file = File::create(&ballast.path)?;
-        // The last page counts: a server finds room in it.
+        // The last page matters: a server could use it.
         for size in [1 << 20, 1 << 12] {
             let block = vec![1; size];
             loop {
@@ -66,11 +66,11 @@ impl Cluster {
 /// Fills a disk until it is dropped; see [`Cluster::fill_disk`].
 #[derive(Debug)]
 #[must_use = "the disk has room again as soon as this is dropped"]
-pub struct Ballast {
+pub struct DiskFiller {
     path: PathBuf,
 }
 
-impl Drop for Ballast {
+impl Drop for DiskFiller {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_file(&self.path) {
             eprintln!("the disk stays full: {error}");

@@ -1,11 +1,10 @@
-# Takes away a server and its directory ($1) when the process that holds the other end of our standard input lets go
-# of it or ends, however it ends. Ctrl-C at the terminal is for that process, not for us, and that nobody reads our
-# complaints any more is no reason to stop.
+# Ends a server and removes its directory ($1) when the process at the other end of standard input closes it or ends.
+# Ctrl-C at the terminal is for that process, so the guardian ignores it, and a closed error output too.
 trap '' HUP INT QUIT TERM PIPE
 dir=$1
 cat >/dev/null
 
-# Servers are found by where they work: a process number in a file may belong to somebody else by now.
+# Servers are found by their working directory: a process number in a file may belong to another process by now.
 ids() {
     find /proc/[0-9]*/cwd -maxdepth 0 \( -lname "$dir" -o -lname "$dir/*" \) 2>/dev/null | cut -d / -f 3
 }

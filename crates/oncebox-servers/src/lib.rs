@@ -1,14 +1,14 @@
 //! Real servers for tests and benchmarks.
 //!
-//! Every server has a directory and a port of its own, runs as an unprivileged user (PostgreSQL refuses root), and is
-//! gone afterwards: when its value is dropped, when the test panics, and even when the test's process is killed,
-//! because a guardian process outside waits for that. Linux only: what runs is told from `/proc`.
+//! Every server has its own directory and port, and runs as an unprivileged user (PostgreSQL refuses root). It ends when its value
+//! is dropped, when the test panics, and even when the test's process is killed, because a guardian process waits for that. Linux
+//! only: it finds running processes in `/proc`.
 //!
 //! ```no_run
-//! use oncebox_servers::{Cluster, Version};
+//! use oncebox_servers::{Cluster, PostgresVersion};
 //!
 //! # fn main() -> anyhow::Result<()> {
-//! let cluster = Cluster::start(Version::Debian)?;
+//! let cluster = Cluster::start(PostgresVersion::Debian)?;
 //! cluster.create_database("orders")?;
 //! assert_eq!(cluster.sql("orders", "select 1 + 1")?, "2");
 //! cluster.kill9()?;
@@ -19,8 +19,8 @@
 //! # }
 //! ```
 //!
-//! `cargo xtask servers` installs the programs. A test that only needs some database takes a [shared] server, which
-//! `cargo xtask test` has started.
+//! `cargo xtask servers` installs the programs. A test that only needs some database uses a [shared] server, which `cargo xtask
+//! test` has started.
 
 mod builder;
 mod cluster;
@@ -37,17 +37,17 @@ pub mod shared;
 mod tls;
 mod user;
 
-pub use builder::Builder;
+pub use builder::ClusterBuilder;
 pub use cluster::Cluster;
-pub use faults::Ballast;
+pub use faults::DiskFiller;
 pub use pgbouncer::{PgBouncer, PoolMode};
 pub use port::Port;
-pub use postgres::{NEWEST, Postgres, Version, servers_dir};
-pub use python::Python;
-pub use rabbitmq::{RabbitMq, RabbitMqBuilder};
+pub use postgres::{NEWEST, PostgresInstall, PostgresVersion, servers_dir};
+pub use python::PythonEnv;
+pub use rabbitmq::{RabbitMqBuilder, RabbitMqServer};
 
-/// The superuser of every cluster, which needs no password.
+/// Superuser of every cluster. It needs no password.
 pub const SUPERUSER: &str = "oncebox";
 
-/// The command that installs what this crate looks for.
+/// Command that installs the programs of this crate.
 const INSTALL: &str = "cargo xtask servers";

@@ -12,14 +12,14 @@ use crate::port::Port;
 use crate::scratch::{Scratch, search_path};
 use crate::{INSTALL, SUPERUSER, process};
 
-/// When a server connection goes back to the pool.
+/// Time at which a server connection returns to the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolMode {
-    /// When the client leaves.
+    /// When the client disconnects.
     Session,
-    /// After every transaction: what is prepared, locked or listened for in a session is not there in the next one.
+    /// After every transaction. Prepared statements, locks and listeners of a session are gone in the next one.
     Transaction,
-    /// After every statement; transactions of several are refused.
+    /// After every statement. Transactions with several statements are refused.
     Statement,
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for PoolMode {
     }
 }
 
-/// A `PgBouncer` of our own in front of a [`Cluster`]. Dropping it ends it.
+/// A `PgBouncer` for tests in front of a [`Cluster`]. Dropping it ends it.
 #[derive(Debug)]
 pub struct PgBouncer {
     scratch: Scratch,
@@ -42,7 +42,7 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// Starts one for all databases of the cluster. Whoever connects is let in and gets the cluster's superuser.
+    /// Starts a pooler for all databases of the cluster. It trusts every client, and connects as the cluster's superuser.
     pub fn start(cluster: &Cluster, mode: PoolMode) -> Result<Self> {
         let program = Self::binary()?;
         let scratch = Scratch::new(None)?;
@@ -58,7 +58,7 @@ impl PgBouncer {
         Ok(pgbouncer)
     }
 
-    /// Finds the program, and says how to install it if it is missing.
+    /// Returns the program. If it is missing, the error shows the command that installs it.
     pub fn binary() -> Result<PathBuf> {
         let path = search_path();
         let mut programs = path.split(':').map(|dir| Path::new(dir).join("pgbouncer"));
@@ -67,17 +67,17 @@ impl PgBouncer {
             .with_context(|| format!("pgbouncer is not installed; `{INSTALL}` installs it. Looked in {path}"))
     }
 
-    /// The address of a database of the cluster, by way of the pooler.
+    /// Returns the URL of a database of the cluster through the pooler.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://{SUPERUSER}@127.0.0.1:{}/{database}", self.port())
     }
 
-    /// The port on 127.0.0.1.
+    /// Returns the port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
-    /// Waits until there is an answer through it, and not only an open port.
+    /// Waits until a query through it succeeds: an open port is not enough.
     fn wait(&mut self, cluster: &Cluster) -> Result<()> {
         process::until("pgbouncer takes connections", || {
             if let Some(status) = self.child.try_wait()? {
@@ -92,7 +92,7 @@ impl PgBouncer {
 
 impl Drop for PgBouncer {
     fn drop(&mut self) {
-        // It holds nothing that has to be put in order.
+        // It has no data to save.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

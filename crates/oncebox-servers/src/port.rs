@@ -1,4 +1,4 @@
-//! Ports that nobody else takes.
+//! Reserved ports.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
@@ -7,18 +7,17 @@ use std::net::{Ipv4Addr, TcpListener};
 
 use anyhow::{Result, bail};
 
-/// Below the ports the kernel hands to outgoing connections, so that none of those sits on our port while the server
-/// is down.
+/// Below the kernel's ports for outgoing connections, so that none of those occupies our port while the server is down.
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 12_000;
 
-/// A port on 127.0.0.1 that is reserved until this is dropped, whether or not a server listens on it. Tests use it for a server that
-/// starts later, or never: a port that was free a moment ago may belong to another test now, and a client that connects to it often
-/// enough may be connected to itself.
+/// A port on 127.0.0.1 that is reserved until this is dropped, with or without a server. Tests use it for a server that starts
+/// later, or never. Without a reservation, another test could take the port, and a client that connects often enough could connect
+/// to itself.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
-    _claim: Claim,
+    _claim: PortClaim,
 }
 
 impl Port {
@@ -35,18 +34,18 @@ impl Port {
         bail!("there is no free port between {FIRST} and {}", FIRST + COUNT - 1)
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn number(&self) -> u16 {
         self.number
     }
 }
 
 #[cfg(target_os = "linux")]
-type Claim = std::os::unix::net::UnixListener;
+type PortClaim = std::os::unix::net::UnixListener;
 
-/// A name in the kernel that only one process can have, and that is free again when the process ends.
+/// Lock: a kernel name that only one process can have. It is free again when the process ends.
 #[cfg(target_os = "linux")]
-fn claim(number: u16) -> io::Result<Claim> {
+fn claim(number: u16) -> io::Result<PortClaim> {
     use std::os::linux::net::SocketAddrExt as _;
     use std::os::unix::net::{SocketAddr, UnixListener};
 
@@ -54,10 +53,10 @@ fn claim(number: u16) -> io::Result<Claim> {
 }
 
 #[cfg(not(target_os = "linux"))]
-type Claim = ();
+type PortClaim = ();
 
 #[cfg(not(target_os = "linux"))]
-fn claim(_number: u16) -> io::Result<Claim> {
+fn claim(_number: u16) -> io::Result<PortClaim> {
     Ok(())
 }
 

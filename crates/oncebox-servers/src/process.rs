@@ -1,4 +1,4 @@
-//! Running programs, and finding the ones that run.
+//! Commands, and searches for running processes.
 
 use std::fs;
 use std::path::Path;
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-/// How long a server may take for anything; only something broken takes as long.
+/// Timeout for any action of a server. Only a broken server needs as long.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 
-/// Runs a command to its end and returns what it printed, without the last newline.
+/// Runs a command to its end and returns its output, without the last newline.
 pub(crate) fn run(command: &mut Command) -> Result<String> {
     let shown = || {
         let words = std::iter::once(command.get_program()).chain(command.get_args());
@@ -26,23 +26,23 @@ pub(crate) fn run(command: &mut Command) -> Result<String> {
     Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
 }
 
-/// Sends a signal, such as `KILL`. A process that is gone already is no error.
+/// Sends a signal, such as `KILL`. An ended process is no error.
 pub(crate) fn signal(name: &str, pids: &[u32]) -> Result<()> {
     if pids.is_empty() {
         return Ok(());
     }
-    // The shell's own `kill`: the program of that name is not everywhere. It fails if any of the processes is gone.
+    // The shell's own `kill`, because some systems lack the program. It fails if a process is gone.
     let mut kill = Command::new("sh");
     kill.args(["-c", "kill -s \"$0\" \"$@\" 2>/dev/null || true", name]);
     kill.args(pids.iter().map(ToString::to_string));
     run(&mut kill).map(drop)
 }
 
-/// Suspends processes, and waits until they are: the signal is only noticed when a process runs the next time.
+/// Suspends processes, and waits until they are: a process notices the signal only when it runs the next time.
 pub(crate) fn stop(pids: &[u32]) -> Result<()> {
     signal("STOP", pids)?;
     until("suspended processes stand still", || {
-        // One that has ended meanwhile has no state.
+        // An ended process has no state.
         let stands = |pid: &u32| {
             fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| {
                 stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 'Z']))
@@ -52,13 +52,13 @@ pub(crate) fn stop(pids: &[u32]) -> Result<()> {
     })
 }
 
-/// The processes that work in `dir` itself, as all those of a PostgreSQL server do in its data directory.
+/// Returns the processes whose working directory is `dir`, as that of all processes of a PostgreSQL server is its data directory.
 pub(crate) fn working_in(dir: &Path) -> Result<Vec<u32>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").context("cannot read /proc, which Linux has")? {
         let Ok(entry) = entry else { continue };
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        // What is gone, or another user's, cannot be read.
+        // Ended processes and those of other users cannot be read.
         if fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == dir) {
             found.push(pid);
         }
@@ -66,12 +66,12 @@ pub(crate) fn working_in(dir: &Path) -> Result<Vec<u32>> {
     Ok(found)
 }
 
-/// Asks until there is an answer.
+/// Polls until there is a result.
 pub(crate) fn until<T>(what: &str, ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     until_within(PATIENCE, what, ask)
 }
 
-/// The same for what takes long on a busy machine.
+/// Polls with a longer timeout, for slow actions on a busy machine.
 pub(crate) fn until_within<T>(
     patience: Duration,
     what: &str,
@@ -80,7 +80,7 @@ pub(crate) fn until_within<T>(
     within(patience, ask)?.with_context(|| format!("waited {} s in vain: {what}", patience.as_secs()))
 }
 
-/// Asks until there is an answer; returns `None` if there is none in time.
+/// Polls until there is a result. Returns `None` after the timeout.
 pub(crate) fn within<T>(patience: Duration, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<Option<T>> {
     const PAUSE: Duration = Duration::from_millis(10);
     let start = Instant::now();
@@ -91,7 +91,7 @@ pub(crate) fn within<T>(patience: Duration, mut ask: impl FnMut() -> Result<Opti
         }
         #[expect(
             clippy::disallowed_methods,
-            reason = "nobody tells us that a process that is not our child has ended, or that a port is open"
+            reason = "the kernel reports neither the end of another process's child nor an open port"
         )]
         std::thread::sleep(PAUSE);
     }

@@ -7,17 +7,17 @@ use anyhow::{Context as _, Result};
 use crate::INSTALL;
 use crate::postgres::target_dirs;
 
-/// Python with packages that speak what we speak, written by others.
+/// Python with independent clients of our protocols.
 #[derive(Debug)]
-pub struct Python;
+pub struct PythonEnv;
 
-impl Python {
-    /// Where the packages are installed, given the target directory.
+impl PythonEnv {
+    /// Returns the directory of the packages below the target directory.
     pub fn home(target: &Path) -> PathBuf {
         target.join("servers/python")
     }
 
-    /// Finds the program, and says how to install it if it is missing.
+    /// Returns the program. If it is missing, the error shows the command that installs it.
     pub fn binary() -> Result<PathBuf> {
         let programs = target_dirs().into_iter().map(|target| Self::home(&target).join("bin/python3"));
         let programs: Vec<PathBuf> = programs.collect();

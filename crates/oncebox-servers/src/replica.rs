@@ -1,4 +1,4 @@
-//! A second server that follows the first.
+//! A replica of a server. Tests: `tests/replica.rs`.
 
 use std::fs;
 
@@ -9,13 +9,13 @@ use crate::port::Port;
 use crate::scratch::Scratch;
 use crate::{SUPERUSER, process, tls};
 
-/// The setting that makes a commit wait for replicas.
+/// Setting that makes a commit wait for replicas.
 const WAITS_FOR: &str = "synchronous_standby_names";
 
 impl Cluster {
-    /// A streaming replica that is up to date now, with a slot on this server. The first is called `replica1` in
-    /// `synchronous_standby_names`, the next `replica2`. It has this server's settings, but waits for no replica of
-    /// its own: after [`promote`](Self::promote) a commit would never return.
+    /// Returns an up-to-date streaming replica, with a slot on this server. The first is called `replica1` in
+    /// `synchronous_standby_names`, the next `replica2`. It has this server's settings but waits for no replica: otherwise a commit
+    /// would never return after [`promote`](Self::promote).
     pub fn replica(&self) -> Result<Self> {
         let name = format!("replica{}", self.next_replica());
         let replica = Self::new(self.version(), self.postgres().clone(), Scratch::new(None)?, Port::free()?);
@@ -41,7 +41,7 @@ impl Cluster {
         }
         lines += &conf_line(WAITS_FOR, "");
         replica.configure_here(&lines)?;
-        // What `alter system` has set counts more than any other file, and was copied, too.
+        // The file of `alter system` was copied, and overrides all others.
         let altered = replica.data_dir().join("postgresql.auto.conf");
         let text = fs::read_to_string(&altered)?;
         let others: Vec<&str> = text.lines().filter(|line| !line.starts_with(WAITS_FOR)).collect();
@@ -57,7 +57,7 @@ impl Cluster {
         self.wait_for("postgres", &format!("pg_last_wal_replay_lsn() >= '{position}'::pg_lsn"))
     }
 
-    /// Makes a server of its own of this replica, and waits until it takes writes.
+    /// Promotes this replica, and waits until it accepts writes.
     pub fn promote(&self) -> Result<()> {
         self.pg_ctl(&["promote"])
     }

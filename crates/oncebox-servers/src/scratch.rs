@@ -1,4 +1,4 @@
-//! A directory for one server, and the guardian that takes both away.
+//! A server's directory, and the guardian that removes server and directory.
 
 use std::ffi::OsStr;
 use std::io::Read as _;
@@ -12,10 +12,10 @@ use anyhow::{Context as _, Result};
 
 use crate::user::{self, User};
 
-/// Longer, and the path of a socket in the directory would not fit into an address (108 bytes).
+/// Maximum length: a longer path of a socket would not fit into an address (108 bytes).
 const LONGEST_PARENT: usize = 64;
 
-/// A directory that is removed, together with whatever process works in it, when this is dropped or this process ends.
+/// Directory that is removed with all processes that work in it, when this is dropped or this process ends.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     path: PathBuf,
@@ -24,7 +24,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// A new directory that belongs to the user of the servers, in `parent` or else where temporary files go.
+    /// Creates a directory of the user of the servers, in `parent` or in the directory of temporary files.
     pub(crate) fn new(parent: Option<&Path>) -> Result<Self> {
         let user = user::unprivileged()?;
         let parent = parent.map_or_else(temporary, Path::to_path_buf);
@@ -32,10 +32,10 @@ impl Scratch {
             .prefix("oncebox-")
             .tempdir_in(&parent)
             .with_context(|| format!("cannot make a directory for a server in {}", parent.display()))?;
-        // As the kernel will name it when asked where a process works.
+        // The kernel reports working directories in this form.
         let path = dir.path().canonicalize()?;
         let guardian = guardian(&path)?;
-        // From here on the guardian removes it: it does so after what works in there is gone.
+        // From here on the guardian removes it, after the processes in it have ended.
         let _ = dir.keep();
         let scratch = Self { path, user, guardian };
         scratch.give_away(&scratch.path)?;
@@ -50,8 +50,8 @@ impl Scratch {
         self.user
     }
 
-    /// A program that runs as the user of the servers, in the directory, where the guardian finds it. Nothing of our
-    /// environment gets to it: a `PGHOST` there would lead it elsewhere.
+    /// Returns a command that runs as the user of the servers in the directory, where the guardian finds it. It gets nothing of our
+    /// environment: a `PGHOST` there would redirect it.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.path).stdin(Stdio::null());
@@ -62,13 +62,13 @@ impl Scratch {
         command
     }
 
-    /// Writes a file that belongs to the user of the servers.
+    /// Writes a file of the user of the servers.
     pub(crate) fn write(&self, path: &Path, text: &str) -> Result<()> {
         fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
         self.give_away(path)
     }
 
-    /// Lets a path belong to the user of the servers.
+    /// Gives a path to the user of the servers.
     pub(crate) fn give_away(&self, path: &Path) -> Result<()> {
         let Some(user) = self.user else { return Ok(()) };
         chown(path, Some(user.uid), Some(user.gid))
@@ -78,7 +78,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // This is what it waits for.
+        // The guardian waits for this.
         drop(self.guardian.stdin.take());
         let mut complaints = String::new();
         if let Some(mut errors) = self.guardian.stderr.take() {
@@ -96,12 +96,12 @@ fn guardian(dir: &Path) -> Result<Child> {
     guardian.args(["-c", include_str!("guardian.sh"), "guardian"]).arg(dir);
     guardian.current_dir("/").env("PATH", search_path()).stdin(Stdio::piped()).stdout(Stdio::null());
     guardian.stderr(Stdio::piped());
-    // Whoever kills a test with everything in its group spares the one that has to clean up after it.
+    // Its own process group: a kill of the test's group must spare the guardian.
     guardian.process_group(0);
     guardian.spawn().context("cannot start `sh`")
 }
 
-/// Where programs are looked for: some of those we need are in places that only root searches.
+/// Search path of programs. Some are in directories that only root searches.
 pub(crate) fn search_path() -> String {
     let own = env::var("PATH").unwrap_or_default();
     format!("{own}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")

@@ -1,6 +1,6 @@
-//! Servers that many tests share: started once, found by environment variables.
+//! Servers that many tests share. They are started once, and environment variables name them.
 //!
-//! Each test makes a database of its own on them.
+//! Each test creates its own database on them.
 
 use std::env;
 use std::thread;
@@ -9,35 +9,35 @@ use anyhow::{Context as _, Result};
 
 use crate::cluster::Cluster;
 use crate::pgbouncer::{PgBouncer, PoolMode};
-use crate::postgres::Version;
+use crate::postgres::PostgresVersion;
 
 const DEBIAN: &str = "ONCEBOX_POSTGRES";
 const NEWEST: &str = "ONCEBOX_POSTGRES_NEWEST";
 const PGBOUNCER: &str = "ONCEBOX_PGBOUNCER";
 
-/// The address of the database `postgres` on the shared [`Version::Debian`].
+/// Returns the URL of the database `postgres` on the shared [`PostgresVersion::Debian`].
 ///
 /// # Panics
 ///
-/// If it was not started: the text says how to do that.
+/// If it was not started. The message shows the command.
 pub fn debian_url() -> String {
     from_environment(DEBIAN)
 }
 
-/// The address of the database `postgres` on the shared [`Version::Newest`].
+/// Returns the URL of the database `postgres` on the shared [`PostgresVersion::Newest`].
 ///
 /// # Panics
 ///
-/// If it was not started: the text says how to do that.
+/// If it was not started. The message shows the command.
 pub fn newest_url() -> String {
     from_environment(NEWEST)
 }
 
-/// The address of the database `postgres` on the shared [`Version::Debian`], by way of a pooler of transactions.
+/// Returns the URL of the database `postgres` on the shared [`PostgresVersion::Debian`], through a pooler in transaction mode.
 ///
 /// # Panics
 ///
-/// If it was not started: the text says how to do that.
+/// If it was not started. The message shows the command.
 pub fn pgbouncer_url() -> String {
     from_environment(PGBOUNCER)
 }
@@ -58,25 +58,25 @@ fn found(variable: &str, value: Option<String>) -> Result<String, String> {
     })
 }
 
-/// The shared servers; dropping them ends them.
+/// The shared servers. Dropping them ends them.
 #[derive(Debug)]
-pub struct Servers {
-    // The order is that of their end: the pooler before what it pools.
+pub struct SharedServers {
+    // Dropped in this order: the pooler before its server.
     pgbouncer: PgBouncer,
     debian: Cluster,
     newest: Cluster,
 }
 
-impl Servers {
-    /// Starts them, with room for many tests at once.
+impl SharedServers {
+    /// Starts the servers, with capacity for many concurrent tests.
     pub fn start() -> Result<Self> {
         let start = |version| {
             let cluster = Cluster::builder(version).set("max_connections", "400").start();
             cluster.with_context(|| format!("cannot start {version}"))
         };
         let (debian, newest) = thread::scope(|scope| {
-            let newest = scope.spawn(|| start(Version::Newest));
-            (start(Version::Debian), newest.join())
+            let newest = scope.spawn(|| start(PostgresVersion::Newest));
+            (start(PostgresVersion::Debian), newest.join())
         });
         let newest = newest.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let debian = debian?;
@@ -84,7 +84,7 @@ impl Servers {
         Ok(Self { pgbouncer, debian, newest })
     }
 
-    /// The environment variables by which tests find them.
+    /// Returns the environment variables that name them for tests.
     pub fn variables(&self) -> [(&'static str, String); 3] {
         [
             (DEBIAN, self.debian.url("postgres")),

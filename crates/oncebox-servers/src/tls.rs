@@ -1,4 +1,4 @@
-//! A certificate for a server, and the authority that signs it.
+//! Certificate of a server, and the authority that signs it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,16 +11,16 @@ use crate::{INSTALL, process};
 
 const KEY: [&str; 6] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-x509"];
 
-/// What a server needs.
+/// Files of a server.
 const FILES: [&str; 3] = ["ca.crt", "server.crt", "server.key"];
 
 pub(crate) fn ca_file(scratch: &Scratch) -> PathBuf {
     scratch.path().join(FILES[0])
 }
 
-/// Makes the files, and returns the settings that use them.
+/// Creates the files, and returns the settings that use them.
 ///
-/// Two certificates, because strict clients do not take an authority's own certificate for that of a server.
+/// Two certificates, because strict clients refuse an authority's own certificate as that of a server.
 pub(crate) fn make(scratch: &Scratch) -> Result<String> {
     let mut authority = scratch.command("openssl");
     authority.arg("req").args(KEY).args(["-days", "2", "-subj", "/CN=oncebox test authority"]);

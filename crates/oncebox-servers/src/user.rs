@@ -1,4 +1,4 @@
-//! Whom the servers run as.
+//! User that runs the servers.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -6,14 +6,14 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
-/// The user a server runs as, if that is not us.
+/// User of a server, if it differs from ours.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct User {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
 }
 
-/// An unprivileged user if we are root, and nobody else otherwise.
+/// Returns an unprivileged user if we are root, and `None` otherwise.
 pub(crate) fn unprivileged() -> Result<Option<User>> {
     if !is_root()? {
         return Ok(None);
@@ -27,7 +27,7 @@ pub(crate) fn unprivileged() -> Result<Option<User>> {
     bail!("servers do not run as root, and there is neither a user `postgres` nor `nobody`")
 }
 
-/// Whether this process may do everything.
+/// Returns true if this process runs as root.
 pub(crate) fn is_root() -> Result<bool> {
     Ok(fs::metadata("/proc/self").context("cannot read /proc, which Linux has")?.uid() == 0)
 }
@@ -41,7 +41,7 @@ fn find(passwd: &str, name: &str) -> Option<User> {
     })
 }
 
-/// Whether the user of the servers can go to `path`: the home of root, say, is closed to everybody else.
+/// Returns true if the user of the servers can enter `path`. The home of root, for example, is closed.
 pub(crate) fn reaches(path: &Path) -> bool {
     let closed = |dir: &Path| fs::metadata(dir).is_ok_and(|found| found.permissions().mode() & 0o001 == 0);
     !is_root().unwrap_or(false) || !path.ancestors().any(closed)

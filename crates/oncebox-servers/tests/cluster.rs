@@ -1,15 +1,15 @@
-//! A server does what its methods say, in both versions.
+//! Methods of a server, in both versions.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 use std::{fs, panic};
 
-use oncebox_servers::{Cluster, NEWEST, Version};
+use oncebox_servers::{Cluster, NEWEST, PostgresVersion};
 
 #[test]
 fn both_versions_start_empty_and_keep_what_they_are_told() {
-    for version in [Version::Debian, Version::Newest] {
+    for version in [PostgresVersion::Debian, PostgresVersion::Newest] {
         let cluster = Cluster::builder(version).set("application_name", "it's \\ mine").start().unwrap();
         cluster.create_database("Or\"ders").unwrap();
         cluster.sql("Or\"ders", "create table t (a int, b text)").unwrap();
@@ -36,16 +36,16 @@ fn both_versions_start_empty_and_keep_what_they_are_told() {
         let error = cluster.sql("postgres", "select nonsense").unwrap_err().to_string();
         assert!(error.contains("nonsense") && error.contains("does not exist"), "{error}");
         let is_newest = cluster.sql("postgres", "show server_version").unwrap().starts_with(NEWEST);
-        assert_eq!(is_newest, version == Version::Newest);
+        assert_eq!(is_newest, version == PostgresVersion::Newest);
     }
 }
 
 #[test]
 fn a_durable_one_waits_for_the_disk() {
     let parent = tempfile::Builder::new().prefix("disk").tempdir().unwrap();
-    // Else the user of the servers does not get there.
+    // Otherwise the user of the servers cannot enter it.
     fs::set_permissions(parent.path(), fs::Permissions::from_mode(0o711)).unwrap();
-    let builder = Cluster::builder(Version::Debian).durable(true).inside(parent.path());
+    let builder = Cluster::builder(PostgresVersion::Debian).durable(true).inside(parent.path());
     let cluster = builder.start().unwrap();
     assert_eq!(cluster.sql("postgres", "show fsync").unwrap(), "on");
     assert!(cluster.data_dir().starts_with(parent.path().canonicalize().unwrap()));
@@ -55,7 +55,7 @@ fn a_durable_one_waits_for_the_disk() {
 
 #[test]
 fn it_can_be_stopped_in_three_ways_and_started_again() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     let count = || cluster.sql("postgres", "select count(*) from t").unwrap();
     cluster.sql("postgres", "create table t as select 1").unwrap();
 
@@ -79,12 +79,12 @@ fn it_can_be_stopped_in_three_ways_and_started_again() {
     assert_ne!(started(), before);
 }
 
-// A server removes its lock file before it ends, and a busy machine may let it stand there for a while.
+// A server removes its lock file before it ends, and may stay for a while on a busy machine.
 #[test]
 fn a_server_has_stopped_when_its_last_process_has_ended() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     for stop in [Cluster::stop, Cluster::stop_immediate] {
-        // Ends some time after the lock file.
+        // It ends some time after the lock file.
         let slow =
             "while [ -e postmaster.pid ]; do :; done; i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
         let mut straggler = Command::new("sh");
@@ -100,7 +100,7 @@ fn a_server_has_stopped_when_its_last_process_has_ended() {
 fn many_have_ports_and_data_of_their_own() {
     let clusters: Vec<Cluster> = std::thread::scope(|scope| {
         let starts: Vec<_> =
-            (0..3).map(|_| scope.spawn(|| Cluster::start(Version::Debian).unwrap())).collect();
+            (0..3).map(|_| scope.spawn(|| Cluster::start(PostgresVersion::Debian).unwrap())).collect();
         starts.into_iter().map(|start| start.join().unwrap()).collect()
     });
     for cluster in &clusters {
@@ -112,7 +112,7 @@ fn many_have_ports_and_data_of_their_own() {
 fn a_test_that_panics_leaves_nothing() {
     let mut left: Option<(PathBuf, u16)> = None;
     let panicked = panic::catch_unwind(panic::AssertUnwindSafe(|| {
-        let cluster = Cluster::start(Version::Debian).unwrap();
+        let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
         left = Some((cluster.socket_dir().to_path_buf(), cluster.port()));
         panic!("as a test does that fails");
     }));
@@ -124,7 +124,7 @@ fn a_test_that_panics_leaves_nothing() {
 
 #[test]
 fn a_server_that_cannot_start_says_why() {
-    let error = Cluster::builder(Version::Debian).set("shared_buffers", "much").start().unwrap_err();
+    let error = Cluster::builder(PostgresVersion::Debian).set("shared_buffers", "much").start().unwrap_err();
     let text = format!("{error:#}");
     assert!(text.contains("shared_buffers") && text.contains("much"), "{text}");
 }

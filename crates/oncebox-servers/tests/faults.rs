@@ -1,4 +1,4 @@
-//! What can be done to a server.
+//! Faults of a server.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 
-/// The processes that work in a directory.
+/// Returns the processes that work in a directory.
 fn working_in(dir: &Path) -> usize {
     let processes = fs::read_dir("/proc").expect("Linux has it").flatten();
     processes.filter(|entry| fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == dir)).count()
@@ -17,23 +17,23 @@ fn working_in(dir: &Path) -> usize {
 
 #[test]
 fn a_killed_server_is_gone_with_all_its_processes_and_recovers() {
-    for version in [Version::Debian, Version::Newest] {
+    for version in [PostgresVersion::Debian, PostgresVersion::Newest] {
         let cluster = Cluster::start(version).unwrap();
         cluster.sql("postgres", "create table t as select 1").unwrap();
         cluster.kill9().unwrap();
         assert_eq!(working_in(cluster.data_dir()), 0);
-        assert!(cluster.data_dir().join("postmaster.pid").exists(), "nobody was left to remove it");
+        assert!(cluster.data_dir().join("postmaster.pid").exists(), "no process was left to remove it");
         cluster.start_again().unwrap();
         assert_eq!(cluster.sql("postgres", "select count(*) from t").unwrap(), "1");
     }
 }
 
 #[test]
-fn a_stale_number_that_is_now_somebody_else_s_is_no_obstacle() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+fn a_stale_number_of_another_process_is_no_obstacle() {
+    let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     cluster.kill9().unwrap();
-    // A process of the same user, such as another server's, is what PostgreSQL takes for its former self.
-    let other = Cluster::start(Version::Debian).unwrap();
+    // PostgreSQL takes a process of the same user, such as another server's, for its former self.
+    let other = Cluster::start(PostgresVersion::Debian).unwrap();
     let theirs = fs::read_to_string(other.data_dir().join("postmaster.pid")).unwrap();
     let stale = cluster.data_dir().join("postmaster.pid");
     let text = fs::read_to_string(&stale).unwrap();
@@ -46,7 +46,7 @@ fn a_stale_number_that_is_now_somebody_else_s_is_no_obstacle() {
 
 #[test]
 fn a_dropped_server_leaves_no_shared_memory_though_it_was_killed() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     let pid_file = fs::read_to_string(cluster.data_dir().join("postmaster.pid")).unwrap();
     let segment = pid_file.lines().nth(6).unwrap().split_whitespace().last().unwrap().to_owned();
     let exists = || {
@@ -59,7 +59,7 @@ fn a_dropped_server_leaves_no_shared_memory_though_it_was_killed() {
     assert!(!exists());
 }
 
-/// Asks a server whether it speaks TLS, which it answers with one letter.
+/// Sends a TLS request to a server, which responds with one letter.
 fn greet(port: u16) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the kernel connects");
     stream.write_all(&[0, 0, 0, 8, 4, 210, 22, 47]).expect("the kernel takes it");
@@ -68,7 +68,7 @@ fn greet(port: u16) -> TcpStream {
 
 #[test]
 fn a_suspended_server_takes_connections_and_answers_once_it_goes_on() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     cluster.suspend().unwrap();
     let mut stream = greet(cluster.port());
     stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
@@ -82,7 +82,7 @@ fn a_suspended_server_takes_connections_and_answers_once_it_goes_on() {
 
 #[test]
 fn a_server_can_be_suspended_as_a_whole_and_dropped_like_that() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     let data = cluster.data_dir().to_path_buf();
     cluster.suspend_all().unwrap();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -99,9 +99,9 @@ fn a_server_can_be_suspended_as_a_whole_and_dropped_like_that() {
 
 #[test]
 fn a_disk_runs_full_and_has_room_again() {
-    let cluster = match Cluster::builder(Version::Debian).tmpfs(112 << 20).start() {
+    let cluster = match Cluster::builder(PostgresVersion::Debian).tmpfs(112 << 20).start() {
         Ok(cluster) => cluster,
-        // Without the right to mount the answer has to say what is missing.
+        // Without the right to mount, the error must name the missing privilege.
         Err(error) => {
             assert!(format!("{error:#}").contains("mount"), "{error:#}");
             return;
@@ -122,17 +122,17 @@ fn a_disk_runs_full_and_has_room_again() {
 
 #[test]
 fn the_machine_s_own_disk_is_never_filled() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     let error = format!("{:#}", cluster.fill_disk().unwrap_err());
     assert!(error.contains("build it with `tmpfs`"), "{error}");
 }
 
-/// Plays two parts: started by itself with the variable, it is the owner of a server that gets killed.
+/// Plays two roles: started by itself with the variable, it owns a server and gets killed.
 #[test]
 fn a_killed_owner_leaves_nothing() {
     const OWNER: &str = "ONCEBOX_TEST_OWNER";
     if env::var_os(OWNER).is_some() {
-        let cluster = Cluster::start(Version::Debian).unwrap();
+        let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
         println!("\nserver in {}", cluster.data_dir().display());
         std::io::stdin().read_line(&mut String::new()).unwrap();
         panic!("it was to be killed");

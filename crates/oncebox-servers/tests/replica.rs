@@ -1,11 +1,11 @@
-//! A second server, TLS, and the pooler.
+//! Replica, TLS and pooler.
 
-use oncebox_servers::shared::Servers;
-use oncebox_servers::{Cluster, PgBouncer, PoolMode, Version};
+use oncebox_servers::shared::SharedServers;
+use oncebox_servers::{Cluster, PgBouncer, PoolMode, PostgresVersion};
 
 #[test]
 fn a_replica_follows_and_takes_over() {
-    for version in [Version::Debian, Version::Newest] {
+    for version in [PostgresVersion::Debian, PostgresVersion::Newest] {
         let primary = Cluster::start(version).unwrap();
         primary.sql("postgres", "create table t as select 1 as a").unwrap();
         let replica = primary.replica().unwrap();
@@ -24,7 +24,7 @@ fn a_replica_follows_and_takes_over() {
 
 #[test]
 fn a_commit_can_wait_for_replicas_by_name() {
-    let primary = Cluster::start(Version::Debian).unwrap();
+    let primary = Cluster::start(PostgresVersion::Debian).unwrap();
     let first = primary.replica().unwrap();
     let second = primary.replica().unwrap();
     primary.configure("synchronous_standby_names", "FIRST 1 (replica2, replica1)").unwrap();
@@ -32,7 +32,7 @@ fn a_commit_can_wait_for_replicas_by_name() {
     let synchronous = "exists (select from pg_stat_replication where application_name = 'replica2' and sync_state = 'sync')";
     primary.wait_for("postgres", synchronous).unwrap();
     assert_eq!(primary.sql("postgres", state).unwrap(), "replica1|potential\nreplica2|sync");
-    // A table that a commit waited for is there, whether or not the replica has shown it yet.
+    // The commit waited for the replica, so the table is there even if the replica has not shown it yet.
     primary.sql("postgres", "create table t ()").unwrap();
     second.wait_for("postgres", "to_regclass('t') is not null").unwrap();
     first.wait_for_replay(&primary).unwrap();
@@ -40,7 +40,7 @@ fn a_commit_can_wait_for_replicas_by_name() {
 
 #[test]
 fn a_replica_does_not_wait_for_replicas_once_it_is_promoted() {
-    let primary = Cluster::start(Version::Debian).unwrap();
+    let primary = Cluster::start(PostgresVersion::Debian).unwrap();
     primary.sql("postgres", "create table t (a int)").unwrap();
     primary.configure("synchronous_standby_names", "replica1").unwrap();
     let replica = primary.replica().unwrap();
@@ -52,7 +52,7 @@ fn a_replica_does_not_wait_for_replicas_once_it_is_promoted() {
 
 #[test]
 fn tls_is_offered_with_a_certificate_that_can_be_checked() {
-    let cluster = Cluster::builder(Version::Debian)
+    let cluster = Cluster::builder(PostgresVersion::Debian)
         .tls()
         .hba("local all all trust\nhostssl all all 127.0.0.1/32 trust\nhostssl replication all 127.0.0.1/32 trust\n")
         .start()
@@ -66,7 +66,8 @@ fn tls_is_offered_with_a_certificate_that_can_be_checked() {
                 server.port(),
                 ca.display()
             );
-            let program = oncebox_servers::Postgres::binaries(Version::Debian).unwrap().tool("psql");
+            let program =
+                oncebox_servers::PostgresInstall::binaries(PostgresVersion::Debian).unwrap().tool("psql");
             let mut psql = std::process::Command::new(program);
             psql.args(["-X", "-qAt", "-c", "select ssl from pg_stat_ssl where pid = pg_backend_pid()"]);
             psql.args(["-d", &conninfo]).output().unwrap()
@@ -77,23 +78,23 @@ fn tls_is_offered_with_a_certificate_that_can_be_checked() {
         let plain = psql("disable");
         assert!(!plain.status.success() && String::from_utf8_lossy(&plain.stderr).contains("no encryption"));
     }
-    assert!(Cluster::start(Version::Debian).unwrap().ca_file().is_none());
+    assert!(Cluster::start(PostgresVersion::Debian).unwrap().ca_file().is_none());
 }
 
 #[test]
 fn the_newest_says_that_it_has_no_tls() {
-    let error = Cluster::builder(Version::Newest).tls().start().unwrap_err().to_string();
+    let error = Cluster::builder(PostgresVersion::Newest).tls().start().unwrap_err().to_string();
     assert!(error.contains("without TLS"), "{error}");
 }
 
 #[test]
 fn a_pooler_gives_one_connection_to_several_clients_in_turn() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     cluster.create_database("orders").unwrap();
     for (mode, same) in [(PoolMode::Transaction, true), (PoolMode::Session, false)] {
         let pgbouncer = PgBouncer::start(&cluster, mode).unwrap();
-        let psql = oncebox_servers::Postgres::binaries(Version::Debian).unwrap().tool("psql");
-        // The second client comes while the first is still there, between two transactions.
+        let psql = oncebox_servers::PostgresInstall::binaries(PostgresVersion::Debian).unwrap().tool("psql");
+        // The second client comes while the first is still connected, between two transactions.
         let ask = format!(
             "select pg_backend_pid();\n\\! {} -X -qAt -d {} -c 'select pg_backend_pid()'\n",
             psql.display(),
@@ -116,8 +117,8 @@ fn a_pooler_gives_one_connection_to_several_clients_in_turn() {
 
 #[test]
 fn the_shared_servers_are_what_their_variables_say() {
-    let servers = Servers::start().unwrap();
-    let psql = oncebox_servers::Postgres::binaries(Version::Debian).unwrap().tool("psql");
+    let servers = SharedServers::start().unwrap();
+    let psql = oncebox_servers::PostgresInstall::binaries(PostgresVersion::Debian).unwrap().tool("psql");
     let answers = servers.variables().map(|(name, url)| {
         let mut ask = std::process::Command::new(&psql);
         ask.args([

@@ -1,4 +1,4 @@
-//! The metrics of the library as OpenTelemetry's, beside Prometheus.
+//! Recorder of the library's metrics for Prometheus and OpenTelemetry.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use parking_lot::RwLock;
 
 use crate::prometheus::{SECONDS, SIZES};
 
-/// Records everything for Prometheus, and for OpenTelemetry if metrics are exported.
-pub(crate) struct Both {
+/// Records every metric for Prometheus, and for OpenTelemetry if metrics are exported.
+pub(crate) struct DualRecorder {
     prometheus: PrometheusRecorder,
-    otel: Option<Otel>,
+    otel: Option<OtelRecorder>,
 }
 
-impl Both {
+impl DualRecorder {
     pub(crate) fn new(prometheus: PrometheusRecorder, meter: Option<Meter>) -> Self {
-        Self { prometheus, otel: meter.map(Otel::new) }
+        Self { prometheus, otel: meter.map(OtelRecorder::new) }
     }
 }
 
-impl Recorder for Both {
+impl Recorder for DualRecorder {
     fn describe_counter(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
         self.prometheus.describe_counter(key, unit, description);
     }
@@ -45,7 +45,7 @@ impl Recorder for Both {
         let first = self.prometheus.register_counter(key, metadata);
         match &self.otel {
             None => first,
-            Some(otel) => Counter::from_arc(Arc::new(Pair(first, otel.counter(key)))),
+            Some(otel) => Counter::from_arc(Arc::new(InstrumentPair(first, otel.counter(key)))),
         }
     }
 
@@ -53,7 +53,7 @@ impl Recorder for Both {
         let first = self.prometheus.register_gauge(key, metadata);
         match &self.otel {
             None => first,
-            Some(otel) => Gauge::from_arc(Arc::new(Pair(first, otel.gauge(key)))),
+            Some(otel) => Gauge::from_arc(Arc::new(InstrumentPair(first, otel.gauge(key)))),
         }
     }
 
@@ -61,26 +61,26 @@ impl Recorder for Both {
         let first = self.prometheus.register_histogram(key, metadata);
         match &self.otel {
             None => first,
-            Some(otel) => Histogram::from_arc(Arc::new(Pair(first, otel.histogram(key)))),
+            Some(otel) => Histogram::from_arc(Arc::new(InstrumentPair(first, otel.histogram(key)))),
         }
     }
 }
 
-struct Pair<A, B>(A, B);
+struct InstrumentPair<A, B>(A, B);
 
-impl CounterFn for Pair<Counter, Arc<OtelCounter>> {
+impl CounterFn for InstrumentPair<Counter, Arc<OtelCounter>> {
     fn increment(&self, value: u64) {
         self.0.increment(value);
         self.1.instrument.add(value, &self.1.labels);
     }
 
-    /// Nothing of ours sets a counter: it has no meaning for an instrument that is added to.
+    /// The library never sets a counter, and OpenTelemetry cannot.
     fn absolute(&self, value: u64) {
         self.0.absolute(value);
     }
 }
 
-impl GaugeFn for Pair<Gauge, Arc<OtelGauge>> {
+impl GaugeFn for InstrumentPair<Gauge, Arc<OtelGauge>> {
     fn increment(&self, value: f64) {
         self.0.increment(value);
         self.1.change(|now| now + value);
@@ -97,7 +97,7 @@ impl GaugeFn for Pair<Gauge, Arc<OtelGauge>> {
     }
 }
 
-impl HistogramFn for Pair<Histogram, Arc<OtelHistogram>> {
+impl HistogramFn for InstrumentPair<Histogram, Arc<OtelHistogram>> {
     fn record(&self, value: f64) {
         self.0.record(value);
         self.1.instrument.record(value, &self.1.labels);
@@ -123,23 +123,23 @@ struct OtelGauge {
 impl OtelGauge {
     fn change(&self, change: impl Fn(f64) -> f64) {
         let step = |bits| Some(change(f64::from_bits(bits)).to_bits());
-        // The closure never declines.
+        // The closure always returns a value.
         let _ = self.now.fetch_update(Ordering::SeqCst, Ordering::SeqCst, step);
         self.instrument.record(f64::from_bits(self.now.load(Ordering::SeqCst)), &self.labels);
     }
 }
 
-/// Made once for each metric and set of labels, which are bounded.
+/// Instruments, made once for each metric and set of labels, whose number is bounded.
 type Cache<T> = RwLock<HashMap<Key, Arc<T>>>;
 
-struct Otel {
+struct OtelRecorder {
     meter: Meter,
     counters: Cache<OtelCounter>,
     gauges: Cache<OtelGauge>,
     histograms: Cache<OtelHistogram>,
 }
 
-impl Otel {
+impl OtelRecorder {
     fn new(meter: Meter) -> Self {
         let (counters, gauges, histograms) = (Cache::default(), Cache::default(), Cache::default());
         Self { meter, counters, gauges, histograms }
@@ -189,7 +189,7 @@ fn labels(key: &Key) -> Vec<KeyValue> {
     key.labels().map(|label| KeyValue::new(label.key().to_owned(), label.value().to_owned())).collect()
 }
 
-/// What the table says of a metric.
+/// Returns the table's entry of a metric.
 fn described(key: &Key) -> (&'static str, &'static str) {
     Metric::named(key.name())
         .map_or(("", ""), |metric| (metric.help, if metric.unit == Some(Unit::Seconds) { "s" } else { "" }))

@@ -1,4 +1,4 @@
-//! The HTTP client of the exporters. They send from threads of their own, where no Tokio runtime is: it is brought along.
+//! HTTP client of the exporters. They send from their own threads without a Tokio runtime, so the client brings one.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use bytes::Bytes;
 use opentelemetry_http::{HttpClient, HttpError, Request, Response};
 use tokio::runtime::Handle;
 
-/// How long a collector may take. The exporters try again.
+/// Timeout of a request to the collector. The exporters retry.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The most that is read of an answer.
+/// Maximum bytes of a response.
 const MAX_ANSWER: usize = 1 << 20;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Client {
+pub(crate) struct OtlpClient {
     client: reqwest::Client,
     runtime: Handle,
 }
 
-impl Client {
+impl OtlpClient {
     pub(crate) fn new(runtime: Handle) -> Result<Self, reqwest::Error> {
-        // Whoever was first has chosen; it is the same everywhere.
+        // The first caller chose the provider, which is the same everywhere.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // A collector that sends us elsewhere is not the one that was named.
+        // The operator named this collector, so the client follows no redirect.
         let redirects = reqwest::redirect::Policy::none();
         let client = reqwest::Client::builder().timeout(TIMEOUT).redirect(redirects).build()?;
         Ok(Self { client, runtime })
@@ -30,7 +30,7 @@ impl Client {
 }
 
 #[async_trait]
-impl HttpClient for Client {
+impl HttpClient for OtlpClient {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let client = self.client.clone();
         let sending = self.runtime.spawn(async move {

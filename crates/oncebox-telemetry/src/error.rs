@@ -1,27 +1,27 @@
-//! What can be wrong with telemetry. Its texts hold no values of the environment: they may be secrets.
+//! Errors of the telemetry setup. Their texts hold no values of the environment, which may be secrets.
 
-/// Telemetry could not be set up.
+/// The telemetry setup failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TelemetryError {
-    /// A variable of the environment cannot be what it is.
+    /// A variable of the environment has an invalid value.
     #[error("`{variable}` cannot be used: {why}")]
     Setting {
-        /// Which.
+        /// Name of the variable.
         variable: &'static str,
-        /// Why.
+        /// Reason.
         why: &'static str,
     },
-    /// An exporter could not be made.
+    /// The library cannot create an exporter.
     #[error("the OTLP exporter of {signal} could not be made; check its endpoint, headers and timeout")]
     Exporter {
-        /// Of what.
+        /// Signal of the exporter.
         signal: &'static str,
     },
-    /// Something else records the metrics of this process already.
+    /// Another recorder already records the metrics of this process.
     #[error("another recorder of metrics is installed already")]
     Installed,
-    /// It was called outside of a Tokio runtime.
+    /// The caller runs outside of a Tokio runtime.
     #[error("telemetry needs a Tokio runtime to send on")]
     NoRuntime,
 }

@@ -1,4 +1,4 @@
-//! Health over HTTP: `/livez` and `/readyz`.
+//! Health over HTTP: `/livez` and `/readyz`. Tests: `tests/routes.rs`.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use axum::routing::get;
 use oncebox::{Health, HealthStatus};
 use serde::Serialize;
 
-/// All inboxes of a process together.
+/// Health of all inboxes of a process.
 #[derive(Serialize)]
-struct Answer {
+struct HealthReport {
     status: HealthStatus,
     inboxes: Vec<Health>,
 }
 
-/// Answers `GET /livez` (200 while the loops of all inboxes turn; if not, starting the process again may help) and
-/// `GET /readyz` (200 while all of them can take messages), else 503. Both tell what was looked at, as JSON: parts, store
-/// verbs, sources and handlers, without ids, payloads or texts of errors.
+/// Serves `GET /livez` (200 while the loops of all inboxes run; otherwise a restart may help) and `GET /readyz` (200 while all
+/// inboxes can accept messages). Both return 503 otherwise, and JSON with the checks: parts, store verbs, sources and handlers,
+/// without ids, payloads or error texts.
 ///
 /// ```
 /// use oncebox::{Inbox, Memory};
@@ -40,10 +40,10 @@ pub fn health_router(look: impl Fn() -> Vec<Health> + Send + Sync + 'static) -> 
 }
 
 fn answer(inboxes: Vec<Health>, is_well: impl Fn(&Health) -> bool) -> impl IntoResponse {
-    // Where there is no inbox, nothing works.
+    // A process without an inbox is not ready.
     let well = !inboxes.is_empty() && inboxes.iter().all(is_well);
     let worst = inboxes.iter().map(|health| health.status).max();
     let code = if well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let status = worst.unwrap_or(HealthStatus::Unhealthy);
-    (code, [(CACHE_CONTROL, "no-store")], axum::Json(Answer { status, inboxes }))
+    (code, [(CACHE_CONTROL, "no-store")], axum::Json(HealthReport { status, inboxes }))
 }

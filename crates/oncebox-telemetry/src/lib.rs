@@ -1,11 +1,11 @@
-//! What an inbox tells, brought to where it is read.
+//! Metrics, traces and health of inboxes, exported to Prometheus and OpenTelemetry.
 //!
-//! - [`Telemetry`] records the metrics of the library for Prometheus, and exports metrics and traces over OTLP if the
-//!   environment asks for it (`OTEL_EXPORTER_OTLP_ENDPOINT` and the like).
-//! - [`Propagator`] makes the producer's span the parent of a handler's; [`inject`] hands the current span on.
-//! - [`metrics_router`] and [`health_router`] answer `/metrics`, `/livez` and `/readyz`.
+//! - [`Telemetry`] records the metrics of the library for Prometheus. It exports metrics and traces over OTLP if the environment
+//!   asks for it (`OTEL_EXPORTER_OTLP_ENDPOINT` and others).
+//! - [`OtelPropagator`] makes the producer's span the parent of a handler's span. [`inject`] passes the current span on.
+//! - [`metrics_router`] and [`health_router`] serve `/metrics`, `/livez` and `/readyz`.
 //!
-//! A library that is to be small needs none of this: `oncebox` itself knows only `metrics` and `tracing`.
+//! A small library needs none of this: `oncebox` itself uses only `metrics` and `tracing`.
 
 mod bridge;
 mod client;
@@ -19,8 +19,8 @@ mod telemetry;
 pub use error::TelemetryError;
 pub use health::health_router;
 pub use prometheus::metrics_router;
-pub use propagate::{Propagator, inject};
-pub use settings::Settings;
+pub use propagate::{OtelPropagator, inject};
+pub use settings::OtlpSettings;
 pub use telemetry::{SpanLayer, Telemetry};
 
 /// The programs of the guide, so that they compile and run.

@@ -1,4 +1,4 @@
-//! The producer's span as the parent of ours, and ours as the parent of whatever is called next.
+//! Trace context: the producer's span as the parent of a handler's span, and that span as the parent of further calls.
 
 use std::collections::HashMap;
 
@@ -10,14 +10,14 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-/// Ties the spans of an inbox to those of producers: give it to `Builder::propagate`. Does nothing where spans are not
+/// Connects the spans of an inbox with those of producers: pass it to `InboxBuilder::propagate`. It does nothing unless spans are
 /// exported.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Propagator;
+pub struct OtelPropagator;
 
-impl Propagate for Propagator {
+impl Propagate for OtelPropagator {
     fn parent(&self, span: &Span, producer: &TraceContext) {
-        // Fails only where nothing is exported.
+        // Fails only if nothing is exported.
         let _ = span.set_parent(context(producer));
     }
 
@@ -41,7 +41,7 @@ fn context(producer: &TraceContext) -> opentelemetry::Context {
     TraceContextPropagator::new().extract_with_context(&opentelemetry::Context::new(), &carrier)
 }
 
-/// Writes `traceparent` and `tracestate` of the current span into the headers of a request, for whoever answers it.
+/// Writes `traceparent` and `tracestate` of the current span into the headers of a request.
 pub fn inject(headers: &mut http::HeaderMap) {
     let context = Span::current().context();
     TraceContextPropagator::new().inject_context(&context, &mut HeaderInjector(headers));

@@ -1,33 +1,33 @@
-//! What to export, as the standard variables of OpenTelemetry say.
+//! Export settings, from the standard variables of OpenTelemetry.
 
 use crate::TelemetryError;
 
-/// What is exported over OTLP. Prometheus is always recorded.
+/// OTLP export settings. Prometheus metrics are always recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Settings {
-    /// The name of the service, unless `OTEL_SERVICE_NAME` gives one.
+pub struct OtlpSettings {
+    /// Name of the service, unless `OTEL_SERVICE_NAME` gives one.
     pub service: String,
-    /// Whether spans are exported.
+    /// Exports spans.
     pub traces: bool,
-    /// Whether metrics are exported.
+    /// Exports metrics.
     pub metrics: bool,
-    /// The collector, as `http://host:4318`; the variables of the environment say it otherwise.
+    /// Collector, such as `http://host:4318`. `None`: the environment names it.
     pub endpoint: Option<String>,
 }
 
-impl Settings {
-    /// Nothing is exported.
+impl OtlpSettings {
+    /// Returns settings without exports.
     pub fn new(service: impl Into<String>) -> Self {
         Self { service: service.into(), ..Self::default() }
     }
 
-    /// Exports traces and metrics to a collector, whatever the environment says.
+    /// Exports traces and metrics to a collector, whatever the environment contains.
     pub fn to(service: impl Into<String>, endpoint: impl Into<String>) -> Self {
         Self { service: service.into(), traces: true, metrics: true, endpoint: Some(endpoint.into()) }
     }
 
-    /// What the environment asks for. Something is exported only if it names an endpoint:
+    /// Reads the environment. Exports start only if it names an endpoint:
     ///
     /// | variable | meaning |
     /// |---|---|
@@ -82,11 +82,11 @@ mod tests {
         let find = |name: &str| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         };
-        Settings::from_variables("test", find).map(|settings| (settings.traces, settings.metrics))
+        OtlpSettings::from_variables("test", find).map(|settings| (settings.traces, settings.metrics))
     }
 
     #[test]
-    fn nothing_is_exported_unless_somebody_says_where_to() {
+    fn nothing_is_exported_without_an_endpoint() {
         let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318");
         assert_eq!(of(&[]).unwrap(), (false, false));
         assert_eq!(of(&[endpoint]).unwrap(), (true, true));

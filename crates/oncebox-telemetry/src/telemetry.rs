@@ -1,4 +1,4 @@
-//! Sets up what is recorded and exported, and ends it.
+//! Setup and shutdown of recorders and exporters. Tests: `tests/otlp.rs` and `tests/ways.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,27 +17,27 @@ use tracing_subscriber::filter::{Filtered, LevelFilter};
 use tracing_subscriber::layer::Layer as _;
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::bridge::Both;
-use crate::client::Client;
-use crate::{Settings, TelemetryError, prometheus};
+use crate::bridge::DualRecorder;
+use crate::client::OtlpClient;
+use crate::{OtlpSettings, TelemetryError, prometheus};
 
-/// What the instruments are called by.
+/// Name of the instrumentation scope.
 const SCOPE: &str = "oncebox";
-/// How often values that nobody has asked for are put together, so that they do not pile up.
+/// Interval of the upkeep of recorded values, so that they do not accumulate without scrapes.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// Exports spans from a level on.
+/// Layer that exports spans from a level on.
 pub type SpanLayer<S> = Filtered<OpenTelemetryLayer<S, SdkTracer>, LevelFilter, S>;
 
-/// Where metrics and traces go. Made once in a process, within its Tokio runtime.
+/// Recorders and exporters of metrics and traces. Create it once per process, within its Tokio runtime.
 ///
 /// ```no_run
-/// use oncebox_telemetry::{Settings, Telemetry, metrics_router};
+/// use oncebox_telemetry::{OtlpSettings, Telemetry, metrics_router};
 /// use tracing_subscriber::{layer::SubscriberExt as _, util::SubscriberInitExt as _};
 ///
 /// # #[tokio::main]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let telemetry = Telemetry::new(&Settings::from_env("shop")?)?;
+/// let telemetry = Telemetry::new(&OtlpSettings::from_env("shop")?)?;
 /// telemetry.install()?;
 /// tracing_subscriber::registry().with(telemetry.layer()).init();
 /// let routes = metrics_router(telemetry.prometheus());
@@ -47,18 +47,19 @@ pub type SpanLayer<S> = Filtered<OpenTelemetryLayer<S, SdkTracer>, LevelFilter, 
 /// # Ok(()) }
 /// ```
 pub struct Telemetry {
-    recorder: parking_lot::Mutex<Option<Both>>,
+    recorder: parking_lot::Mutex<Option<DualRecorder>>,
     handle: PrometheusHandle,
     tracer: Option<SdkTracerProvider>,
     meter: Option<SdkMeterProvider>,
 }
 
 impl Telemetry {
-    /// Makes exporters and recorders; nothing is global before [`install`](Self::install).
-    pub fn new(settings: &Settings) -> Result<Self, TelemetryError> {
+    /// Creates exporters and recorders. Nothing is global before [`install`](Self::install).
+    pub fn new(settings: &OtlpSettings) -> Result<Self, TelemetryError> {
         let runtime = Handle::try_current().map_err(|_| TelemetryError::NoRuntime)?;
         let resource = || Resource::builder().with_service_name(service(settings)).build();
-        let client = |signal| Client::new(runtime.clone()).map_err(|_| TelemetryError::Exporter { signal });
+        let client =
+            |signal| OtlpClient::new(runtime.clone()).map_err(|_| TelemetryError::Exporter { signal });
         let tracer = if settings.traces {
             let exporter = span_exporter(settings, client("traces")?)?;
             let builder = SdkTracerProvider::builder().with_resource(resource());
@@ -75,11 +76,11 @@ impl Telemetry {
         };
         let prometheus = prometheus::recorder();
         let handle = prometheus.handle();
-        let both = Both::new(prometheus, meter.as_ref().map(|provider| provider.meter(SCOPE)));
+        let both = DualRecorder::new(prometheus, meter.as_ref().map(|provider| provider.meter(SCOPE)));
         Ok(Self { recorder: parking_lot::Mutex::new(Some(both)), handle, tracer, meter })
     }
 
-    /// Records the metrics of this process from here on, and describes those of the library. Once.
+    /// Records the metrics of this process from now on, and describes those of the library. Call it once.
     pub fn install(&self) -> Result<(), TelemetryError> {
         let recorder = self.recorder.lock().take().ok_or(TelemetryError::Installed)?;
         metrics::set_global_recorder(recorder).map_err(|_| TelemetryError::Installed)?;
@@ -95,13 +96,13 @@ impl Telemetry {
         Ok(())
     }
 
-    /// Records metrics for a part of the program alone, as a test does.
+    /// Records the metrics of a part of the program only, for example of a test.
     pub fn recorder(&self) -> Option<Arc<dyn metrics::Recorder + Send + Sync>> {
         self.recorder.lock().take().map(|both| Arc::new(both) as _)
     }
 
-    /// Makes the layer that exports spans and events of level INFO and above; nothing if traces are not exported. At this level each
-    /// message has one trace, and single calls of a store are left out.
+    /// Returns the layer that exports spans and events of level INFO and above. `None` if traces are not exported. At this level
+    /// each message has one trace, without the calls of the store.
     pub fn layer<S>(&self) -> Option<SpanLayer<S>>
     where
         S: Subscriber + for<'span> LookupSpan<'span>,
@@ -109,7 +110,7 @@ impl Telemetry {
         self.layer_at(LevelFilter::INFO)
     }
 
-    /// The same for spans and events of `level` and above. Calls of a store are spans of level DEBUG.
+    /// Returns the layer for spans and events of `level` and above. Store calls are spans of level DEBUG.
     pub fn layer_at<S>(&self, level: LevelFilter) -> Option<SpanLayer<S>>
     where
         S: Subscriber + for<'span> LookupSpan<'span>,
@@ -118,22 +119,22 @@ impl Telemetry {
         Some(tracing_opentelemetry::layer().with_tracer(tracer).with_filter(level))
     }
 
-    /// What Prometheus is answered with.
+    /// Returns the metrics in the text format of Prometheus.
     pub fn prometheus(&self) -> PrometheusHandle {
         self.handle.clone()
     }
 
-    /// Sends what is left, and ends. A collector that does not answer is not waited for beyond a few seconds.
+    /// Sends the remaining data and shuts down. Waits a few seconds at most for a collector.
     pub async fn shutdown(self) {
         let Self { tracer, meter, .. } = self;
-        // Its own threads send, and are waited for here: that must not block the runtime that they send on.
+        // The wait for the sender threads must not block the runtime that they use.
         let ended = tokio::task::spawn_blocking(move || {
             let traces = tracer.map(|provider| provider.shutdown());
             let metrics = meter.map(|provider| provider.shutdown());
             [traces, metrics].into_iter().flatten().any(|ended| ended.is_err())
         });
         if ended.await.unwrap_or(true) {
-            tracing::warn!("the last traces or metrics could not be sent");
+            tracing::warn!("cannot send last traces or metrics");
         }
     }
 }
@@ -147,28 +148,28 @@ impl std::fmt::Debug for Telemetry {
     }
 }
 
-fn service(settings: &Settings) -> String {
+fn service(settings: &OtlpSettings) -> String {
     std::env::var("OTEL_SERVICE_NAME")
         .ok()
         .filter(|name| !name.is_empty())
         .unwrap_or(settings.service.clone())
 }
 
-/// The address of a signal at a collector.
-fn endpoint(settings: &Settings, path: &str) -> Option<String> {
+/// Returns the URL of a signal at a collector.
+fn endpoint(settings: &OtlpSettings, path: &str) -> Option<String> {
     settings.endpoint.as_ref().map(|endpoint| format!("{}{path}", endpoint.trim_end_matches('/')))
 }
 
-fn span_exporter(settings: &Settings, client: Client) -> Result<SpanExporter, TelemetryError> {
+fn span_exporter(settings: &OtlpSettings, client: OtlpClient) -> Result<SpanExporter, TelemetryError> {
     let mut builder = SpanExporter::builder().with_http().with_http_client(client);
     if let Some(endpoint) = endpoint(settings, "/v1/traces") {
         builder = builder.with_endpoint(endpoint);
     }
-    // The cause may hold what the environment says, passwords included.
+    // The cause may contain values of the environment, such as passwords.
     builder.build().map_err(|_| TelemetryError::Exporter { signal: "traces" })
 }
 
-fn metric_exporter(settings: &Settings, client: Client) -> Result<MetricExporter, TelemetryError> {
+fn metric_exporter(settings: &OtlpSettings, client: OtlpClient) -> Result<MetricExporter, TelemetryError> {
     let mut builder = MetricExporter::builder().with_http().with_http_client(client);
     if let Some(endpoint) = endpoint(settings, "/v1/metrics") {
         builder = builder.with_endpoint(endpoint);

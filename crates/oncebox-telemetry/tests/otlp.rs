@@ -1,4 +1,4 @@
-//! What a collector gets: the producer's trace on the handler's span, after a restart too, and the metrics.
+//! Exported data at a collector: the producer's trace on the handler's span, also after a restart, and the metrics.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 mod support;
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use oncebox::{BoxError, Context, Inbox, Message, handler};
 use oncebox_sqlite::Sqlite;
-use oncebox_telemetry::{Propagator, Settings, Telemetry};
+use oncebox_telemetry::{OtelPropagator, OtlpSettings, Telemetry};
 use support::{Collector, SPAN, TRACE, ancestors, attribute, hex};
 use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -18,13 +18,13 @@ async fn ship(message: Message, _: &mut Context<Sqlite>) -> Result<(), BoxError>
 fn inbox(file: &std::path::Path) -> Inbox<Sqlite> {
     let store = Sqlite::open(file).unwrap();
     let builder = Inbox::builder("orders", store).on("order.placed", handler("ship", ship));
-    builder.propagate(Propagator).build().unwrap()
+    builder.propagate(OtelPropagator).build().unwrap()
 }
 
 #[tokio::test]
 async fn a_producers_trace_arrives_on_the_span_of_the_handler() {
     let (collector, url) = Collector::start().await;
-    let telemetry = Telemetry::new(&Settings::to("shop", url)).unwrap();
+    let telemetry = Telemetry::new(&OtlpSettings::to("shop", url)).unwrap();
     let recorder = telemetry.recorder().unwrap();
     let _metrics = metrics::set_default_local_recorder(&*recorder);
     let _spans = tracing::subscriber::set_default(tracing_subscriber::registry().with(telemetry.layer()));
@@ -40,7 +40,7 @@ async fn a_producers_trace_arrives_on_the_span_of_the_handler() {
         inbox.accept(message("bad").with_header("traceparent", parent)).await.unwrap();
         inbox.accept(message("malformed").with_header("traceparent", "00-nonsense-01")).await.unwrap();
     }
-    // Another process, as it were: the trace comes from the store.
+    // This stands for another process: the trace comes from the store.
     assert_eq!(inbox(&file).drain().await.unwrap(), 4);
     let scraped = telemetry.prometheus().render();
     telemetry.shutdown().await;
@@ -92,10 +92,10 @@ async fn a_producers_trace_arrives_on_the_span_of_the_handler() {
     );
 }
 
-// A collector that is away harms nothing.
+// An unavailable collector does no harm.
 #[tokio::test]
 async fn without_a_collector_messages_are_handled_all_the_same() {
-    let telemetry = Telemetry::new(&Settings::to("shop", "http://127.0.0.1:9")).unwrap();
+    let telemetry = Telemetry::new(&OtlpSettings::to("shop", "http://127.0.0.1:9")).unwrap();
     let _spans = tracing::subscriber::set_default(tracing_subscriber::registry().with(telemetry.layer()));
     let dir = tempfile::tempdir().unwrap();
     let inbox = inbox(&dir.path().join("inbox.db"));

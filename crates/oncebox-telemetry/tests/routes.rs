@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use oncebox::{Inbox, Memory};
-use oncebox_telemetry::{Settings, Telemetry, health_router, metrics_router};
+use oncebox_telemetry::{OtlpSettings, Telemetry, health_router, metrics_router};
 use tower::ServiceExt as _;
 
 async fn get(routes: &axum::Router, path: &str) -> (StatusCode, String) {
@@ -28,7 +28,7 @@ async fn an_inbox_is_ready_while_it_runs() {
     for path in ["/livez", "/readyz"] {
         let (status, body) = get(&routes, path).await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{body}");
-        assert!(body.contains("it is not running"), "{body}");
+        assert!(body.contains("not running"), "{body}");
     }
     let running = inbox.start();
     running.idle().await;
@@ -50,7 +50,7 @@ async fn a_process_without_an_inbox_is_not_ready() {
 
 #[tokio::test]
 async fn metrics_are_rendered() {
-    let telemetry = Telemetry::new(&Settings::new("test")).unwrap();
+    let telemetry = Telemetry::new(&OtlpSettings::new("test")).unwrap();
     let recorder = telemetry.recorder().unwrap();
     let _guard = metrics::set_default_local_recorder(&*recorder);
     oncebox::observe::describe();

@@ -1,4 +1,4 @@
-//! The trace of a message, whichever way it comes in and is handled.
+//! The trace of a message on every transport and with every kind of handler.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 mod support;
@@ -6,15 +6,16 @@ mod support;
 use std::collections::BTreeSet;
 
 use oncebox::{
-    BatchContext, BoxError, Builder, Config, Context, Inbox, Memory, Message, batch_handler, handler, source,
+    BatchContext, BoxError, Config, Context, Inbox, InboxBuilder, Memory, Message, batch_handler, handler,
+    source,
 };
-use oncebox_telemetry::{Propagator, Settings, Telemetry};
+use oncebox_telemetry::{OtelPropagator, OtlpSettings, Telemetry};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use support::{Collector, SPAN, TRACE, ancestors, attribute, hex};
 use tracing::Instrument as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-/// Another trace for each number.
+/// Returns a message with its own trace for each number.
 fn trace(number: usize) -> String {
     format!("{number:x}{}", &TRACE[1..])
 }
@@ -24,8 +25,8 @@ fn message(number: usize) -> Message {
     Message::new(number.to_string(), "t", "{}").with_header("traceparent", parent)
 }
 
-fn builder() -> Builder<Memory> {
-    Inbox::builder("orders", Memory::new()).propagate(Propagator)
+fn builder() -> InboxBuilder<Memory> {
+    Inbox::builder("orders", Memory::new()).propagate(OtelPropagator)
 }
 
 async fn plain(_: Message, _: &mut Context<Memory>) -> Result<(), BoxError> {
@@ -41,13 +42,13 @@ async fn many(_: Vec<Message>, _: &mut BatchContext<Memory>) -> Result<(), BoxEr
     Ok(())
 }
 
-/// The spans that a run of `act` exports at the level of the layer.
+/// Returns the spans that a run of `act` exports at the level of the layer.
 async fn exported(act: impl Future<Output = ()>) -> Vec<Span> {
     let (collector, url) = Collector::start().await;
-    let telemetry = Telemetry::new(&Settings::to("shop", url)).unwrap();
+    let telemetry = Telemetry::new(&OtlpSettings::to("shop", url)).unwrap();
     let subscriber = tracing_subscriber::registry().with(telemetry.layer());
     {
-        // The test runs on one thread, and so does what it starts.
+        // The test and everything it starts run on one thread.
         let _spans = tracing::subscriber::set_default(subscriber);
         act.await;
     }
@@ -55,7 +56,7 @@ async fn exported(act: impl Future<Output = ()>) -> Vec<Span> {
     collector.spans()
 }
 
-/// Every span of a trace as the names from it upwards, and whether each trace begins with the producer's span.
+/// Returns every span of a trace as the path of names from it to the root. Checks that each trace starts with the producer's span.
 fn paths(spans: &[Span], trace: &str, parent: &str) -> BTreeSet<String> {
     let of = spans.iter().filter(|span| hex(&span.trace_id) == trace);
     of.map(|span| {
@@ -150,7 +151,7 @@ async fn a_handler_that_runs_before_the_answer_is_in_the_trace() {
         let inbox = builder().on("t", handler("h", plain).inline()).build().unwrap();
         inbox.process(message(1)).await.unwrap();
         inbox.receive(message(2)).await.unwrap();
-        let direct = Inbox::direct("orders").propagate(Propagator).on("t", handler("h", direct)).build();
+        let direct = Inbox::direct("orders").propagate(OtelPropagator).on("t", handler("h", direct)).build();
         direct.unwrap().receive(message(3)).await.unwrap();
     })
     .await;
@@ -183,7 +184,7 @@ async fn a_message_without_a_trace_is_in_that_of_the_code_that_accepts_it() {
     assert_eq!(paths(&spans, &hex(&alone.unwrap().trace_id), ""), whole());
 }
 
-// Neither a full set of headers nor one that must not be stored is a reason to refuse a message.
+// A full set of headers or a header that must not be stored is no reason to refuse a message.
 #[tokio::test]
 async fn the_trace_is_stored_only_where_there_is_room_and_it_is_allowed() {
     let kept = Kept::default();

@@ -36,13 +36,13 @@ pub struct TestClock {
 
 #[derive(Debug)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<ClockState>,
     /// How many sleep, for those who wait for a number of them.
     sleepers: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ClockState {
     elapsed: Duration,
     /// How far the time of day was set back, all in all.
     back: Duration,
@@ -52,7 +52,7 @@ struct State {
 
 impl Shared {
     /// Tells how many sleep. Called under the lock, so that what is told is never older than what was told before.
-    fn tell(&self, state: &State) {
+    fn tell(&self, state: &ClockState) {
         self.sleepers.send_replace(state.sleepers.len());
     }
 }

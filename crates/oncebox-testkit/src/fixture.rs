@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::state::{ErrorText, Outcome};
-use oncebox::store::{Accepted, Claim, Claimed, Known, NewMessage, Route, Seq};
+use oncebox::store::{Accepted, Claim, Claimed, KnownMessage, NewMessage, Route, Seq};
 use oncebox::{HandlerKey, InboxName, Key, KeyStrategy, Message, Policy, Retry};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -79,7 +79,7 @@ pub(crate) fn offer_routed(message: Message, routes: impl IntoIterator<Item = Ro
 
 /// What a duplicate is told that comes in the same moment as the first.
 pub(crate) fn again(seq: Seq) -> Accepted {
-    Accepted::Duplicate(Known::new(seq, Duration::ZERO))
+    Accepted::Duplicate(KnownMessage::new(seq, Duration::ZERO))
 }
 
 /// The same message for another inbox.

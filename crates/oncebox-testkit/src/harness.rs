@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use oncebox::state::{Operation, Outcome, Settlement, Status};
 use oncebox::store::{
-    Accepted, Admin, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, Mark, MarkIn, MessageView,
-    NewMessage, RenewParams, Renewed, RescueParams, Route, Seq, Settled, ShareIn, Store, SweepParams, Swept,
-    Transactional, Want,
+    Accepted, Admin, Claim, ClaimParams, ClaimQuota, Claimed, EntryFilter, EntryView, InboxCounts, Mark,
+    MarkIn, MessageView, NewMessage, RenewParams, Renewed, RescueParams, Route, Seq, Settled, ShareIn, Store,
+    SweepParams, Swept, Transactional,
 };
 use oncebox::time::{Clock as _, Timestamp};
 use oncebox::{InboxName, Result};
@@ -38,7 +38,7 @@ impl<S> StoreUnderTest for S where
 {
 }
 
-type Opener<S> = Box<dyn Fn() -> Pin<Box<dyn Future<Output = S> + Send>> + Send + Sync>;
+type StoreOpener<S> = Box<dyn Fn() -> Pin<Box<dyn Future<Output = S> + Send>> + Send + Sync>;
 
 /// A fresh, empty store, and the clock it goes by.
 pub struct Harness<S> {
@@ -49,7 +49,7 @@ pub struct Harness<S> {
     /// How many random sequences of operations are compared with the model.
     pub(crate) sequences: u64,
     /// Opens the same data once more, as another process would.
-    open: Option<Opener<S>>,
+    open: Option<StoreOpener<S>>,
     /// How many operations a sequence has at most.
     pub(crate) steps: usize,
     /// Dropped last: what the store stands on.
@@ -103,7 +103,7 @@ impl<S> fmt::Debug for Harness<S> {
 /// All an operator can see of an inbox, to find out whether a call changed anything.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Snapshot {
-    counts: Counts,
+    counts: InboxCounts,
     entries: Vec<EntryView>,
 }
 
@@ -260,12 +260,12 @@ impl<S: StoreUnderTest> Harness<S> {
         self.entry(id, "h").await.status
     }
 
-    pub(crate) async fn count(&self) -> Counts {
+    pub(crate) async fn count(&self) -> InboxCounts {
         self.store.count(&inbox()).await.expect("count")
     }
 
     pub(crate) async fn list(&self, inbox: &InboxName, status: Status, page: usize) -> Vec<EntryView> {
-        let mut filter = Filter::new(inbox.clone(), status);
+        let mut filter = EntryFilter::new(inbox.clone(), status);
         filter.limit = page;
         let mut entries = Vec::new();
         loop {
@@ -322,7 +322,7 @@ pub(crate) async fn mark<S: StoreUnderTest>(store: &S, id: &str, handler_key: &s
 }
 
 pub(crate) fn claim_params(routes: &[Route], limit: usize) -> ClaimParams {
-    let wants = routes.iter().map(|route| Want { route: route.clone(), limit }).collect();
+    let wants = routes.iter().map(|route| ClaimQuota { route: route.clone(), limit }).collect();
     ClaimParams::new(inbox(), wants, LEASE)
 }
 

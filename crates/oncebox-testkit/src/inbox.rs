@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use oncebox::state::{Outcome, Settlement, Status};
-use oncebox::store::{Accepted, Admin, EntryView, Filter, RescueParams, Route, Store};
+use oncebox::store::{Accepted, Admin, EntryFilter, EntryView, RescueParams, Route, Store};
 use oncebox::time::Clock as _;
 use oncebox::{
-    Builder, Context, Error, Inbox, InboxName, KeyStrategy, Memory, Message, Policy, Registration, Result,
-    handler,
+    Context, Error, Inbox, InboxBuilder, InboxName, KeyStrategy, Memory, Message, Policy, Registration,
+    Result, handler,
 };
 
 use crate::TestClock;
@@ -53,7 +53,7 @@ pub struct TestInbox<S: Store = Memory> {
 
 impl TestInbox<Memory> {
     /// An inbox over an empty memory store. `build` registers the handlers.
-    pub fn new(build: impl FnOnce(Builder<Memory>) -> Builder<Memory>) -> Self {
+    pub fn new(build: impl FnOnce(InboxBuilder<Memory>) -> InboxBuilder<Memory>) -> Self {
         let clock = TestClock::new();
         Self::over(Memory::with_clock(clock.shared()), clock, build)
     }
@@ -62,7 +62,7 @@ impl TestInbox<Memory> {
 impl<S: Admin + Clone> TestInbox<S> {
     /// An inbox over a store that goes by `clock`. `build` registers the handlers; it may set the key strategy and
     /// everything else, except for the clock.
-    pub fn over(store: S, clock: TestClock, build: impl FnOnce(Builder<S>) -> Builder<S>) -> Self {
+    pub fn over(store: S, clock: TestClock, build: impl FnOnce(InboxBuilder<S>) -> InboxBuilder<S>) -> Self {
         let crashes = Arc::<Crashes>::default();
         let crash = crash_handler(store.clone(), clock.clone(), Arc::clone(&crashes));
         // Registered first, so that it runs before the handlers whose claims it takes away.
@@ -169,7 +169,7 @@ fn crash_handler<S: Admin + Clone>(store: S, clock: TestClock, crashes: Arc<Cras
 /// Moves time past all leases and settles what runs as crashed; returns how many entries that were.
 async fn take_claims<S: Admin>(store: &S, clock: &TestClock) -> Result<usize> {
     let inbox = InboxName::new(NAME)?;
-    let mut running = Filter::new(inbox.clone(), Status::Running);
+    let mut running = EntryFilter::new(inbox.clone(), Status::Running);
     running.limit = usize::from(u16::MAX);
     let running = store.list(&running).await?.entries;
     let Some(last) = running.iter().map(|entry| entry.at).max() else {
@@ -255,10 +255,10 @@ mod tests {
 
     use super::*;
 
-    type Log = Arc<Mutex<Vec<String>>>;
+    type RunLog = Arc<Mutex<Vec<String>>>;
 
     async fn write(message: Message, cx: &mut Context<Memory>) -> Result<(), Infallible> {
-        let log = cx.data::<Log>().unwrap();
+        let log = cx.data::<RunLog>().unwrap();
         log.lock().push(String::from_utf8_lossy(message.payload()).into_owned());
         Ok(())
     }
@@ -267,7 +267,7 @@ mod tests {
         Err(Snooze(Duration::from_hours(1)))
     }
 
-    fn logging(log: &Log) -> TestInbox {
+    fn logging(log: &RunLog) -> TestInbox {
         TestInbox::new(|inbox| inbox.data(Arc::clone(log)).on("note", handler("write", write)))
     }
 
@@ -277,7 +277,7 @@ mod tests {
 
     #[tokio::test]
     async fn handlers_run_when_the_test_says_so() {
-        let log = Log::default();
+        let log = RunLog::default();
         let inbox = logging(&log);
         inbox.deliver(note()).await;
         assert_eq!((inbox.status(&note(), "write").await, log.lock().len()), (Some(Status::Pending), 0));
@@ -298,7 +298,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_started_inbox_can_be_waited_for() {
-        let log = Log::default();
+        let log = RunLog::default();
         let inbox = logging(&log);
         let running = inbox.inbox().start();
         inbox.deliver(note()).await;
@@ -308,7 +308,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_crash_lets_the_handler_run_again() {
-        let log = Log::default();
+        let log = RunLog::default();
         let inbox = logging(&log);
         for round in 1..=2 {
             let message = Message::new(round.to_string(), "note", "hello");
@@ -325,7 +325,7 @@ mod tests {
     #[should_panic(expected = "ran again after a crash")]
     async fn a_handler_that_is_not_idempotent_is_found() {
         assert_idempotent(note(), async || {
-            let log = Log::default();
+            let log = RunLog::default();
             let inbox = logging(&log);
             (inbox, async move || log.lock().clone())
         })
@@ -335,7 +335,9 @@ mod tests {
     #[tokio::test]
     #[should_panic(expected = "no handler ran")]
     async fn a_message_for_nobody_proves_nothing() {
-        assert_idempotent(Message::new("1", "unknown", ""), async || (logging(&Log::default()), async || ()))
-            .await;
+        assert_idempotent(Message::new("1", "unknown", ""), async || {
+            (logging(&RunLog::default()), async || ())
+        })
+        .await;
     }
 }

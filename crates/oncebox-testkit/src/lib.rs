@@ -16,6 +16,6 @@ mod inbox;
 pub mod source;
 
 pub use clock::TestClock;
-pub use faulty::{Deadlock, Fault, Faults, FaultyStore, Odds, Verb};
+pub use faulty::{Deadlock, FaultOdds, FaultPlan, FaultyStore, StoreFault, StoreVerb};
 pub use harness::{Harness, StoreUnderTest};
 pub use inbox::{TestInbox, assert_idempotent};

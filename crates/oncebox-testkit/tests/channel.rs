@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use oncebox::source::{Ack, ChannelSender, channel};
 use oncebox::{Inbox, Message, Running};
-use oncebox_testkit::source::{Books, TestStore, Transport};
+use oncebox_testkit::source::{DeliveryLedger, TestStore, Transport};
 use parking_lot::Mutex;
 
 /// Delivers over channels to whichever source is attached, and keeps what was not settled.
@@ -19,7 +19,7 @@ struct Channel {
 struct Shared {
     queue: VecDeque<Message>,
     in_hand: usize,
-    books: Books,
+    books: DeliveryLedger,
     senders: Vec<(usize, ChannelSender)>,
     attached: usize,
 }
@@ -100,9 +100,9 @@ impl Transport for Channel {
         self.deliver();
     }
 
-    async fn books(&self) -> Books {
+    async fn books(&self) -> DeliveryLedger {
         let shared = self.shared.lock();
-        Books { waiting: shared.queue.len() + shared.in_hand, ..shared.books }
+        DeliveryLedger { waiting: shared.queue.len() + shared.in_hand, ..shared.books }
     }
 }
 

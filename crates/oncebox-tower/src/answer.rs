@@ -1,42 +1,43 @@
-//! What is answered when the service did not do the work now.
+//! Responses when the service did not do the work of a request now. Tests: `tests/service.rs` and `tests/axum.rs`.
 
 use bytes::Bytes;
 use oncebox::Error;
 
-/// Why there is another answer than the service's own.
+/// Reason why the service did not do the work of a request now.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Instead {
+pub enum NotRunReason {
     /// The request has no key.
     NoKey,
-    /// The work was done before, and left this result, if it left one.
+    /// The work was done before. Its stored result, if there is one.
     Duplicate(Option<Bytes>),
-    /// The work is being done right now: neither done nor free.
+    /// Another request with the key is running: the work is neither done nor free.
     Busy,
-    /// The store or the memory failed. Nothing is known to be stored: the same request may be sent again.
+    /// The store or the memory failed. Nothing is known to be stored, so the client may repeat the request.
     Failed(Error),
 }
 
-/// Says what is answered instead, and which of the service's own responses mean that the work is done.
-pub trait Answer<Res>: Send + Sync + 'static {
-    /// The answer.
-    fn answer(&self, instead: Instead) -> Res;
+/// Responses for requests that do not run, and the rule which responses of the service mean that its work is done.
+pub trait ResponsePolicy<Res>: Send + Sync + 'static {
+    /// Returns the response.
+    fn answer(&self, instead: NotRunReason) -> Res;
 
-    /// Whether the work is done, so that the key is kept and the transaction committed.
+    /// Returns true if the work is done: the layer then keeps the key and commits the transaction.
     fn is_done(&self, response: &Res) -> bool;
 }
 
-/// Two functions: one answers instead, one says which responses mean that the work is done. There is no default for the second,
-/// because services that answer failures with a response, as HTTP's do, would have them taken for work that is done.
+/// A policy from two functions: the response for requests that do not run, and the rule which responses mean that the work is done.
+/// The rule has no default, because services such as those of HTTP report failures as responses, and a default would take these for
+/// work that is done.
 #[derive(Clone, Debug)]
-pub struct With<F, D>(pub(crate) F, pub(crate) D);
+pub struct ResponseFns<F, D>(pub(crate) F, pub(crate) D);
 
-impl<Res, F, D> Answer<Res> for With<F, D>
+impl<Res, F, D> ResponsePolicy<Res> for ResponseFns<F, D>
 where
-    F: Fn(Instead) -> Res + Send + Sync + 'static,
+    F: Fn(NotRunReason) -> Res + Send + Sync + 'static,
     D: Fn(&Res) -> bool + Send + Sync + 'static,
 {
-    fn answer(&self, instead: Instead) -> Res {
+    fn answer(&self, instead: NotRunReason) -> Res {
         self.0(instead)
     }
 
@@ -45,16 +46,16 @@ where
     }
 }
 
-/// Another opinion on which responses mean that the work is done.
+/// Replaces the rule which responses mean that the work is done.
 #[derive(Clone, Debug)]
 pub struct DoneWhen<A, D>(pub(crate) A, pub(crate) D);
 
-impl<Res, A, D> Answer<Res> for DoneWhen<A, D>
+impl<Res, A, D> ResponsePolicy<Res> for DoneWhen<A, D>
 where
-    A: Answer<Res>,
+    A: ResponsePolicy<Res>,
     D: Fn(&Res) -> bool + Send + Sync + 'static,
 {
-    fn answer(&self, instead: Instead) -> Res {
+    fn answer(&self, instead: NotRunReason) -> Res {
         self.0.answer(instead)
     }
 
@@ -63,57 +64,57 @@ where
     }
 }
 
-/// The answers for HTTP, with the feature `http`:
+/// Responses for HTTP, with the feature `http`:
 ///
 /// | | status | |
 /// |---|---|---|
 /// | duplicate | 200 | the stored result, or nothing; the header `oncebox-duplicate: true` |
 /// | busy | 409 | `retry-after: 1` |
 /// | no key | 400 | |
-/// | the store failed | 503 | `retry-after: 1`; 500 if trying again cannot help |
+/// | the store failed | 503 | `retry-after: 1`; 500 if a retry cannot succeed |
 ///
-/// The work is done when the status says success.
+/// The work is done if the status is a success.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Http;
+pub struct HttpResponses;
 
-/// The header that tells a duplicate from a first answer.
+/// Header that marks the response of a duplicate.
 #[cfg(feature = "http")]
 pub const DUPLICATE: &str = "oncebox-duplicate";
 
-/// After how many seconds a request is worth sending again.
+/// Seconds after which a client should retry.
 #[cfg(feature = "http")]
 pub const RETRY_AFTER: u32 = 1;
 
 #[cfg(feature = "http")]
-impl<B: From<Bytes>> Answer<http::Response<B>> for Http {
-    fn answer(&self, instead: Instead) -> http::Response<B> {
+impl<B: From<Bytes>> ResponsePolicy<http::Response<B>> for HttpResponses {
+    fn answer(&self, instead: NotRunReason) -> http::Response<B> {
         use http::header::{HeaderName, HeaderValue, RETRY_AFTER as AFTER};
         use http::{Response, StatusCode};
         let after = (AFTER, HeaderValue::from(RETRY_AFTER));
         let (status, header, body) = match instead {
-            Instead::Duplicate(result) => {
+            NotRunReason::Duplicate(result) => {
                 let header = (HeaderName::from_static(DUPLICATE), HeaderValue::from_static("true"));
                 (StatusCode::OK, Some(header), result.unwrap_or_default())
             }
-            Instead::Busy => {
+            NotRunReason::Busy => {
                 (StatusCode::CONFLICT, Some(after), "the same request is being handled; try again".into())
             }
-            Instead::NoKey => (
+            NotRunReason::NoKey => (
                 StatusCode::BAD_REQUEST,
                 None,
                 "the request has no key, so a repeat could not be told".into(),
             ),
-            // What the store says is for the log: it names tables and hosts.
-            Instead::Failed(error) if error.is_retryable() => {
-                tracing::warn!(error = %error, "cannot say whether a request is a duplicate");
+            // Errors of the store name tables and hosts, so only the log shows them.
+            NotRunReason::Failed(error) if error.is_retryable() => {
+                tracing::warn!(error = %error, "cannot check request for duplicate");
                 (
                     StatusCode::SERVICE_UNAVAILABLE,
                     Some(after),
                     "the request could not be recorded; try again".into(),
                 )
             }
-            Instead::Failed(error) => {
-                tracing::error!(error = %error, "cannot say whether a request is a duplicate");
+            NotRunReason::Failed(error) => {
+                tracing::error!(error = %error, "cannot check request for duplicate");
                 (StatusCode::INTERNAL_SERVER_ERROR, None, "the request could not be recorded".into())
             }
         };

@@ -1,10 +1,10 @@
-//! Where the key of a request comes from.
+//! Selection of a request's key.
 
-/// Finds the key of a request: what is the same each time it is sent. A `Fn(&Req) -> Option<Vec<u8>>` is one.
+/// Selects the key of a request, which is the same in every repeat. A `Fn(&Req) -> Option<Vec<u8>>` implements it.
 ///
-/// A request without a key, or with one of white space, is refused: a made-up key would let every repeat through.
+/// The layer refuses a request with a missing or blank key: with an invented key every repeat would run.
 pub trait KeyOf<Req>: Send + Sync + 'static {
-    /// The key.
+    /// Returns the key.
     fn key(&self, request: &Req) -> Option<Vec<u8>>;
 }
 
@@ -17,20 +17,20 @@ where
     }
 }
 
-/// The value of a header. See [`header`].
+/// Selects the value of a header. See [`header`].
 #[cfg(feature = "http")]
 #[derive(Clone, Debug)]
-pub struct Header(&'static str);
+pub struct HeaderKey(&'static str);
 
-/// Takes the value of a header as the key, for example `idempotency-key` or `webhook-id`. A header that stands there
-/// twice is no key: nobody can say which of them was meant.
+/// Selects the value of a header, for example `idempotency-key` or `webhook-id`. A header that occurs twice gives no key, because
+/// the two values may differ.
 #[cfg(feature = "http")]
-pub const fn header(name: &'static str) -> Header {
-    Header(name)
+pub const fn header(name: &'static str) -> HeaderKey {
+    HeaderKey(name)
 }
 
 #[cfg(feature = "http")]
-impl<B> KeyOf<http::Request<B>> for Header {
+impl<B> KeyOf<http::Request<B>> for HeaderKey {
     fn key(&self, request: &http::Request<B>) -> Option<Vec<u8>> {
         let mut values = request.headers().get_all(self.0).iter();
         let value = values.next()?;

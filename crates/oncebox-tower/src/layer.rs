@@ -12,11 +12,11 @@ use oncebox::{
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::answer::{Answer, DoneWhen, Http, Instead, With};
+use crate::answer::{DoneWhen, HttpResponses, NotRunReason, ResponseFns, ResponsePolicy};
 use crate::key::KeyOf;
-use crate::tx::{CarryTx, Tx};
+use crate::tx::{CarryTx, RequestTx};
 
-/// Makes a service idempotent.
+/// Layer that makes a service idempotent.
 pub struct IdempotentLayer<G, K, A> {
     guard: G,
     key: Arc<K>,
@@ -41,17 +41,17 @@ impl<S: Store> std::fmt::Debug for Marks<S> {
     }
 }
 
-impl<K> IdempotentLayer<Recent, K, Http> {
-    /// Remembers keys in the memory of the process, for as long as `recent` does, and forgets them when it ends. `key` finds
-    /// the key of a request. Several routes that share one memory need [`Recent::of`] each.
+impl<K> IdempotentLayer<Recent, K, HttpResponses> {
+    /// Remembers keys in the memory of the process, for the window of `recent`, and forgets them when it ends. `key` selects the
+    /// key of a request. Several routes that share one memory need [`Recent::of`] each.
     pub fn recent(recent: Recent, key: K) -> Self {
-        Self { guard: recent, key: Arc::new(key), answer: Arc::new(Http) }
+        Self { guard: recent, key: Arc::new(key), answer: Arc::new(HttpResponses) }
     }
 }
 
-impl<S: Store, K> IdempotentLayer<Marks<S>, K, Http> {
-    /// Marks keys in the store of `inbox`, under the stable name `handler`, in a transaction that the service gets as a
-    /// [`Tx`] with its request. It is committed when the service says that the work is done, and else rolled back.
+impl<S: Store, K> IdempotentLayer<Marks<S>, K, HttpResponses> {
+    /// Marks keys in the store of `inbox`, under the stable name `handler`, in a transaction that the service gets with its request
+    /// as a [`RequestTx`]. The layer commits it if the service did the work, and otherwise rolls it back.
     ///
     /// The mark is the same as that of `once` for a message with this id and no source.
     pub fn transactional(inbox: Inbox<S>, handler: &str, key: K) -> Result<Self>
@@ -59,27 +59,27 @@ impl<S: Store, K> IdempotentLayer<Marks<S>, K, Http> {
         S: Transactional,
     {
         let guard = Marks { inbox, handler: HandlerKey::new(handler)? };
-        Ok(Self { guard, key: Arc::new(key), answer: Arc::new(Http) })
+        Ok(Self { guard, key: Arc::new(key), answer: Arc::new(HttpResponses) })
     }
 }
 
 impl<G, K, A> IdempotentLayer<G, K, A> {
-    /// Answers in another way than [`Http`]: `answer` is given the reason, and `done` says which of the service's own responses
-    /// mean that the work is done. After others the key is free, and the transaction rolled back.
-    pub fn answer_with<Res, F, D>(self, answer: F, done: D) -> IdempotentLayer<G, K, With<F, D>>
+    /// Replaces [`HttpResponses`]: `answer` makes the response for a reason, and `done` returns true if a response of the service
+    /// means that the work is done. Otherwise the layer releases the key and rolls back.
+    pub fn answer_with<Res, F, D>(self, answer: F, done: D) -> IdempotentLayer<G, K, ResponseFns<F, D>>
     where
-        F: Fn(Instead) -> Res + Send + Sync + 'static,
+        F: Fn(NotRunReason) -> Res + Send + Sync + 'static,
         D: Fn(&Res) -> bool + Send + Sync + 'static,
     {
-        self.answer_by(With(answer, done))
+        self.answer_by(ResponseFns(answer, done))
     }
 
-    /// Answers by an [`Answer`] of your own.
+    /// Sets a [`ResponsePolicy`].
     pub fn answer_by<B>(self, answer: B) -> IdempotentLayer<G, K, B> {
         IdempotentLayer { guard: self.guard, key: self.key, answer: Arc::new(answer) }
     }
 
-    /// Says which responses mean that the work is done. After others the key is free, and the transaction rolled back.
+    /// Sets the rule which responses mean that the work is done. Otherwise the layer releases the key and rolls back.
     pub fn done_when<D>(self, done: D) -> IdempotentLayer<G, K, DoneWhen<A, D>>
     where
         A: Clone,
@@ -110,7 +110,7 @@ impl<Svc, G: Clone, K, A> Layer<Svc> for IdempotentLayer<G, K, A> {
     }
 }
 
-/// A service that does the work of a key once. Made by [`IdempotentLayer`].
+/// Service that does the work of a key once. Made by [`IdempotentLayer`].
 pub struct Idempotent<Svc, G, K, A> {
     inner: Svc,
     layer: IdempotentLayer<G, K, A>,
@@ -128,26 +128,26 @@ impl<Svc, G: std::fmt::Debug, K, A> std::fmt::Debug for Idempotent<Svc, G, K, A>
     }
 }
 
-type Answered<Svc, Req> = Pin<
+type ResponseFuture<Svc, Req> = Pin<
     Box<dyn Future<Output = Result<<Svc as Service<Req>>::Response, <Svc as Service<Req>>::Error>> + Send>,
 >;
 
 impl<G, K, A> IdempotentLayer<G, K, A> {
-    /// The key of a request, unless it is missing or blank.
-    fn key<Req>(&self, request: &Req) -> std::result::Result<Vec<u8>, Instead>
+    /// Returns the key of a request. Refuses a missing or blank key.
+    fn key<Req>(&self, request: &Req) -> std::result::Result<Vec<u8>, NotRunReason>
     where
         K: KeyOf<Req>,
     {
-        self.key.key(request).filter(|key| !oncebox::is_blank(key)).ok_or(Instead::NoKey)
+        self.key.key(request).filter(|key| !oncebox::is_blank(key)).ok_or(NotRunReason::NoKey)
     }
 }
 
-fn admit(recent: &Recent, key: &[u8]) -> std::result::Result<Permit, Instead> {
+fn admit(recent: &Recent, key: &[u8]) -> std::result::Result<Permit, NotRunReason> {
     match recent.admit(key) {
         Ok(Admission::First(permit)) => Ok(permit),
-        Ok(Admission::Duplicate) => Err(Instead::Duplicate(None)),
-        Ok(Admission::Busy) => Err(Instead::Busy),
-        Err(error) => Err(Instead::Failed(error)),
+        Ok(Admission::Duplicate) => Err(NotRunReason::Duplicate(None)),
+        Ok(Admission::Busy) => Err(NotRunReason::Busy),
+        Err(error) => Err(NotRunReason::Failed(error)),
     }
 }
 
@@ -158,11 +158,11 @@ where
     Svc::Response: Send + 'static,
     Svc::Error: Send + 'static,
     K: KeyOf<Req>,
-    A: Answer<Svc::Response>,
+    A: ResponsePolicy<Svc::Response>,
 {
     type Response = Svc::Response;
     type Error = Svc::Error;
-    type Future = Answered<Svc, Req>;
+    type Future = ResponseFuture<Svc, Req>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<std::result::Result<(), Svc::Error>> {
         self.inner.poll_ready(cx)
@@ -176,7 +176,7 @@ where
         };
         let (run, answer) = (self.inner.call(request), Arc::clone(&self.layer.answer));
         Box::pin(async move {
-            // An error, a panic and whoever stops waiting drop the permit: the key is free.
+            // An error, a panic and a cancelled request drop the permit, which releases the key.
             let response = run.await?;
             if answer.is_done(&response) {
                 permit.done();
@@ -195,10 +195,10 @@ where
     inbox.open(&key, handler.as_str()).await
 }
 
-/// Ends the transaction, however the request ends: a handle that is left somewhere must not keep it open.
-struct Ends<S: Transactional>(Tx<S>);
+/// Ends the transaction, however the request ends: a handle that outlives the request must not keep it open.
+struct EndOnDrop<S: Transactional>(RequestTx<S>);
 
-impl<S: Transactional> Ends<S> {
+impl<S: Transactional> EndOnDrop<S> {
     /// Rolls back, and returns when that is done.
     async fn rolled_back(self) {
         if let Some(work) = self.0.end() {
@@ -207,7 +207,7 @@ impl<S: Transactional> Ends<S> {
     }
 }
 
-impl<S: Transactional> Drop for Ends<S> {
+impl<S: Transactional> Drop for EndOnDrop<S> {
     fn drop(&mut self) {
         drop(self.0.end());
     }
@@ -222,11 +222,11 @@ where
     Req: CarryTx<S> + Send + 'static,
     S: Transactional + MarkIn<<S as Transactional>::Tx>,
     K: KeyOf<Req>,
-    A: Answer<Svc::Response>,
+    A: ResponsePolicy<Svc::Response>,
 {
     type Response = Svc::Response;
     type Error = Svc::Error;
-    type Future = Answered<Svc, Req>;
+    type Future = ResponseFuture<Svc, Req>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<std::result::Result<(), Svc::Error>> {
         self.inner.poll_ready(cx)
@@ -238,18 +238,18 @@ where
             Ok(key) => key,
             Err(instead) => return Box::pin(ready(Ok(answer.answer(instead)))),
         };
-        // The one that is ready goes along; its clone may have to become so first.
+        // The ready service serves this request. Its clone may have to become ready first.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let Marks { inbox, handler } = self.layer.guard.clone();
         Box::pin(async move {
             let work = match open(&inbox, key, &handler).await {
                 Ok(Opened::First(work)) => work,
-                Ok(Opened::Duplicate(result)) => return Ok(answer.answer(Instead::Duplicate(result))),
-                Ok(Opened::Busy) => return Ok(answer.answer(Instead::Busy)),
-                Err(error) => return Ok(answer.answer(Instead::Failed(error))),
+                Ok(Opened::Duplicate(result)) => return Ok(answer.answer(NotRunReason::Duplicate(result))),
+                Ok(Opened::Busy) => return Ok(answer.answer(NotRunReason::Busy)),
+                Err(error) => return Ok(answer.answer(NotRunReason::Failed(error))),
             };
-            let tx = Ends(Tx::new(work));
+            let tx = EndOnDrop(RequestTx::new(work));
             request.carry(tx.0.clone());
             let response = match inner.call(request).await {
                 Ok(response) => response,
@@ -268,13 +268,13 @@ where
             };
             Ok(match committed {
                 Ok(()) => response,
-                Err(error) => answer.answer(Instead::Failed(error)),
+                Err(error) => answer.answer(NotRunReason::Failed(error)),
             })
         })
     }
 }
 
-/// What is written after the response cannot be part of it.
+/// Returns the error about writes after the response, which cannot be part of the transaction.
 fn in_use() -> Error {
     let what = "the service answered while something of it still used the transaction";
     Error::new(ErrorKind::Handler, what)

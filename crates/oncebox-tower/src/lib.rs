@@ -1,27 +1,27 @@
 //! A tower layer that makes a service idempotent: an axum route, or the consumer of any pipeline.
 //!
 //! - [`IdempotentLayer::recent`] remembers keys in the memory of the process, for a while.
-//! - [`IdempotentLayer::transactional`] marks the key in a transaction of the store, hands that transaction to the service,
-//!   and commits both together: the effects of a request happen once, whatever is sent how often.
+//! - [`IdempotentLayer::transactional`] marks the key in a transaction of the store, passes that transaction to the service, and
+//! commits both together: the effects of a request happen once, however often it is sent.
 //!
-//! A key that is being worked on is [`Busy`](Instead::Busy), which is not a duplicate; a service that fails, panics or is
-//! no longer waited for sets the key free.
+//! While a request runs, another one with its key is [`Busy`](NotRunReason::Busy), which is not a duplicate. A service that fails,
+//! panics or is cancelled releases the key.
 
 mod answer;
 mod key;
 mod layer;
 mod tx;
 
-pub use answer::{Answer, DoneWhen, Http, Instead, With};
 #[cfg(feature = "http")]
 pub use answer::{DUPLICATE, RETRY_AFTER};
+pub use answer::{DoneWhen, HttpResponses, NotRunReason, ResponseFns, ResponsePolicy};
 pub use key::KeyOf;
 #[cfg(feature = "http")]
-pub use key::{Header, header};
+pub use key::{HeaderKey, header};
 pub use layer::{Idempotent, IdempotentLayer, Marks};
-pub use tx::{CarryTx, Tx, TxGuard};
+pub use tx::{CarryTx, RequestTx, TxGuard};
 
-/// Compiles what the guide shows.
+/// Compiles the programs of the guide.
 #[cfg(all(doctest, feature = "http"))]
 #[doc = include_str!("../../../docs/guides/tower.md")]
 struct Guide;

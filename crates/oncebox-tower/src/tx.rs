@@ -1,4 +1,4 @@
-//! The transaction of a request, as the service gets it.
+//! Transaction of a request, for its service.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -6,43 +6,43 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use oncebox::store::Transactional;
-use oncebox::{Error, ErrorKind, Result, Work};
+use oncebox::{Error, ErrorKind, MarkedWork, Result};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A handle to the transaction in which the key of a request is marked. Whatever is written through it is committed with the
-/// mark, or not at all. Clones are the same transaction; it is over when the response is there, whoever still has a handle.
-pub struct Tx<S: Transactional> {
+/// Handle to the transaction that marks the key of a request. Writes through it commit with the mark, or not at all. Clones are the
+/// same transaction. It ends with the response, even if handles remain.
+pub struct RequestTx<S: Transactional> {
     shared: Arc<Shared<S>>,
 }
 
 struct Shared<S: Transactional> {
-    state: Mutex<State<S>>,
+    state: Mutex<RequestTxState<S>>,
     /// One user at a time.
     turn: Arc<Semaphore>,
 }
 
-struct State<S: Transactional> {
-    /// Out while somebody uses it.
-    work: Option<Work<S>>,
+struct RequestTxState<S: Transactional> {
+    /// `None` while a guard holds it.
+    work: Option<MarkedWork<S>>,
     over: bool,
 }
 
-impl<S: Transactional> Tx<S> {
-    pub(crate) fn new(work: Work<S>) -> Self {
-        let state = Mutex::new(State { work: Some(work), over: false });
+impl<S: Transactional> RequestTx<S> {
+    pub(crate) fn new(work: MarkedWork<S>) -> Self {
+        let state = Mutex::new(RequestTxState { work: Some(work), over: false });
         Self { shared: Arc::new(Shared { state, turn: Arc::new(Semaphore::new(1)) }) }
     }
 
-    /// Waits for a turn, then gives the transaction until the answer is dropped.
+    /// Waits for other users, then returns the transaction until the guard is dropped.
     pub async fn lock(&self) -> Result<TxGuard<S>> {
         let turn = Arc::clone(&self.shared.turn).acquire_owned().await.map_err(|_| over())?;
         let work = self.shared.state.lock().work.take().ok_or_else(over)?;
         Ok(TxGuard { shared: Arc::clone(&self.shared), work: Some(work), _turn: turn })
     }
 
-    /// Ends the use of the transaction. It is `None` if somebody still uses it: then it is rolled back when they stop.
-    pub(crate) fn end(&self) -> Option<Work<S>> {
+    /// Ends the use of the transaction. Returns `None` if a guard still holds it: it is rolled back when that is dropped.
+    pub(crate) fn end(&self) -> Option<MarkedWork<S>> {
         let mut state = self.shared.state.lock();
         state.over = true;
         state.work.take()
@@ -53,29 +53,28 @@ fn over() -> Error {
     Error::new(ErrorKind::Refused, "the transaction of the request is over: its response was sent")
 }
 
-impl<S: Transactional> Clone for Tx<S> {
+impl<S: Transactional> Clone for RequestTx<S> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
 }
 
-impl<S: Transactional> fmt::Debug for Tx<S> {
+impl<S: Transactional> fmt::Debug for RequestTx<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tx").finish_non_exhaustive()
     }
 }
 
-/// The transaction, for one user. It derefs to the store's own type.
+/// Exclusive use of the transaction. It derefs to the store's own type.
 pub struct TxGuard<S: Transactional> {
     shared: Arc<Shared<S>>,
-    /// There until this is dropped.
-    work: Option<Work<S>>,
+    /// `Some` until this is dropped.
+    work: Option<MarkedWork<S>>,
     _turn: OwnedSemaphorePermit,
 }
 
 impl<S: Transactional> TxGuard<S> {
-    /// Leaves a result: what duplicates of the request are answered with. `limits.result` of the inbox says how large it
-    /// may be.
+    /// Stores a result for duplicates of the request. `limits.result` of the inbox limits its size.
     pub fn set_result(&mut self, result: impl Into<Bytes>) -> Result<()> {
         self.work.as_mut().ok_or_else(over)?.set_result(result)
     }
@@ -112,15 +111,15 @@ impl<S: Transactional> fmt::Debug for TxGuard<S> {
     }
 }
 
-/// A request that can carry the transaction to the service. Those of HTTP do, in their extensions.
+/// Request that carries the transaction to the service. HTTP requests do so in their extensions.
 pub trait CarryTx<S: Transactional> {
-    /// Takes the handle along.
-    fn carry(&mut self, tx: Tx<S>);
+    /// Stores the handle in the request.
+    fn carry(&mut self, tx: RequestTx<S>);
 }
 
 #[cfg(feature = "http")]
 impl<S: Transactional, B> CarryTx<S> for http::Request<B> {
-    fn carry(&mut self, tx: Tx<S>) {
+    fn carry(&mut self, tx: RequestTx<S>) {
         self.extensions_mut().insert(tx);
     }
 }

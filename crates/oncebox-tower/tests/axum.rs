@@ -1,4 +1,4 @@
-//! Routes of a real axum router, made idempotent with one line each.
+//! Routes of a real axum router, each made idempotent with one line.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use axum::{Router, http};
 use oncebox::{Inbox, Memory, Recent};
 use oncebox_sqlite::rusqlite::Connection;
 use oncebox_sqlite::{Sqlite, Synchronous};
-use oncebox_tower::{IdempotentLayer, Tx, header};
+use oncebox_tower::{IdempotentLayer, RequestTx, header};
 use tempfile::TempDir;
 use tokio::sync::{Notify, Semaphore};
 use tower::ServiceExt as _;
@@ -23,37 +23,37 @@ fn request(key: &str, body: &str) -> Request {
     request.body(Body::from(body.to_owned())).unwrap()
 }
 
-struct Answer {
+struct ShopReply {
     status: StatusCode,
     duplicate: bool,
     retry_after: Option<String>,
     body: String,
 }
 
-async fn send(router: &Router, request: Request) -> Answer {
+async fn send(router: &Router, request: Request) -> ShopReply {
     let response: Response = router.clone().oneshot(request).await.unwrap();
     let (parts, body) = response.into_parts();
     let header = |name: &str| parts.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
     let (status, duplicate, retry_after) =
         (parts.status, header("oncebox-duplicate").as_deref() == Some("true"), header("retry-after"));
     let body = to_bytes(body, 1 << 20).await.unwrap();
-    Answer { status, duplicate, retry_after, body: String::from_utf8(body.to_vec()).unwrap() }
+    ShopReply { status, duplicate, retry_after, body: String::from_utf8(body.to_vec()).unwrap() }
 }
 
 /// A shop in a SQLite file, with an inbox beside its table.
-struct Shop {
+struct ShopFixture {
     dir: TempDir,
     inbox: Inbox<Sqlite>,
 }
 
-impl Shop {
+impl ShopFixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store =
             Sqlite::options(dir.path().join("shop.db")).synchronous(Synchronous::Normal).open().unwrap();
         let inbox = Inbox::builder("shop", store).build().unwrap();
         let shop = Self { dir, inbox };
-        // Nothing is unique here: what happens twice must be seen twice.
+        // No column is unique, so that a double run shows.
         shop.connect().execute_batch("CREATE TABLE charge (body TEXT NOT NULL)").unwrap();
         shop
     }
@@ -73,9 +73,9 @@ impl Shop {
     }
 }
 
-/// Charges what the body says; the body also says how it ends.
+/// Charges by the request's body, which also selects the end of the run.
 async fn charge(
-    Extension(tx): Extension<Tx<Sqlite>>,
+    Extension(tx): Extension<RequestTx<Sqlite>>,
     body: String,
 ) -> Result<(StatusCode, String), StatusCode> {
     let mut tx = tx.lock().await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
@@ -91,7 +91,7 @@ async fn charge(
 
 #[tokio::test]
 async fn a_transactional_route_takes_effect_once_and_answers_alike() {
-    let shop = Shop::new();
+    let shop = ShopFixture::new();
     let router = shop.route();
     let first = send(&router, request("1", "7 euro")).await;
     assert_eq!(
@@ -110,7 +110,7 @@ async fn a_transactional_route_takes_effect_once_and_answers_alike() {
 
 #[tokio::test]
 async fn a_response_that_says_no_forgets_the_mark_and_the_writes() {
-    let shop = Shop::new();
+    let shop = ShopFixture::new();
     let router = shop.route();
     assert_eq!(send(&router, request("1", "declined")).await.status, StatusCode::PAYMENT_REQUIRED);
     assert_eq!(shop.charges(), 0);
@@ -120,7 +120,7 @@ async fn a_response_that_says_no_forgets_the_mark_and_the_writes() {
 
 #[tokio::test]
 async fn a_panic_forgets_the_mark_and_the_writes() {
-    let shop = Shop::new();
+    let shop = ShopFixture::new();
     let router = shop.route();
     let panicked = tokio::spawn({
         let router = router.clone();
@@ -133,7 +133,7 @@ async fn a_panic_forgets_the_mark_and_the_writes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_requests_at_once_one_takes_effect() {
-    let shop = Shop::new();
+    let shop = ShopFixture::new();
     let router = shop.route();
     let storm: Vec<_> = (0..16)
         .map(|_| {
@@ -156,7 +156,7 @@ async fn of_many_requests_at_once_one_takes_effect() {
 
 #[tokio::test]
 async fn a_request_without_a_key_is_refused() {
-    let shop = Shop::new();
+    let shop = ShopFixture::new();
     let recent = Router::new().route(
         "/charge",
         post(|| async { "charged" })
@@ -199,7 +199,7 @@ async fn a_recent_route_runs_once_and_is_busy_meanwhile() {
     assert_eq!((busy.status, busy.retry_after.as_deref()), (StatusCode::CONFLICT, Some("1")));
     go.add_permits(2);
     assert_eq!(first.await.unwrap().status, StatusCode::UNPROCESSABLE_ENTITY);
-    // It failed, so the key is free.
+    // The first request failed, so the key is free.
     let second = send(&router, request("1", "good")).await;
     assert_eq!((second.status, second.duplicate), (StatusCode::OK, false));
     let third = send(&router, request("1", "good")).await;
@@ -217,7 +217,7 @@ async fn what_counts_as_done_can_be_chosen() {
             StatusCode::NOT_FOUND
         }
     };
-    // What is not there will not be there the next time either.
+    // A retry cannot succeed.
     let layer = IdempotentLayer::recent(Recent::default(), header("idempotency-key"))
         .done_when(|response: &Response| !response.status().is_server_error());
     let router = Router::new().route("/charge", post(serve).layer(layer));
@@ -226,9 +226,9 @@ async fn what_counts_as_done_can_be_chosen() {
     assert_eq!(runs.load(Ordering::Relaxed), 1);
 }
 
-/// Answers, and leaves a task behind that keeps the transaction.
+/// Responds, and leaves a task behind that keeps the transaction.
 async fn hold(
-    Extension(tx): Extension<Tx<Memory>>,
+    Extension(tx): Extension<RequestTx<Memory>>,
     Extension(go): Extension<Arc<Semaphore>>,
 ) -> &'static str {
     let guard = tx.lock().await.unwrap();

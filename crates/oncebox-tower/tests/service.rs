@@ -1,4 +1,4 @@
-//! Any service, made idempotent: no HTTP, requests of the test's own.
+//! Idempotent services without HTTP.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 use std::sync::Arc;
@@ -7,36 +7,36 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use oncebox::store::{MarkIn, Transactional};
 use oncebox::{ErrorKind, Inbox, Memory, Recent};
 use oncebox_sqlite::{Sqlite, Synchronous};
-use oncebox_testkit::{Fault, FaultyStore, Verb};
-use oncebox_tower::{CarryTx, IdempotentLayer, Instead, Tx};
+use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb};
+use oncebox_tower::{CarryTx, IdempotentLayer, NotRunReason, RequestTx};
 use tokio::sync::{Notify, Semaphore};
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 
-/// What the consumer of a queue is given.
-struct Job<S: Transactional> {
+/// Request of a queue consumer.
+struct TestJob<S: Transactional> {
     id: &'static str,
     work: &'static str,
-    tx: Option<Tx<S>>,
+    tx: Option<RequestTx<S>>,
 }
 
-impl<S: Transactional> CarryTx<S> for Job<S> {
-    fn carry(&mut self, tx: Tx<S>) {
+impl<S: Transactional> CarryTx<S> for TestJob<S> {
+    fn carry(&mut self, tx: RequestTx<S>) {
         self.tx = Some(tx);
     }
 }
 
-fn job<S: Transactional>(id: &'static str, work: &'static str) -> Job<S> {
-    Job { id, work, tx: None }
+fn job<S: Transactional>(id: &'static str, work: &'static str) -> TestJob<S> {
+    TestJob { id, work, tx: None }
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the layer asks for a key that may be missing")]
-fn id<S: Transactional>(job: &Job<S>) -> Option<Vec<u8>> {
+fn id<S: Transactional>(job: &TestJob<S>) -> Option<Vec<u8>> {
     Some(job.id.into())
 }
 
-/// What a job came to.
+/// Response of a queue consumer.
 #[derive(Debug, PartialEq)]
-enum Said {
+enum JobResult {
     Done,
     Duplicate(Option<String>),
     Busy,
@@ -44,27 +44,27 @@ enum Said {
     Failed(ErrorKind),
 }
 
-fn say(instead: Instead) -> Said {
+fn say(instead: NotRunReason) -> JobResult {
     match instead {
-        Instead::Duplicate(result) => {
-            Said::Duplicate(result.map(|result| String::from_utf8_lossy(&result).into_owned()))
+        NotRunReason::Duplicate(result) => {
+            JobResult::Duplicate(result.map(|result| String::from_utf8_lossy(&result).into_owned()))
         }
-        Instead::Busy => Said::Busy,
-        Instead::NoKey => Said::NoKey,
-        Instead::Failed(error) => Said::Failed(error.kind()),
+        NotRunReason::Busy => JobResult::Busy,
+        NotRunReason::NoKey => JobResult::NoKey,
+        NotRunReason::Failed(error) => JobResult::Failed(error.kind()),
         other => panic!("{other:?}"),
     }
 }
 
-/// Counts its runs, and does what the job says.
+/// Counts its runs, and does the work of the job.
 #[derive(Clone)]
-struct Worker {
+struct CountingWorker {
     runs: Arc<AtomicUsize>,
     begun: Arc<Notify>,
     go: Arc<Semaphore>,
 }
 
-impl Worker {
+impl CountingWorker {
     fn new() -> Self {
         Self { runs: Arc::default(), begun: Arc::default(), go: Arc::new(Semaphore::new(0)) }
     }
@@ -73,7 +73,7 @@ impl Worker {
         self.runs.load(Ordering::Relaxed)
     }
 
-    async fn run<S: Transactional>(self, job: Job<S>) -> Result<Said, &'static str> {
+    async fn run<S: Transactional>(self, job: TestJob<S>) -> Result<JobResult, &'static str> {
         let run = self.runs.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(tx) = &job.tx {
             tx.lock().await.unwrap().set_result(format!("run {run}")).unwrap();
@@ -83,42 +83,42 @@ impl Worker {
             "wait" => {
                 self.begun.notify_one();
                 self.go.acquire().await.unwrap().forget();
-                Ok(Said::Done)
+                Ok(JobResult::Done)
             }
-            _ => Ok(Said::Done),
+            _ => Ok(JobResult::Done),
         }
     }
 
     fn service<S: Transactional>(
         &self,
-    ) -> impl Service<Job<S>, Response = Said, Error = &'static str, Future: Send> + Clone + Send + 'static
+    ) -> impl Service<TestJob<S>, Response = JobResult, Error = &'static str, Future: Send> + Clone + Send + 'static
     {
         let worker = self.clone();
-        service_fn(move |job: Job<S>| worker.clone().run(job))
+        service_fn(move |job: TestJob<S>| worker.clone().run(job))
     }
 }
 
-// FAULTS A9, C1: once, whoever else is at it, and again after a failure.
+// FAULTS A9, C1: once with concurrent requests, and again after a failure.
 async fn takes_effect_once<S>(inbox: Inbox<S>)
 where
     S: Transactional + MarkIn<<S as Transactional>::Tx>,
 {
-    let worker = Worker::new();
+    let worker = CountingWorker::new();
     let layer = IdempotentLayer::transactional(inbox, "work", id::<S>).unwrap().answer_with(say, |_| true);
     let service = layer.layer(worker.service::<S>());
-    let run = |job: Job<S>| service.clone().oneshot(job);
+    let run = |job: TestJob<S>| service.clone().oneshot(job);
 
     assert_eq!(run(job("1", "fail")).await, Err("no"));
-    assert_eq!(run(job("1", "ok")).await, Ok(Said::Done));
-    assert_eq!(run(job("1", "ok")).await, Ok(Said::Duplicate(Some("run 2".into()))));
-    assert_eq!(run(job("", "ok")).await, Ok(Said::NoKey));
+    assert_eq!(run(job("1", "ok")).await, Ok(JobResult::Done));
+    assert_eq!(run(job("1", "ok")).await, Ok(JobResult::Duplicate(Some("run 2".into()))));
+    assert_eq!(run(job("", "ok")).await, Ok(JobResult::NoKey));
 
-    // One who stops waiting sets the key free.
+    // A cancelled request releases the key.
     let gone = tokio::spawn(run(job("2", "wait")));
     worker.begun.notified().await;
     gone.abort();
     assert!(gone.await.unwrap_err().is_cancelled());
-    assert_eq!(run(job("2", "ok")).await, Ok(Said::Done));
+    assert_eq!(run(job("2", "ok")).await, Ok(JobResult::Done));
 
     let first = tokio::spawn(run(job("3", "wait")));
     worker.begun.notified().await;
@@ -127,10 +127,13 @@ where
         tokio::task::yield_now().await;
     }
     worker.go.add_permits(1);
-    assert_eq!(first.await.unwrap(), Ok(Said::Done));
+    assert_eq!(first.await.unwrap(), Ok(JobResult::Done));
     let rival = rival.await.unwrap().unwrap();
     assert!(
-        matches!(rival, Said::Busy | Said::Duplicate(_) | Said::Failed(ErrorKind::Unavailable)),
+        matches!(
+            rival,
+            JobResult::Busy | JobResult::Duplicate(_) | JobResult::Failed(ErrorKind::Unavailable)
+        ),
         "{rival:?}"
     );
     assert_eq!(worker.runs(), 5);
@@ -148,48 +151,54 @@ async fn work_takes_effect_once_on_sqlite() {
     takes_effect_once(Inbox::builder("jobs", store).build().unwrap()).await;
 }
 
-// FAULTS A4: an unknown commit is told as what it is, and the same job again finds out.
+// FAULTS A4: the layer reports an unknown commit as such, and the same job again resolves it.
 #[tokio::test]
 async fn trouble_of_the_store_is_told_and_the_next_try_resolves_it() {
-    type Store = FaultyStore<Memory>;
+    type FaultyMemory = FaultyStore<Memory>;
     let store = FaultyStore::new(Memory::new());
     let inbox = Inbox::builder("jobs", store.clone()).build().unwrap();
-    let worker = Worker::new();
+    let worker = CountingWorker::new();
     let layer =
-        IdempotentLayer::transactional(inbox, "work", id::<Store>).unwrap().answer_with(say, |_| true);
-    let service = layer.layer(worker.service::<Store>());
-    let away = Fault::ErrBefore(ErrorKind::Unavailable);
+        IdempotentLayer::transactional(inbox, "work", id::<FaultyMemory>).unwrap().answer_with(say, |_| true);
+    let service = layer.layer(worker.service::<FaultyMemory>());
+    let away = StoreFault::ErrBefore(ErrorKind::Unavailable);
     for (number, verb, fault, told, then) in [
-        ("1", Verb::Begin, away, ErrorKind::Unavailable, Said::Done),
-        ("2", Verb::Mark, away, ErrorKind::Unavailable, Said::Done),
-        ("3", Verb::Commit, away, ErrorKind::Unavailable, Said::Done),
-        ("4", Verb::Commit, Fault::ErrAfter, ErrorKind::CommitUnknown, Said::Duplicate(Some("run 5".into()))),
+        ("1", StoreVerb::Begin, away, ErrorKind::Unavailable, JobResult::Done),
+        ("2", StoreVerb::Mark, away, ErrorKind::Unavailable, JobResult::Done),
+        ("3", StoreVerb::Commit, away, ErrorKind::Unavailable, JobResult::Done),
+        (
+            "4",
+            StoreVerb::Commit,
+            StoreFault::ErrAfter,
+            ErrorKind::CommitUnknown,
+            JobResult::Duplicate(Some("run 5".into())),
+        ),
     ] {
         store.faults().next(verb, fault);
-        assert_eq!(service.clone().oneshot(job(number, "ok")).await, Ok(Said::Failed(told)), "{verb:?}");
+        assert_eq!(service.clone().oneshot(job(number, "ok")).await, Ok(JobResult::Failed(told)), "{verb:?}");
         assert_eq!(service.clone().oneshot(job(number, "ok")).await, Ok(then), "{verb:?}");
     }
 }
 
 #[tokio::test]
 async fn a_service_with_a_short_memory_runs_once() {
-    let worker = Worker::new();
+    let worker = CountingWorker::new();
     let recent = Recent::builder().capacity(2).build().unwrap();
     let layer = IdempotentLayer::recent(recent, id::<Memory>).answer_with(say, |_| true);
     let service = layer.layer(worker.service::<Memory>());
-    let run = |job: Job<Memory>| service.clone().oneshot(job);
+    let run = |job: TestJob<Memory>| service.clone().oneshot(job);
     assert_eq!(run(job("1", "fail")).await, Err("no"));
-    assert_eq!(run(job("1", "ok")).await, Ok(Said::Done));
-    assert_eq!(run(job("1", "ok")).await, Ok(Said::Duplicate(None)));
-    assert_eq!(run(job("", "ok")).await, Ok(Said::NoKey));
+    assert_eq!(run(job("1", "ok")).await, Ok(JobResult::Done));
+    assert_eq!(run(job("1", "ok")).await, Ok(JobResult::Duplicate(None)));
+    assert_eq!(run(job("", "ok")).await, Ok(JobResult::NoKey));
     let waiting = tokio::spawn(run(job("2", "wait")));
     worker.begun.notified().await;
-    assert_eq!(run(job("2", "ok")).await, Ok(Said::Busy));
+    assert_eq!(run(job("2", "ok")).await, Ok(JobResult::Busy));
     // Full is not duplicate.
-    assert_eq!(run(job("3", "ok")).await, Ok(Said::Failed(ErrorKind::Full)));
+    assert_eq!(run(job("3", "ok")).await, Ok(JobResult::Failed(ErrorKind::Full)));
     waiting.abort();
     assert!(waiting.await.unwrap_err().is_cancelled());
-    assert_eq!(run(job("3", "ok")).await, Ok(Said::Done));
+    assert_eq!(run(job("3", "ok")).await, Ok(JobResult::Done));
     assert_eq!(worker.runs(), 4);
 }
 

@@ -1,4 +1,4 @@
-//! The settings of an inbox: documented fields, defaults, and one `validate` with the rules between them.
+//! Settings of an inbox: fields, defaults, and the validation of the rules between them.
 
 mod identity;
 
@@ -11,18 +11,18 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Fingerprint, KeyStrategy};
 use crate::store::Tenancy;
 
-/// The most an inbox takes, checked before any database is asked. All in bytes.
+/// Maximum sizes that an inbox accepts, in bytes, checked before any database call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// A message id or ordering key. Default 1 MiB: ids are kept as digests, so long ones cost nothing to index.
+    /// Bytes of a message id or ordering key. Default: 1 MiB, because only their digests are indexed.
     pub id: usize,
-    /// A source, type or tenant. Default 1,024.
+    /// Bytes of a source, type or tenant. Default: 1,024.
     pub text: usize,
-    /// All headers together. Default 64 KiB.
+    /// Bytes of all headers together. Default: 64 KiB.
     pub headers: usize,
-    /// A payload. Default 4 MiB.
+    /// Bytes of a payload. Default: 4 MiB.
     pub payload: usize,
-    /// A result that a handler leaves for duplicates. Default 64 KiB.
+    /// Bytes of a result that a handler stores for duplicates. Default: 64 KiB.
     pub result: usize,
 }
 
@@ -32,54 +32,54 @@ impl Default for Limits {
     }
 }
 
-/// What happens to a message for whose type no handler is registered.
+/// Handling of a message without a handler for its type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unrouted {
-    /// It is stored without entries, warned of and acknowledged, and leaves with its retention. A handler added later
-    /// gets it if it is redelivered.
+    /// The inbox stores it without entries, logs a warning and acknowledges it. It expires with its retention. A handler added
+    /// later gets it if it is redelivered.
     #[default]
     Keep,
-    /// It is refused with an error; a source rejects the delivery.
+    /// The inbox refuses it with an error. A source rejects the delivery.
     Refuse,
 }
 
-/// What happens when a key arrives again with another message: another payload, or another type.
+/// Handling of another message under a known key: another payload or another type.
 ///
-/// Of several settings the most exact one counts: that beside the strategy
-/// ([`KeyStrategy::on_conflict`]), then [`Config::on_conflict`], then what the strategy is for. A key that names a message
-/// ([`KeyStrategy::MessageId`], [`CloudEvents`](KeyStrategy::CloudEvents), [`Content`](KeyStrategy::Content), a header that is no
-/// correlation id, and every key that fell back to the message id) is never right for two messages: the second is quarantined. A
-/// business or correlation key comes again with every republished message: the first wins.
+/// The most specific setting wins: that of the strategy ([`KeyStrategy::on_conflict`]), then [`Config::on_conflict`], then the
+/// default of the strategy. A key that identifies a message never fits two messages, so the second is quarantined. Such keys are
+/// [`KeyStrategy::MessageId`], [`CloudEvents`](KeyStrategy::CloudEvents), [`Content`](KeyStrategy::Content), a header that is no
+/// correlation id, and every key that fell back to the message id. A business or correlation key repeats with every republished
+/// message, so the first wins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnConflict {
-    /// The second message is quarantined for a person and does not run.
+    /// The second message is quarantined for an operator and does not run.
     #[default]
     Quarantine,
-    /// A second message of the same type counts as a duplicate of the first, whatever its payload. It is counted
-    /// (`oncebox_allowed_conflicts_total`) and logged, and for stored messages `explain` shows how many there were. A message of
-    /// another type is quarantined: no handler is given the message of another one's type.
+    /// A second message of the same type counts as a duplicate, whatever its payload is. The inbox counts it
+    /// (`oncebox_allowed_conflicts_total`) and logs it, and `explain` shows the number for stored messages. A message of another
+    /// type is quarantined, because a handler must not get it.
     FirstWins,
-    /// Each payload under a key is a message of its own: its fingerprint becomes a part of its key. What is delivered
-    /// again with the same payload is a duplicate. The store knows nothing of the conflict, so it cannot list it; what a
-    /// process notices itself it counts (`oncebox_allowed_conflicts_total`) and logs, with both keys. Keys made under
-    /// another setting are not recognised: change it when nothing old can come again.
+    /// Each payload under a key is a message of its own: its fingerprint becomes part of its key. A redelivery with the same
+    /// payload is a duplicate. The store does not know of the conflict, so it cannot list it. The process counts the conflicts it
+    /// notices (`oncebox_allowed_conflicts_total`) and logs both keys. Keys made under another setting are not recognised: change
+    /// it when no old message can be redelivered.
     AcceptAsNew,
 }
 
 impl OnConflict {
-    /// Whether a message is in conflict with the one that its key is known with.
+    /// Returns true if a message conflicts with the one stored under its key.
     pub fn is_conflict(self, known: &Fingerprint, new: &Fingerprint) -> bool {
         known != new && !(self == Self::FirstWins && known.is_same_type(new))
     }
 }
 
-/// What an inbox promises. A promise its store cannot keep is refused at start.
+/// Guarantee of an inbox. It does not start on a store that cannot keep it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Guarantee {
-    /// Whatever the store can give.
+    /// The best that the store can keep.
     #[default]
     BestOfStore,
     /// Accepted messages survive the end of the process.
@@ -88,69 +88,67 @@ pub enum Guarantee {
     ExactlyOnceEffects,
 }
 
-/// The settings of an inbox.
+/// Settings of an inbox.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What is taken at most.
+    /// Maximum sizes.
     pub limits: Limits,
-    /// Where the dedupe key comes from, unless a type or handler says otherwise. Default: source and id.
+    /// Source of the dedupe key, unless a type or handler has its own. Default: source and id.
     pub key: KeyStrategy,
-    /// Headers that are not stored, beside [those that never are](crate::privacy::PRIVATE_HEADERS). They are taken off first
-    /// of all, so no key can come from one. Default: none.
+    /// Headers that are not stored, besides [those that never are](crate::privacy::PRIVATE_HEADERS). They are removed first, so no
+    /// key can come from one. Default: none.
     pub private_headers: Vec<Box<str>>,
-    /// Where the ordering key of messages is whose source names none. Default: they have none.
+    /// Location of the ordering key, for messages whose source names none. Default: no ordering key.
     pub order: Option<OrderBy>,
-    /// What happens to a message without a key. Default: refused.
+    /// Handling of a message without a key. Default: refuse.
     pub missing_key: MissingKey,
-    /// What happens to a message that was there before. Default: the answer says so.
+    /// Handling of a duplicate. Default: report it in the result.
     pub on_duplicate: OnDuplicate,
-    /// Whether messages belong to tenants. Default: they do not, and one that does is refused.
+    /// Use of tenants. Default: none. A message with a tenant is then refused.
     pub tenants: Tenants,
-    /// The tenant to whom messages belong that were accepted before the inbox had tenants: its messages have the keys of
-    /// messages without a tenant, so redeliveries stay duplicates. Needs [`Tenants::Required`], and stays set for good. Default:
-    /// none.
+    /// Tenant of the messages that were accepted before the inbox had tenants. Its messages have the keys of messages without a
+    /// tenant, so redeliveries stay duplicates. Requires [`Tenants::Required`], and must stay set. Default: none.
     pub adopted_tenant: Option<Box<str>>,
-    /// What happens if the inbox has worked on the store with other tenants settings. Default: refused.
+    /// Handling of other tenants settings recorded in the store. Default: refuse.
     pub on_tenants_change: OnTenantsChange,
-    /// What happens to types without a handler. Default: kept.
+    /// Handling of types without a handler. Default: keep.
     pub unrouted: Unrouted,
-    /// What happens to a key that comes back with another message, for all strategies that do not say it themselves. Default:
-    /// [by the strategy](OnConflict).
+    /// Handling of another message under a known key, for strategies without their own setting. Default: [by the
+    /// strategy](OnConflict).
     pub on_conflict: Option<OnConflict>,
-    /// What must be promised. Default: whatever the store can give.
+    /// Required guarantee. Default: the best that the store can keep.
     pub guarantee: Guarantee,
-    /// Entries claimed in one go. Default 100.
+    /// Maximum entries per claim. Default: 100.
     pub batch: usize,
-    /// Entries in hand at once over all handlers, from claim to settlement. Default 512.
+    /// Maximum claimed entries of all handlers that are not settled yet. Default: 512.
     pub in_flight: usize,
-    /// How long a claim holds without being renewed. A running entry is renewed at least every third of it. Default: 30 seconds.
+    /// Duration of a claim without a renewal. Running entries are renewed at least every third of it. Default: 30 seconds.
     pub lease: Duration,
-    /// How long to wait for a wake-up before looking anyway. Default 30 seconds.
+    /// Maximum wait for a wake-up before the next claim. Default: 30 seconds.
     pub poll: Duration,
-    /// How often entries of dead workers are looked for: leases that ran out, and on SQLite processes that are gone. Default: 2
-    /// seconds.
+    /// Interval of searches for entries of dead workers: expired leases, and on SQLite ended processes. Default: 2 seconds.
     pub rescue: Duration,
-    /// How long a finished message and its key are remembered, from completion; `None` for ever. Default 7 days. A
-    /// handler can have [a window of its own](crate::Registration::retention).
+    /// Retention of a finished message and its key, from completion. `None`: for ever. Default: 7 days. A handler can have [its
+    /// own](crate::Registration::retention).
     pub retention: Option<Duration>,
-    /// What happens to a source that may bring a message again later than that. Default: refused.
+    /// Handling of a source that may redeliver a message after its retention. Default: refuse.
     pub short_window: ShortWindow,
-    /// How often what is past its retention is removed. Default: a tenth of the shortest window, between 1 second and 1 hour.
+    /// Interval of sweeps. Default: a tenth of the shortest window, between 1 second and 1 hour.
     pub sweep: Option<Duration>,
-    /// How long entries of a handler key that this process does not know may wait before they are reported. Looked at
-    /// as often as is swept, but at most once a minute and at least once an hour. Default 1 hour.
+    /// Time for which entries of an unknown handler key may wait before the process reports them. Checked with each sweep, but at
+    /// most once a minute and at least once an hour. Default: 1 hour.
     pub orphan_grace: Duration,
-    /// How often what waits is counted, for gauges and health; `None` for never. Each process does it, and it is cheap.
-    /// Default 30 seconds.
+    /// Interval of backlog queries, for gauges and health. `None`: never. Each process makes them, and they are cheap. Default: 30
+    /// seconds.
     pub backlog: Option<Duration>,
-    /// How long running handlers may go on once shutdown was asked for. Default 30 seconds.
+    /// Time for which running handlers may continue after the start of a shutdown. Default: 30 seconds.
     pub grace: Duration,
-    /// How long a part of the runtime that failed waits before it starts again. Default 5 seconds.
+    /// Wait before a failed part of the runtime restarts. Default: 5 seconds.
     pub restart: Duration,
-    /// Deliveries of one source in hand at once. Default 256.
+    /// Maximum unsettled deliveries per source. Default: 256.
     pub prefetch: usize,
-    /// How long a received delivery is held that somebody else is working on, before the broker is told to bring it
-    /// again. Brokers count that, so it is worth waiting: most are a duplicate soon. Default 30 seconds; zero for at once.
+    /// Time for which a source holds a delivery whose key is busy before it asks the broker for a redelivery. Brokers count
+    /// redeliveries, and most such deliveries soon turn out to be duplicates. Default: 30 seconds. Zero: at once.
     pub busy_wait: Duration,
 }
 
@@ -188,10 +186,10 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The shortest lease: shorter ones would run out during an ordinary pause of the process.
+    /// Shortest lease. A shorter one could expire during an ordinary pause of the process.
     pub const MIN_LEASE: Duration = Duration::from_millis(300);
 
-    /// Checks every setting and the rules between them. An error names the option, its value and what to do.
+    /// Validates every setting and the rules between them. An error names the setting, its value and the fix.
     pub fn validate(&self) -> Result<()> {
         self.validate_sizes()?;
         self.validate_times()?;
@@ -214,7 +212,7 @@ impl Config {
                 return refuse(
                     "adopted_tenant",
                     tenant,
-                    "its messages would meet those without a tenant",
+                    "its messages would share keys with those without a tenant",
                     "set `tenants` to Required",
                 );
             }
@@ -223,8 +221,8 @@ impl Config {
             return refuse(
                 "missing_key",
                 &self.missing_key,
-                "a message without a key could have its effects twice, and `guarantee` is ExactlyOnceEffects",
-                "set `missing_key` to Refuse, or promise less",
+                "a message without a key may run twice, and `guarantee` is ExactlyOnceEffects",
+                "set `missing_key` to Refuse, or require less",
             );
         }
         Ok(())
@@ -238,7 +236,7 @@ impl Config {
         ];
         for (name, value, max, why) in sizes {
             if value == 0 {
-                return refuse(name, &value, "nothing could ever be taken", "use at least 1");
+                return refuse(name, &value, "no message could be handled", "use at least 1");
             }
             if value > max {
                 return refuse(name, &value, why, &format!("use at most {max}"));
@@ -276,19 +274,19 @@ impl Config {
     }
 }
 
-/// An error about a setting: which one it is, what it is set to, why that cannot work, and what to do.
+/// Returns the error about a setting: its name, its value, the reason and the fix.
 fn refuse(option: &str, value: &dyn fmt::Debug, why: &str, fix: &str) -> Result<()> {
     Err(Error::new(ErrorKind::InvalidConfig, format!("`{option}` is {value:?}: {why}; {fix}")))
 }
 
 impl Config {
-    /// What the store records of the tenants settings.
+    /// Returns the tenants setting that the store records.
     pub(crate) fn tenancy(&self) -> Tenancy {
         let adopted = self.adopted_tenant.as_deref().map(Tenancy::adopting);
         adopted.unwrap_or_else(|| Tenancy::new(self.tenants)).on_change(self.on_tenants_change)
     }
 
-    /// Whether a window can work; what is wrong with it otherwise.
+    /// Returns the problem of a retention window, if it has one.
     pub(crate) fn check_window(&self, window: Duration) -> std::result::Result<(), String> {
         if window >= self.lease {
             return Ok(());

@@ -1,24 +1,24 @@
-//! Whether every consumer of an application has an inbox.
+//! Checks that every consumer of an application has an inbox. Tests: `tests/direct.rs`.
 
 use std::collections::BTreeMap;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// What happens at start to a consumer that has no inbox and was not told to do without.
+/// Action at start for a consumer that has no inbox and does not declare that it needs none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Requirement {
     /// Nothing.
     Allow,
-    /// It is warned of.
+    /// Log a warning.
     #[default]
     Warn,
-    /// The application does not start.
+    /// Refuse to start.
     Fail,
 }
 
-/// The consumers of an application, each with the inbox it receives into. A consumer without one handles messages as often
-/// as they are delivered; this finds those where nobody meant that.
+/// The consumers of an application, each with its inbox. A consumer without an inbox handles a message on every delivery;
+/// this check finds consumers whose inbox was forgotten.
 ///
 /// ```
 /// use oncebox::{Consumers, Requirement};
@@ -33,50 +33,51 @@ pub enum Requirement {
 #[derive(Clone, Debug, Default)]
 pub struct Consumers {
     requirement: Requirement,
-    declared: BTreeMap<String, Vec<Inbox>>,
+    declared: BTreeMap<String, Vec<DeclaredInbox>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Inbox {
+enum DeclaredInbox {
     Named(String),
     Forgotten,
     NotWanted,
 }
 
 impl Consumers {
-    /// No consumers yet.
+    /// Makes an empty list.
     pub fn new(requirement: Requirement) -> Self {
         Self { requirement, ..Self::default() }
     }
 
-    /// A consumer, and the name of the inbox it receives into, if it has one.
+    /// Adds a consumer and the name of its inbox, if it has one.
     pub fn consumer(self, name: impl Into<String>, inbox: Option<&str>) -> Self {
-        self.declare(name.into(), inbox.map_or(Inbox::Forgotten, |inbox| Inbox::Named(inbox.to_owned())))
+        let named = |inbox: &str| DeclaredInbox::Named(inbox.to_owned());
+        self.declare(name.into(), inbox.map_or(DeclaredInbox::Forgotten, named))
     }
 
-    /// A consumer that needs no inbox: whatever it does may happen again.
+    /// Adds a consumer that needs no inbox, because its effects may happen again.
     pub fn without_inbox(self, name: impl Into<String>) -> Self {
-        self.declare(name.into(), Inbox::NotWanted)
+        self.declare(name.into(), DeclaredInbox::NotWanted)
     }
 
-    fn declare(mut self, name: String, inbox: Inbox) -> Self {
+    fn declare(mut self, name: String, inbox: DeclaredInbox) -> Self {
         self.declared.entry(name).or_default().push(inbox);
         self
     }
 
-    /// The consumers that have no inbox and were not told to do without, by name.
+    /// Returns the names of the consumers that have no inbox and do not declare that they need none.
     pub fn uncovered(&self) -> Vec<&str> {
-        let forgotten = self.declared.iter().filter(|(_, inboxes)| inboxes.contains(&Inbox::Forgotten));
-        forgotten.map(|(name, _)| name.as_str()).collect()
+        let is_forgotten = |inboxes: &[DeclaredInbox]| inboxes.contains(&DeclaredInbox::Forgotten);
+        self.declared.iter().filter(|(_, inboxes)| is_forgotten(inboxes)).map(|(name, _)| &**name).collect()
     }
 
-    /// To be called once at start: warns of every consumer that has no inbox, or fails, as required. What is declared in
-    /// two ways is refused always.
+    /// Logs a warning for every consumer without an inbox, or returns an error, as required. Call it once at start. A
+    /// consumer that is declared in two ways is always an error.
     pub fn check(&self) -> Result<()> {
         for (name, inboxes) in &self.declared {
             if inboxes.iter().any(|inbox| *inbox != inboxes[0]) {
                 let what = format!(
-                    "the consumer {name:?} is declared in several ways ({inboxes:?}): only one can be meant; leave the others out"
+                    "the consumer {name:?} is declared in several ways ({inboxes:?}); keep one of them"
                 );
                 return Err(Error::new(ErrorKind::InvalidConfig, what));
             }
@@ -89,10 +90,7 @@ impl Consumers {
             Requirement::Allow => {}
             Requirement::Warn => {
                 for consumer in uncovered {
-                    tracing::warn!(
-                        consumer,
-                        "has no inbox: it handles a message as often as it is delivered"
-                    );
+                    tracing::warn!(consumer, "no inbox: every delivery runs");
                 }
             }
             Requirement::Fail => {

@@ -1,4 +1,4 @@
-//! An inbox without a store, for a service that does not have one yet.
+//! An inbox without a store, for a service that does not have one yet. Tests: `tests/direct.rs`.
 
 use async_trait::async_trait;
 
@@ -9,12 +9,12 @@ use crate::store::{
     RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept,
 };
 
-/// No store at all: handlers run while the delivery is held, and nothing is remembered.
+/// The absence of a store: handlers run while the broker holds the delivery, and nothing is remembered.
 ///
-/// It is the first step of a service that gets an inbox later: sources, handlers and limits are there, repeats are not
-/// recognised, and retrying is the transport's business. A delivery whose handlers did not all succeed comes again, and
-/// all of them run again. Nothing but [`Inbox::receive`](crate::Inbox::receive) and sources works: there is nowhere to
-/// accept into. The second step is another store in the place of this one.
+/// It is the first step of a service that gets a store later. Sources, handlers and limits work; repeats are not
+/// recognised, and the transport retries. If a handler fails, the delivery comes again and all its handlers run again.
+/// Only [`Inbox::receive`](crate::Inbox::receive) and sources work, because nothing can be accepted. The second step
+/// replaces this store.
 ///
 /// ```
 /// use oncebox::{BoxError, Context, Direct, Inbox, Message, Receipt, handler};
@@ -39,10 +39,7 @@ impl Store for Direct {
     }
 
     async fn accept(&self, _: &[NewMessage]) -> Result<Vec<Accepted>> {
-        Err(Error::new(
-            ErrorKind::Unsupported,
-            "a direct inbox cannot accept: it has nowhere to keep a message",
-        ))
+        Err(Error::new(ErrorKind::Unsupported, "a direct inbox cannot accept a message: it has no store"))
     }
 
     async fn claim(&self, _: &ClaimParams) -> Result<Vec<Claimed>> {

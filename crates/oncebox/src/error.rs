@@ -1,70 +1,98 @@
-//! The one error type of the library: a kind to match on, a sentence for people, and the cause.
+//! The error type of the library: a kind to match on, a sentence for operators, and the cause.
 
 use std::error::Error as StdError;
 use std::fmt;
 
-/// Anything that can be a cause.
+/// Any error that can be a cause.
 pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 
 /// A result with the library's error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, in the terms a caller can act on.
+/// Kind of an error, by what the caller can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The message has no usable dedupe key: its id is missing, empty or only white space.
+    /// The message has no usable dedupe key: its id is missing, empty or white space.
     MissingKey,
-    /// The message was stored or handled before, and the inbox is told to say so with an error.
+    /// The message was stored or handled before, and the inbox reports duplicates as errors.
     Duplicate,
     /// The message names no tenant though the inbox requires one, or names one though the inbox has none.
     Tenant,
-    /// The message cannot be taken as it is: a field is too long, or holds what it may not.
+    /// The message is invalid: a field is too long or has a forbidden value.
     InvalidMessage,
-    /// The payload or a result is larger than the inbox takes.
+    /// The payload or a result exceeds the limit of the inbox.
     TooLarge,
-    /// No handler is registered for the message's type and the inbox is told to refuse such messages.
+    /// No handler is registered for the message's type, and the inbox refuses such messages.
     Unrouted,
-    /// A setting is out of range, or two settings contradict one another.
+    /// A setting is out of range, or two settings contradict each other.
     InvalidConfig,
     /// A handler registration is wrong: an empty, over-long or repeated handler key.
     InvalidHandler,
-    /// The store cannot give what was asked of it.
+    /// The store does not support the request.
     Unsupported,
-    /// The store did not answer, is locked by another process, or has been stopped. Trying again may help.
+    /// The store did not respond, is locked by another process, or was stopped. A retry may succeed.
     Unavailable,
-    /// The store or its disk is full. Trying again helps once there is room.
+    /// The store or its disk is full. A retry succeeds once there is space.
     Full,
     /// The store refuses writes.
     ReadOnly,
-    /// The store refused the login, the TLS connection or a privilege. Trying again helps once an operator restored access.
+    /// The store refused the login, the TLS connection or a privilege. A retry succeeds after an operator has restored access.
     Denied,
-    /// A commit was sent and its answer never came: it may have happened, or not.
+    /// The response to a commit was lost: the commit may have happened.
     CommitUnknown,
-    /// The store's schema is newer than this build understands.
+    /// The store's schema is newer than this build supports.
     SchemaTooNew,
-    /// The store has no schema, or an older one that has to be migrated first.
+    /// The store has no schema, or an older one that must be migrated first.
     SchemaOutdated,
-    /// The store holds what it should never hold.
+    /// The store holds invalid data.
     Corrupt,
-    /// The thing to act on does not exist.
+    /// The target does not exist.
     NotFound,
-    /// The thing to act on is not in a state that allows the action.
+    /// The state of the target does not allow the action.
     Refused,
-    /// The identity of an operation was used before, for another action, target or reason.
+    /// The identity of an operation was used before for another action, target or reason.
     OperationReused,
-    /// The inbox has worked on this store with other tenants settings, under which the same message has another key.
+    /// The store recorded other tenants settings for this inbox, under which the same message has another key.
     TenantsChanged,
     /// A handler failed; the cause is the handler's own error.
     Handler,
-    /// A handler ended the transaction that it was given, which only the library may.
+    /// A handler ended its transaction, which only the library may do.
     TransactionEnded,
-    /// The claim under which the work was done belongs to somebody else by now.
+    /// Another worker holds the claim by now.
     LeaseLost,
 }
 
 impl ErrorKind {
-    /// The word for it in metrics.
+    /// Every kind.
+    pub const ALL: [Self; 24] = [
+        Self::MissingKey,
+        Self::Duplicate,
+        Self::Tenant,
+        Self::InvalidMessage,
+        Self::TooLarge,
+        Self::Unrouted,
+        Self::InvalidConfig,
+        Self::InvalidHandler,
+        Self::Unsupported,
+        Self::Unavailable,
+        Self::Full,
+        Self::ReadOnly,
+        Self::Denied,
+        Self::CommitUnknown,
+        Self::SchemaTooNew,
+        Self::SchemaOutdated,
+        Self::Corrupt,
+        Self::NotFound,
+        Self::Refused,
+        Self::OperationReused,
+        Self::TenantsChanged,
+        Self::Handler,
+        Self::TransactionEnded,
+        Self::LeaseLost,
+    ];
+
+    /// Returns the word for it in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::MissingKey => "missing_key",
@@ -94,7 +122,7 @@ impl ErrorKind {
         }
     }
 
-    /// Whether the same call may succeed later with nothing changed by the caller.
+    /// Returns true if the same call may succeed later.
     pub const fn is_retryable(self) -> bool {
         matches!(
             self,
@@ -107,7 +135,22 @@ impl ErrorKind {
         )
     }
 
-    /// Whether an error of many messages that were stored together may be the doing of one of them.
+    /// Returns true if the store failed, and not the request.
+    pub const fn is_outage(self) -> bool {
+        matches!(
+            self,
+            Self::Unavailable
+                | Self::Full
+                | Self::ReadOnly
+                | Self::Denied
+                | Self::CommitUnknown
+                | Self::SchemaTooNew
+                | Self::SchemaOutdated
+                | Self::Corrupt
+        )
+    }
+
+    /// Returns true if one message of a batch may have caused the error of the whole batch.
     pub const fn is_per_message(self) -> bool {
         matches!(
             self,
@@ -120,7 +163,7 @@ impl ErrorKind {
         )
     }
 
-    /// What is known to be stored after this error.
+    /// Returns the state of the store after this error.
     pub const fn kept(self) -> &'static str {
         match self {
             Self::Duplicate => "it is kept as it came first",
@@ -131,7 +174,7 @@ impl ErrorKind {
         }
     }
 
-    /// What the reader of the error can do about it.
+    /// Returns advice for the caller.
     pub const fn advice(self) -> &'static str {
         match self {
             Self::MissingKey => {
@@ -140,7 +183,7 @@ impl ErrorKind {
             Self::Duplicate => "acknowledge the delivery: its work was done before, or will be",
             Self::Tenant => "name the tenant at the source, or change `tenants`",
             Self::InvalidMessage => "correct the message at its producer",
-            Self::TooLarge => "raise the limit, or pass on a reference to the data",
+            Self::TooLarge => "raise the limit, or send a reference to the data",
             Self::Unrouted => "register a handler for the type, or set `unrouted` to `Keep`",
             Self::InvalidConfig | Self::InvalidHandler => "correct the set-up and start again",
             Self::Unsupported => "use a store with this capability, or ask for less",
@@ -151,30 +194,28 @@ impl ErrorKind {
             Self::ReadOnly => "check the file's permissions, or connect to the primary",
             Self::Denied => "restore the login, the certificate or the privilege, then try again",
             Self::CommitUnknown => {
-                "do the same call again: what was stored is recognised; do not acknowledge before it answers"
+                "repeat the call: the store recognises what it stored; do not acknowledge before it succeeds"
             }
             Self::SchemaTooNew => "use the newer build that made this schema",
             Self::SchemaOutdated => "run the migrations first",
             Self::Corrupt => "stop, keep a copy, and check the store",
             Self::NotFound => "check the key or number",
             Self::Refused => "look at the current state first",
-            Self::OperationReused => {
-                "make a new operation id for each thing that is to be done, and for each reason"
-            }
+            Self::OperationReused => "use a new operation id for each action, target and reason",
             Self::TenantsChanged => {
                 "set `tenants` as before, name the tenant of the earlier messages in `adopted_tenant`, or set \
                  `on_tenants_change` to Accept if their redeliveries may run again"
             }
-            Self::Handler => "mend the handler; the message is tried again",
+            Self::Handler => "fix the handler; the message is retried",
             Self::TransactionEnded => {
-                "take the COMMIT or ROLLBACK out of the handler, then see what it has written"
+                "take the COMMIT or ROLLBACK out of the handler, then check what it has written"
             }
             Self::LeaseLost => "nothing: the new owner of the claim does the work",
         }
     }
 }
 
-/// An error of the inbox. Its text says what happened, what was kept, and what to do.
+/// Error of an inbox. Its text says what failed, what was kept and what to do.
 pub struct Error {
     kind: ErrorKind,
     what: Box<str>,
@@ -182,33 +223,33 @@ pub struct Error {
 }
 
 impl Error {
-    /// A new error; `what` says what happened, without a full stop.
+    /// Returns an error. `what` is the failure, without a full stop.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
         Self { kind, what: what.into().into_boxed_str(), source: None }
     }
 
-    /// The same error with its cause.
+    /// Sets the cause.
     pub fn caused_by(mut self, source: impl Into<BoxError>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// The cause, without the error.
+    /// Returns the cause alone.
     pub fn into_cause(self) -> Option<BoxError> {
         self.source
     }
 
-    /// What to match on.
+    /// Returns the kind, to match on.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// What happened, without what was kept and what to do.
+    /// Returns the failure, without what was kept and what to do.
     pub fn what(&self) -> &str {
         &self.what
     }
 
-    /// Whether the same call may succeed later with nothing changed by the caller.
+    /// Returns true if the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
         self.kind.is_retryable()
     }
@@ -220,13 +261,13 @@ impl fmt::Display for Error {
     }
 }
 
-/// For people too, because `main` prints an error this way: the whole sentence, then the kind and the causes.
+/// Readable too, because `main` prints errors this way: the whole sentence, then the kind and the causes.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self} ({:?})", self.kind)?;
         let mut cause = self.source();
         while let Some(error) = cause {
-            // An error of ours would say again what was kept and what to do.
+            // An inner error of the library would repeat what was kept and what to do.
             match error.downcast_ref::<Self>() {
                 Some(inner) => write!(f, "\n  caused by: {}", inner.what)?,
                 None => write!(f, "\n  caused by: {error}")?,

@@ -15,7 +15,7 @@ pub use answers::{HandlerAnswer, Processed, Receipt, Received, Results};
 pub use dry_run::DryRun;
 pub(crate) use duplicate_counts::DuplicateCounts;
 pub use incoming::Incoming;
-pub(crate) use routing::{Answer, Prepared};
+pub(crate) use routing::{OfferResult, PreparedDelivery};
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -25,11 +25,11 @@ use tracing::{Instrument as _, Span};
 use crate::config::{Config, Guarantee};
 use crate::direct::Direct;
 use crate::error::{Error, ErrorKind, Result};
-use crate::handler::{Data, Function, Keys, Redactor, Registration, Registry};
-use crate::key::{Dedupe, Key, Rules};
+use crate::handler::{Data, EffectiveDedupe, Function, Redactor, Registration, Registry};
+use crate::key::{Dedupe, Key, KeyRules};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
-use crate::observe::{Observed, Observer, Observers, Propagate, Propagator, Watch};
+use crate::observe::{Observed, Observer, Observers, Propagate, SpanPropagator, Watch};
 use crate::retention::Lateness;
 use crate::runtime::{self, Core, Forget, Inline, LocalWakeup, Running};
 use crate::state::BreakerState;
@@ -37,7 +37,7 @@ use crate::store::{Accepted, Store, SweepId, Swept};
 use crate::time::{SharedClock, SystemClock, Timestamp};
 use routing::{Offers, short_answer};
 
-/// What everything that belongs to one inbox shares.
+/// State that all parts of one inbox share.
 pub(crate) struct Shared<S: Store> {
     pub(crate) name: InboxName,
     pub(crate) config: Config,
@@ -53,30 +53,30 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) sweeps: tokio::sync::Mutex<SweepId>,
     pub(crate) redactor: Redactor,
     pub(crate) forget: Forget,
-    /// What was started last, for health.
+    /// The runtime that was started last, for health.
     pub(crate) running: parking_lot::Mutex<Weak<Core<S>>>,
     pub(crate) drives: runtime::Drives,
-    /// When the store was last told the windows of this process.
-    pub(crate) registered: runtime::Registered,
+    /// Time of the last registration of this process's windows.
+    pub(crate) registered: runtime::LastRegistration,
 }
 
 impl<S: Store> Shared<S> {
-    /// What every run of a handler is given.
+    /// Returns the store and the data that every handler run gets.
     pub(crate) fn surroundings(&self) -> (Arc<Observed<S>>, Arc<Data>) {
         (Arc::clone(&self.store), Arc::clone(&self.data))
     }
 
-    /// Where breakers stand.
+    /// Returns the state of every breaker.
     pub(crate) fn breakers(&self) -> Vec<(HandlerKey, BreakerState)> {
         let now = self.clock.monotonic();
-        let state = |handler: &Arc<crate::handler::Registered<S>>| {
+        let state = |handler: &Arc<crate::handler::RegisteredHandler<S>>| {
             Some((handler.route.key.clone(), handler.throttle.breaker(now)?))
         };
         self.registry.durable().filter_map(state).collect()
     }
 }
 
-/// A durable inbox over a store. Cheap to clone; clones are the same inbox.
+/// A durable inbox over a store. Cheap to clone; clones share the inbox.
 pub struct Inbox<S: Store> {
     pub(crate) shared: Arc<Shared<S>>,
 }
@@ -89,8 +89,8 @@ impl<S: Store> Clone for Inbox<S> {
 
 impl<S: Store> Inbox<S> {
     /// Begins an inbox named `name` over `store`.
-    pub fn builder(name: impl Into<String>, store: S) -> Builder<S> {
-        Builder {
+    pub fn builder(name: impl Into<String>, store: S) -> InboxBuilder<S> {
+        InboxBuilder {
             name: name.into(),
             store,
             config: Config::default(),
@@ -98,7 +98,7 @@ impl<S: Store> Inbox<S> {
             data: Data::default(),
             redactor: Redactor::default(),
             observers: Observers::default(),
-            propagator: Propagator::default(),
+            propagator: SpanPropagator::default(),
             registrations: Vec::new(),
             keys: Vec::new(),
         }
@@ -116,8 +116,8 @@ impl<S: Store> Inbox<S> {
 
     /// Stores a message for its durable handlers. Once this returns `Ok`, the broker may forget the message.
     ///
-    /// A message whose handlers go by different keys is stored once under each of them, in one transaction; the answer is
-    /// then that of all of them together, as [`Accepted::and`] puts it.
+    /// If the handlers use different keys, the message is stored once under each key, in one transaction. The result then
+    /// combines all of them, as [`Accepted::and`] defines.
     pub async fn accept(&self, message: Message) -> Result<Accepted> {
         self.accept_after(message, Duration::ZERO).await
     }
@@ -130,20 +130,20 @@ impl<S: Store> Inbox<S> {
         self.shared.told(&message, answer.whole)
     }
 
-    /// Stores a message whose handlers start no sooner than `time`, by the clock of this process; at once if that is past.
-    /// A message that is stored already keeps the time it was first given.
+    /// Stores a message whose handlers start no sooner than `time`, by the clock of this process. A past time means at
+    /// once. A message that is already stored keeps its first time.
     pub async fn accept_at(&self, message: Message, time: Timestamp) -> Result<Accepted> {
         let delay = time.since(self.shared.clock.now());
         self.accept_after(message, delay).await
     }
 
-    /// Stores many messages, in one transaction. Where the store writes several at the same time
-    /// ([`Capabilities::writers`](crate::store::Capabilities::writers)), from 256 messages on it may be as many transactions, unless one
-    /// of the messages has an ordering key or goes by several keys.
+    /// Stores many messages in one transaction. If the store has several
+    /// [writers](crate::store::Capabilities::writers), a batch of 256 messages or more may be split into as many transactions.
+    /// A batch with an ordering key, or with a message under several keys, is never split.
     ///
-    /// A message that is refused does not keep the others out. An error of the store is the answer of each message that it concerns,
-    /// and may be worth another try ([`Error::is_retryable`]); one that concerns all of them is that of the call. Only a message that is
-    /// answered with `Ok` may be acknowledged.
+    /// A refused message does not affect the others. A store error is returned for each message that it concerns, and may be
+    /// [retryable](Error::is_retryable); an error that concerns all of them is returned by the call. Acknowledge only the
+    /// messages with `Ok`.
     pub async fn accept_batch(
         &self,
         messages: impl IntoIterator<Item = Message>,
@@ -168,18 +168,18 @@ impl<S: Store> Inbox<S> {
             .collect())
     }
 
-    /// Runs the inline handlers of a message now: each once, in one transaction with its mark. One that fails keeps no
-    /// other from its work; the answer tells of the worst. Retrying is the caller's business: those that did their
-    /// work are not run again. Nothing but the marks is stored.
+    /// Runs the inline handlers of a message now: each once, in one transaction with its mark. A failure does not stop the
+    /// other handlers; the worst result is returned. The caller retries; handlers that completed do not run again. The store
+    /// keeps only the marks.
     ///
-    /// A transaction that the database ended to resolve a deadlock, or could not serialize, is made again up to three
-    /// times, the handler included; never one whose commit may have happened.
+    /// After a deadlock or a serialization failure, the transaction and its handler run again, up to three times. A
+    /// transaction that may have committed is never repeated.
     pub async fn process(&self, message: Message) -> Result<Processed> {
         Ok(self.run_inline(message, false).await?.0)
     }
 
-    /// The same, with the results that the handlers left by [`Context::set_result`](crate::Context::set_result), now or
-    /// when the message came first: whoever waits for an answer gets the same one each time.
+    /// Like [`process`](Self::process), and returns the results of [`Context::set_result`](crate::Context::set_result). A
+    /// duplicate returns the results of the first delivery, so every sender gets the same answer.
     pub async fn process_with_results(&self, message: Message) -> Result<(Processed, Results)> {
         self.run_inline(message, true).await
     }
@@ -202,65 +202,64 @@ impl<S: Store> Inbox<S> {
         let (mut all, mut results) = (Processed::Duplicate, Results::default());
         for ((handler, _), key) in self.shared.registry.inline(message.message_type()).zip(keys) {
             let inline = Inline { inbox: &self.shared, handler, key, message, recall };
-            let (processed, result): runtime::Answer = inline.run().await?;
+            let (processed, result): runtime::InlineResult = inline.run().await?;
             all = all.and(processed);
             results.0.extend(result.map(|result| (handler.route.key.clone(), result)));
         }
-        // Whoever asks for the results of duplicates is not refused them.
+        // A caller that asks for the results of duplicates gets them, not an error.
         if all == Processed::Duplicate && !recall {
             self.shared.refuse_duplicate(message, "was handled before")?;
         }
         Ok((all, results))
     }
 
-    /// The key by which a handler recognises a message: under it the message is shown to operators. `None` if every
+    /// Returns the key by which a handler recognises a message. Operator tools show the message under it. `None` if every
     /// delivery runs.
     pub fn key_of(&self, message: &Message, handler: &str) -> Result<Option<Key>> {
         self.shared.key_of(message, &HandlerKey::new(handler)?)
     }
 
-    /// Starts the background work: claiming, running, settling, renewing, rescuing and sweeping. To be called within a
-    /// Tokio runtime, whose tasks these are.
+    /// Starts the background tasks: claim, run, settle, renew, rescue and sweep. Call it within a Tokio runtime.
     pub fn start(&self) -> Running<S> {
         Running::start(Arc::clone(&self.shared))
     }
 
-    /// Runs at most `limit` due entries here and now, without background work; returns how many ran.
+    /// Runs at most `limit` due entries now, without background tasks. Returns the number of entries that ran.
     ///
-    /// Of a handler with a [rate](crate::Registration::rate) no more are run than it allows right now, and of one whose
-    /// [breaker](crate::Registration::breaker) is open none: nothing is waited for, and the rest stays due for a later
-    /// call. Fire-and-forget handlers run by themselves when a message is accepted.
+    /// The call never waits. It respects the [rate](crate::Registration::rate) and the open
+    /// [breaker](crate::Registration::breaker) of each handler, and leaves the remaining entries due. Fire-and-forget handlers
+    /// run by themselves when a message is accepted.
     pub async fn process_pending(&self, limit: usize) -> Result<usize> {
         runtime::process_pending(&self.shared, limit).await
     }
 
-    /// Where the breakers of handlers stand that have one.
+    /// Returns the state of every handler that has a breaker.
     pub fn breakers(&self) -> Vec<(HandlerKey, BreakerState)> {
         self.shared.breakers()
     }
 
-    /// Runs everything that is due and that [may run](Self::process_pending), here and now; returns how many entries ran.
+    /// Runs every due entry that [may run](Self::process_pending) now. Returns the number of entries that ran.
     pub async fn drain(&self) -> Result<usize> {
         runtime::drain(&self.shared).await
     }
 
-    /// Tells the store the handlers, windows and tenants setting of this inbox, as a running inbox does by itself. Call it before
-    /// [`start`](Self::start) to learn at once that the store refuses them, as with [`ErrorKind::TenantsChanged`].
+    /// Registers the handlers, windows and tenants setting of this inbox with the store. A running inbox does so by itself.
+    /// Call it before [`start`](Self::start) to get an error such as [`ErrorKind::TenantsChanged`] at once.
     pub async fn register(&self) -> Result<()> {
         runtime::register(&self.shared).await
     }
 
-    /// Removes what is finished and past the retention, here and now; returns how many messages, entries, marks and records
-    /// of operations left. That is [`Swept::NOTHING`] while another process sweeps the same inbox.
+    /// Deletes what is finished and past its retention now. Returns the number of deleted messages, entries, marks and
+    /// operation records: [`Swept::NOTHING`] while another process sweeps the same inbox.
     pub async fn sweep(&self) -> Result<Swept> {
         runtime::sweep(&self.shared).await
     }
 }
 
 impl Inbox<Direct> {
-    /// Begins an inbox without a store, for a service that is about to get one: handlers run while the delivery is held,
-    /// and every delivery runs. See [`Direct`].
-    pub fn direct(name: impl Into<String>) -> Builder<Direct> {
+    /// Begins an inbox without a store: handlers run while the broker holds the delivery, and every delivery runs. See
+    /// [`Direct`].
+    pub fn direct(name: impl Into<String>) -> InboxBuilder<Direct> {
         Self::builder(name, Direct)
     }
 }
@@ -271,8 +270,8 @@ impl<S: Store> std::fmt::Debug for Inbox<S> {
     }
 }
 
-/// An inbox in the making.
-pub struct Builder<S: Store> {
+/// Builder of an [`Inbox`].
+pub struct InboxBuilder<S: Store> {
     name: String,
     store: S,
     config: Config,
@@ -280,15 +279,14 @@ pub struct Builder<S: Store> {
     data: Data,
     redactor: Redactor,
     observers: Observers,
-    propagator: Propagator,
+    propagator: SpanPropagator,
     registrations: Vec<(Vec<Box<str>>, Registration<S>)>,
     keys: Vec<(Box<str>, Dedupe)>,
 }
 
-impl<S: Store> Builder<S> {
-    /// Registers a handler for one or several message types. A pattern ends with `*` and stands for all types that start
-    /// with what is before it; `*` alone for all there are. A handler gets a message once, however many of its types and
-    /// patterns fit, and whatever other handlers take it too.
+impl<S: Store> InboxBuilder<S> {
+    /// Registers a handler for one or several message types. A pattern such as `order.*` matches every type with that
+    /// prefix; `*` matches all types. A handler gets a message once, even if several of its types and patterns match.
     pub fn on(mut self, types: impl IntoTypes, registration: Registration<S>) -> Self {
         self.registrations.push((types.into_types(), registration));
         self
@@ -301,15 +299,14 @@ impl<S: Store> Builder<S> {
         self
     }
 
-    /// Says whether repeats of a type are recognised, and by which key. A pattern ends with `*` and stands for all types
-    /// that start with what is before it. The very type counts more than a pattern, a longer pattern more than a shorter
-    /// one, and what a handler says of itself ([`Registration::dedupe`]) more than both.
+    /// Sets whether repeats of a type are recognised, and by which key. A pattern such as `order.*` matches every type with
+    /// that prefix. Precedence: the handler's own setting ([`Registration::dedupe`]), the exact type, the longest pattern.
     pub fn key_for(mut self, pattern: impl Into<Box<str>>, dedupe: Dedupe) -> Self {
         self.keys.push((pattern.into(), dedupe));
         self
     }
 
-    /// Gives handlers a value, one of each type: they get it with [`Context::data`](crate::Context::data).
+    /// Gives handlers a value, one of each type. They read it with [`Context::data`](crate::Context::data).
     pub fn data<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.data.insert(value);
         self
@@ -321,43 +318,43 @@ impl<S: Store> Builder<S> {
         self
     }
 
-    /// Lets `rule` rewrite the text of handlers' errors before anything of it is stored or logged: for what must not leave
-    /// the process. Credentials are masked anyway, after it ([`ErrorText`](crate::state::ErrorText)).
+    /// Applies `rule` to the text of handlers' errors before it is stored or logged. Credentials are masked after it in any
+    /// case ([`ErrorText`](crate::state::ErrorText)).
     pub fn redact(mut self, rule: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
         self.redactor = Redactor::new(rule);
         self
     }
 
-    /// Tells somebody what this inbox does. There can be several; what they do wrong harms nothing.
+    /// Adds an observer, which is notified of every event of this inbox. Its failures have no effect.
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observers.push(observer);
         self
     }
 
-    /// Ties the spans of this inbox to those of producers, for a program that exports traces.
+    /// Links the spans of this inbox to those of producers, for a program that exports traces.
     pub fn propagate(mut self, propagate: impl Propagate) -> Self {
-        self.propagator = Propagator::new(propagate);
+        self.propagator = SpanPropagator::new(propagate);
         self
     }
 
-    /// Takes time from another clock than the system's.
+    /// Sets the clock. Default: the system's.
     pub fn clock(mut self, clock: SharedClock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Checks everything together and makes the inbox. Nothing runs before [`Inbox::start`].
+    /// Checks all settings and makes the inbox. Nothing runs before [`Inbox::start`].
     pub fn build(self) -> Result<Inbox<S>> {
         self.config.validate()?;
         let name = InboxName::new(&self.name)?;
-        let rules = Rules::new(self.keys)?;
+        let rules = KeyRules::new(self.keys)?;
         check_promise(&self.config, &self.store)?;
         check_keys(&self.config, &rules, &self.registrations)?;
         if self.store.capabilities().direct {
             check_direct(&self.registrations)?;
-            tracing::warn!(inbox = %name, "this inbox has no store: handlers run directly, and every delivery runs");
+            tracing::warn!(inbox = %name, "no store: every delivery runs");
         }
-        let keys = Keys::new(self.config.key.clone(), rules);
+        let keys = EffectiveDedupe::new(self.config.key.clone(), rules);
         let registry = Registry::new(self.registrations, keys)?;
         registry.check_windows(&self.config)?;
         let clock = self.clock.unwrap_or_else(SystemClock::shared);
@@ -379,26 +376,26 @@ impl<S: Store> Builder<S> {
                 forget: Forget::default(),
                 running: parking_lot::Mutex::new(Weak::new()),
                 drives: runtime::Drives::default(),
-                registered: runtime::Registered::default(),
+                registered: runtime::LastRegistration::default(),
             }),
         })
     }
 }
 
-/// Refuses handlers that need a store to wait in.
+/// Refuses handlers that need a store.
 fn check_direct<S: Store>(registrations: &[(Vec<Box<str>>, Registration<S>)]) -> Result<()> {
     let is_batch = |registration: &Registration<S>| matches!(registration.function, Function::Batch(_));
     let Some((_, batch)) = registrations.iter().find(|(_, registration)| is_batch(registration)) else {
         return Ok(());
     };
     let what = format!(
-        "the handler {:?} takes batches: a direct inbox has nowhere to collect them; give the inbox a store, or take one message at a time",
+        "the handler {:?} takes batches: a direct inbox cannot collect them; give the inbox a store, or handle one message at a time",
         batch.key
     );
     Err(Error::new(ErrorKind::Unsupported, what))
 }
 
-/// Refuses a promise that the store cannot keep.
+/// Refuses a guarantee that the store cannot give.
 fn check_promise(config: &Config, store: &impl Store) -> Result<()> {
     let capabilities = store.capabilities();
     let (kept, needs) = match config.guarantee {
@@ -418,10 +415,10 @@ fn check_promise(config: &Config, store: &impl Store) -> Result<()> {
     Err(Error::new(ErrorKind::Unsupported, what))
 }
 
-/// Refuses keys that can never be found, and a promise of effects that happen once where repeats are not recognised.
+/// Refuses keys that can never be found, and exactly-once effects where repeats are not recognised.
 fn check_keys<S: Store>(
     config: &Config,
-    rules: &Rules,
+    rules: &KeyRules,
     registrations: &[(Vec<Box<str>>, Registration<S>)],
 ) -> Result<()> {
     let types = rules.iter().map(|(pattern, dedupe)| (format!("key_for({pattern:?})"), dedupe));
@@ -448,9 +445,9 @@ fn check_keys<S: Store>(
     Ok(())
 }
 
-impl<S: Store> std::fmt::Debug for Builder<S> {
+impl<S: Store> std::fmt::Debug for InboxBuilder<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder")
+        f.debug_struct("InboxBuilder")
             .field("name", &self.name)
             .field("config", &self.config)
             .finish_non_exhaustive()
@@ -459,7 +456,7 @@ impl<S: Store> std::fmt::Debug for Builder<S> {
 
 /// One message type, or several.
 pub trait IntoTypes {
-    /// As a list.
+    /// Returns the types as a list.
     fn into_types(self) -> Vec<Box<str>>;
 }
 

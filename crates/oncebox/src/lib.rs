@@ -29,20 +29,22 @@ pub use consumers::{Consumers, Requirement};
 pub use direct::Direct;
 pub use error::{BoxError, Error, ErrorKind, Result};
 pub use handler::{
-    Answer, BatchContext, BatchFn, Context, Discard, Failure, HandlerFn, IntoAnswer, Item, Registration,
-    Reject, RetryAfter, Snooze, batch_handler, handler,
+    BatchContext, BatchFn, BatchItem, BatchResult, Context, Discard, Failure, HandlerFn, IntoBatchResult,
+    Registration, Reject, RetryAfter, Snooze, batch_handler, handler,
 };
 pub use health::{Health, HealthLimits, HealthStatus};
-pub use inbox::{Builder, DryRun, HandlerAnswer, Inbox, Incoming, Processed, Receipt, Received, Results};
+pub use inbox::{
+    DryRun, HandlerAnswer, Inbox, InboxBuilder, Incoming, Processed, Receipt, Received, Results,
+};
 pub use key::{Dedupe, Fingerprint, Key, KeyContext, KeyStrategy, OrderKey, is_blank};
 pub use memory::{Memory, MemoryTx};
 pub use message::{DecodeError, FromMessage, Headers, Message};
 pub use name::{HandlerKey, InboxName, MAX_NAME};
-pub use once::{Opened, Work};
+pub use once::{MarkedWork, Opened};
 #[cfg(feature = "macros")]
 pub use oncebox_macros::handler;
 pub use recent::{Admission, Permit, Recent, RecentBuilder};
-pub use retention::Advice;
+pub use retention::RetentionAdvice;
 pub use runtime::Running;
 pub use state::{Breaker, BreakerState, OnPoisoned, Policy, Rate, Retry, Status};
 pub use store::{Accepted, Mark, Store};

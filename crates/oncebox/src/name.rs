@@ -1,4 +1,4 @@
-//! Names that end up in keys, tables and labels: checked once, then trusted.
+//! Names of inboxes and handlers, which keys, tables and labels use. They are checked once.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The longest inbox name or handler key, in bytes.
+/// Longest inbox name or handler key, in bytes.
 pub const MAX_NAME: usize = 200;
 
 macro_rules! name {
@@ -16,19 +16,19 @@ macro_rules! name {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Checks and takes the name.
+            /// Validates the name.
             pub fn new(name: impl AsRef<str>) -> Result<Self> {
                 let name = name.as_ref();
                 check(name).map_err(|why| Error::new($kind, format!("{} {:?} {why}", $what, shorten(name))))?;
                 Ok(Self(name.into()))
             }
 
-            /// The name as text.
+            /// Returns the name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
 
-            /// The name, shared: for labels, which are made for every run.
+            /// Returns the shared name, for the labels of every run.
             pub(crate) fn shared(&self) -> Arc<str> {
                 Arc::clone(&self.0)
             }
@@ -55,13 +55,13 @@ macro_rules! name {
 }
 
 name!(
-    /// The name of an inbox: part of every key, so that two inboxes in one database never silence one another.
+    /// Name of an inbox. It is part of every key, so two inboxes in one database never share keys.
     InboxName,
     "inbox name",
     ErrorKind::InvalidConfig
 );
 name!(
-    /// The stable, explicit name of a handler. Entries are stored under it, so it outlives renames of the function.
+    /// Stable, explicit key of a handler. Entries are stored under it, so it stays when the function is renamed.
     HandlerKey,
     "handler key",
     ErrorKind::InvalidHandler

@@ -1,4 +1,4 @@
-//! `once`: a mark and what goes with it, inside a transaction of the caller's.
+//! `once`: marks a message inside the caller's own transaction. Tests: `tests/keys.rs`.
 
 use std::sync::Arc;
 
@@ -17,10 +17,9 @@ impl<S: Store> Inbox<S> {
     /// Marks a message as handled inside the caller's own transaction. Do the work only on [`Mark::First`], in the
     /// same transaction, then commit.
     ///
-    /// [`Mark::Conflict`] says that the key is marked for another message. This one is quarantined for an operator, in the same
-    /// transaction: commit that too, and acknowledge the delivery. After a rollback the record is gone, and the next delivery is
-    /// answered the same. Where the policy of the key lets [the first win](crate::config::OnConflict::FirstWins), another payload is
-    /// a [`Mark::Duplicate`].
+    /// [`Mark::Conflict`] means that the key is marked for another message. `once` quarantines this message in the same
+    /// transaction: commit, and acknowledge the delivery. After a rollback the next delivery gets the same result. With
+    /// [`FirstWins`](crate::config::OnConflict::FirstWins), another payload is a [`Mark::Duplicate`].
     pub async fn once<Tx: ?Sized>(&self, tx: &mut Tx, message: &Message, handler: &str) -> Result<Mark>
     where
         S: MarkIn<Tx>,
@@ -38,8 +37,8 @@ impl<S: Store> Inbox<S> {
         Ok(mark)
     }
 
-    /// Leaves a result with the mark that [`once`](Self::once) has just made in the same transaction. Once for each mark;
-    /// `limits.result` says how large it may be.
+    /// Stores a result with the mark that [`once`](Self::once) has just made in the same transaction. Call it once for each
+    /// mark. Limit: `limits.result` bytes.
     pub async fn record<Tx: ?Sized>(
         &self,
         tx: &mut Tx,
@@ -51,13 +50,13 @@ impl<S: Store> Inbox<S> {
         S: MarkIn<Tx>,
     {
         check_result(result, self.shared.config.limits.result)?;
-        // Where every delivery runs, nobody will ever ask for it.
+        // Where every delivery runs, no duplicate asks for the result.
         let Some(Marked { inbox, key, handler }) = self.known(message, handler)? else { return Ok(()) };
         self.shared.store.record(tx, &inbox, &key, &handler, result).await
     }
 
-    /// The result that was left with the mark of a message: ask for it when [`once`](Self::once) said
-    /// [`Mark::Duplicate`], in the same transaction.
+    /// Returns the result that was stored with the mark of a message. Call it in the same transaction, after
+    /// [`once`](Self::once) returned [`Mark::Duplicate`].
     pub async fn recall<Tx: ?Sized>(
         &self,
         tx: &mut Tx,
@@ -71,15 +70,15 @@ impl<S: Store> Inbox<S> {
         self.shared.store.recall(tx, &inbox, &key, &handler).await
     }
 
-    /// The mark of a message that is recognised when it comes again; nothing if every delivery runs.
+    /// Returns the mark of a message, or `None` if every delivery runs.
     fn known(&self, message: &Message, handler: &str) -> Result<Option<Marked>> {
         let (inbox, handler) = (self.shared.name.clone(), HandlerKey::new(handler)?);
         let key = self.shared.key_of(message, &handler)?;
         Ok(key.map(|key| Marked { inbox, key, handler }))
     }
 
-    /// Opens a transaction of the store and marks a key in it, for work that is not a handler of this inbox: a route of a
-    /// web server, a step of another pipeline.
+    /// Begins a transaction of the store and marks a key in it. For work that is not a handler of this inbox, such as a
+    /// route of a web server.
     pub async fn open(&self, key: &Key, handler: &str) -> Result<Opened<S>>
     where
         S: Transactional + MarkIn<<S as Transactional>::Tx>,
@@ -96,26 +95,26 @@ impl<S: Store> Inbox<S> {
             Mark::First => {
                 let (marked, limit) =
                     (Marked { inbox, key: *key, handler }, self.shared.config.limits.result);
-                Opened::First(Work { store, tx, marked, limit, result: None })
+                Opened::First(MarkedWork { store, tx, marked, limit, result: None })
             }
         })
     }
 }
 
-/// What [`Inbox::open`] found.
+/// Result of [`Inbox::open`].
 #[derive(Debug)]
 #[must_use = "a duplicate's work must not be done again"]
 pub enum Opened<S: Transactional> {
     /// The key is new for this handler: do the work, then commit.
-    First(Work<S>),
-    /// The work was committed before, and left this result, if it left one.
+    First(MarkedWork<S>),
+    /// The work was committed before. Holds its result, if it stored one.
     Duplicate(Option<Bytes>),
-    /// Somebody else is working on it right now: neither done nor free.
+    /// Another worker has the key and has not finished.
     Busy,
 }
 
-/// Work whose mark is made and not committed. Dropping it rolls it back: the key is free again.
-pub struct Work<S: Transactional> {
+/// Work whose mark is made and not yet committed. A drop rolls it back and frees the key.
+pub struct MarkedWork<S: Transactional> {
     store: Arc<Observed<S>>,
     tx: S::Tx,
     marked: Marked,
@@ -123,18 +122,18 @@ pub struct Work<S: Transactional> {
     result: Option<Bytes>,
 }
 
-impl<S: Transactional> Work<S> {
-    /// The transaction: what is written through it is committed with the mark.
+impl<S: Transactional> MarkedWork<S> {
+    /// Returns the transaction. Its writes commit together with the mark.
     pub fn tx(&mut self) -> &mut S::Tx {
         &mut self.tx
     }
 
-    /// Looks at the transaction.
+    /// Returns the transaction, for reads.
     pub fn as_tx(&self) -> &S::Tx {
         &self.tx
     }
 
-    /// Leaves a result for duplicates; `limits.result` says how large it may be. A second call replaces the first.
+    /// Stores a result for duplicates. Limit: `limits.result` bytes. A second call replaces the first.
     pub fn set_result(&mut self, result: impl Into<Bytes>) -> Result<()> {
         let result = result.into();
         check_result(&result, self.limit)?;
@@ -142,12 +141,12 @@ impl<S: Transactional> Work<S> {
         Ok(())
     }
 
-    /// Rolls back, and returns when that is done: then the key is free for whoever comes next.
+    /// Rolls back, and returns when the key is free for the next delivery.
     pub async fn rollback(self) {
         self.store.rollback(self.tx).await;
     }
 
-    /// Commits the work, its mark and its result. Goes on if the caller stops waiting for it: a commit is not torn.
+    /// Commits the work, its mark and its result. The commit continues if the caller stops waiting.
     pub async fn commit(self) -> Result<()>
     where
         S: MarkIn<<S as Transactional>::Tx>,
@@ -168,9 +167,9 @@ impl<S: Transactional> Work<S> {
     }
 }
 
-impl<S: Transactional> std::fmt::Debug for Work<S> {
+impl<S: Transactional> std::fmt::Debug for MarkedWork<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Work")
+        f.debug_struct("MarkedWork")
             .field("key", &self.marked.key)
             .field("handler", &self.marked.handler)
             .finish_non_exhaustive()

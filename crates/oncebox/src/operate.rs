@@ -1,21 +1,21 @@
-//! Operations on many entries: previewed, capped, slow at first, stopped when they do harm, and carried on after a crash.
+//! Operations on many entries: previewed, capped, slow at first, stopped on failures, resumed after a crash. Tests: `tests/operate.rs`.
 //!
-//! Each entry is done by [`Admin::act`] under an identity that follows from the operation's own, so nothing is done twice
-//! however often the operation is run. How far it has come stands with its record.
+//! [`Admin::act`] changes each entry under an id derived from the operation's id, so a repeat changes nothing twice. The
+//! record of the operation stores its progress.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> oncebox::Result<()> {
-//! use oncebox::operate::Bulk;
+//! use oncebox::operate::BulkOperation;
 //! use oncebox::state::{Operation, Status};
-//! use oncebox::store::Filter;
+//! use oncebox::store::EntryFilter;
 //! use oncebox::time::SystemClock;
 //! use oncebox::{InboxName, Memory};
 //!
 //! let store = Memory::new();
-//! let mut filter = Filter::new(InboxName::new("orders")?, Status::Poisoned);
+//! let mut filter = EntryFilter::new(InboxName::new("orders")?, Status::Poisoned);
 //! filter.error_contains = Some("connection refused".into());
-//! let bulk = Bulk::new(Operation::Retry, filter)?.by("ada", "the depot is back");
+//! let bulk = BulkOperation::new(Operation::Retry, filter)?.by("ada", "the depot is back");
 //! println!("{} entries", bulk.preview(&store).await?.count);
 //! let report = bulk.run(&store, &SystemClock::shared()).await?;
 //! assert_eq!(report.done, 0);
@@ -36,55 +36,56 @@ use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::{Operation, Status};
 use crate::store::{
-    Action, Actor, Admin, AuditFilter, Cursor, EntryView, Filter, OperationId, OperationView, What,
+    Action, ActionKind, Actor, Admin, AuditFilter, EntryCursor, EntryFilter, EntryView, OperationId,
+    OperationView,
 };
 use crate::time::SharedClock;
 
-/// The time of one step: so much is done in it, and what was done is looked at before the next.
+/// Time of one step. The operation checks the results of a step before the next one.
 const STEP: Duration = Duration::from_secs(1);
-/// How many entries are looked at in a step, to see whether they failed again.
+/// Maximum entries per step that are checked for new failures.
 const WATCHED: usize = 50;
 
-/// An operation on every entry that a filter takes.
+/// An operation on every entry that matches a filter.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Bulk {
-    /// The identity of the operation. Running it again under the same one carries it on.
+pub struct BulkOperation {
+    /// Id of the operation. A run with the same id resumes it.
     pub id: OperationId,
-    /// What to do with each entry.
+    /// Operation on each entry.
     pub operation: Operation,
-    /// Which entries.
-    pub filter: Filter,
-    /// How many entries at most. Default 1,000.
+    /// Filter that selects the entries.
+    pub filter: EntryFilter,
+    /// Maximum entries. Default: 1,000.
     pub limit: usize,
-    /// How many entries a second, once it is at full speed. It begins with one, and doubles every second. Default 50.
+    /// Entries per second at full speed. It starts with one and doubles every second. Default: 50.
     pub per_second: usize,
-    /// How many of those that were retried or replayed may be poisoned again before it stops. Default 10.
+    /// Maximum retried or replayed entries that may be poisoned again before the operation stops. Default: 10.
     pub failures: usize,
-    /// Whether to carry on one that was stopped by failures. Default: no.
+    /// True to resume an operation that failures stopped. Default: false.
     pub go_on: bool,
-    /// Who asks for it.
+    /// Actor for the audit record.
     pub actor: Box<str>,
-    /// The name of the token that the request came with, if it came with one.
+    /// Name of the API token of the request, if it had one.
     pub token: Option<Box<str>>,
-    /// Why.
+    /// Reason for the audit record.
     pub reason: Box<str>,
 }
 
-impl Bulk {
-    /// An operation on the entries that a filter takes. One that asks for nothing but an inbox and statuses is refused: see
-    /// [`on_everything`](Self::on_everything). Without statuses, those are taken that the operation is meant for.
-    pub fn new(operation: Operation, filter: Filter) -> Result<Self> {
+impl BulkOperation {
+    /// Makes an operation on the entries that match a filter. A filter with only an inbox and statuses is refused: see
+    /// [`on_everything`](Self::on_everything). Default statuses: those that the operation applies to.
+    pub fn new(operation: Operation, filter: EntryFilter) -> Result<Self> {
         if !filter.is_narrow() {
-            let what = format!("{} of everything in the inbox was not meant", operation.as_str());
+            let what = format!("{} needs a narrower filter than a whole inbox", operation.as_str());
             return Err(Error::new(ErrorKind::Refused, what));
         }
         Self::on_everything(operation, filter)
     }
 
-    /// The same, for a filter that takes everything with a status, on purpose. A status that the operation is never done to is
-    /// refused: it would go through all entries that have it, and change none.
-    pub fn on_everything(operation: Operation, mut filter: Filter) -> Result<Self> {
+    /// Like [`new`](Self::new), and accepts a filter that selects every entry with a status. A status that the operation
+    /// never applies to is refused.
+    pub fn on_everything(operation: Operation, mut filter: EntryFilter) -> Result<Self> {
         if let Some(status) = filter.statuses.iter().find(|status| !operation.is_for(**status)) {
             let good = Status::ALL.into_iter().filter(|status| operation.is_for(*status));
             let good = good.map(Status::as_str).collect::<Vec<_>>().join(" or ");
@@ -106,13 +107,13 @@ impl Bulk {
             per_second: 50,
             failures: 10,
             go_on: false,
-            actor: Action::NOBODY.into(),
+            actor: Action::UNKNOWN_ACTOR.into(),
             token: None,
             reason: "".into(),
         })
     }
 
-    /// The same, with who asks for it and why.
+    /// Sets the actor and the reason.
     #[must_use]
     pub fn by<'a>(mut self, actor: impl Into<Actor<'a>>, reason: &str) -> Self {
         let Actor { name, token } = actor.into();
@@ -124,21 +125,21 @@ impl Bulk {
         Actor::from(&self.actor).with_token(self.token.as_deref())
     }
 
-    /// The same, under an identity that was made before.
+    /// Sets the id.
     #[must_use]
     pub fn id(mut self, id: OperationId) -> Self {
         self.id = id;
         self
     }
 
-    /// What it would do, without doing it: how many entries there are, and the first of them.
-    pub async fn preview<S: Admin + ?Sized>(&self, store: &S) -> Result<Preview> {
-        let mut preview = Preview::default();
+    /// Returns the number of matching entries and the first of them, and changes nothing.
+    pub async fn preview<S: Admin + ?Sized>(&self, store: &S) -> Result<OperationPreview> {
+        let mut preview = OperationPreview::default();
         let mut filter = self.filter.clone();
         filter.limit = 1_000;
         for looked in 1_usize.. {
             let page = store.list(&filter).await?;
-            let room = Preview::SHOWN.saturating_sub(preview.first.len());
+            let room = OperationPreview::SHOWN.saturating_sub(preview.first.len());
             preview.first.extend(page.entries.iter().take(room).cloned());
             preview.count += page.entries.len();
             if preview.count > self.limit {
@@ -147,8 +148,8 @@ impl Bulk {
             }
             match page.next {
                 None => break,
-                // A filter that takes next to nothing would read all history for a look.
-                Some(_) if looked == Preview::PAGES => {
+                // A filter with few matches would read all history for a preview.
+                Some(_) if looked == OperationPreview::PAGES => {
                     preview.more = true;
                     break;
                 }
@@ -158,44 +159,44 @@ impl Bulk {
         Ok(preview)
     }
 
-    /// Does it, or carries it on from where it was. An error leaves it where it was noted last; run it again.
-    pub async fn run<S: Admin + ?Sized>(&self, store: &S, clock: &SharedClock) -> Result<Report> {
-        self.run_telling(store, clock, |_| {}).await
+    /// Starts or resumes the operation. After an error the last recorded progress remains; run it again.
+    pub async fn run<S: Admin + ?Sized>(&self, store: &S, clock: &SharedClock) -> Result<OperationReport> {
+        self.run_with_progress(store, clock, |_| {}).await
     }
 
-    /// The same, and tells after every step how far it has come.
-    pub async fn run_telling<S: Admin + ?Sized>(
+    /// Like [`run`](Self::run), and calls `progress` after every step.
+    pub async fn run_with_progress<S: Admin + ?Sized>(
         &self,
         store: &S,
         clock: &SharedClock,
-        mut told: impl FnMut(&Report) + Send,
-    ) -> Result<Report> {
-        let what = What::Bulk {
+        mut progress: impl FnMut(&OperationReport) + Send,
+    ) -> Result<OperationReport> {
+        let what = ActionKind::Bulk {
             operation: self.operation,
             filter: Box::new(self.filter.clone()),
             limit: self.limit,
         };
         let action = Action::new(self.filter.inbox.clone(), what).id(self.id).by(self.actor(), &self.reason);
         store.act(&action).await?;
-        let mut run = Run::load(self, store).await?;
-        let stopped = run.progress.state == State::Stopped && !self.go_on;
-        if stopped || matches!(run.progress.state, State::Finished | State::Capped) {
+        let mut run = BulkRun::load(self, store).await?;
+        let stopped = run.progress.state == OperationState::Stopped && !self.go_on;
+        if stopped || matches!(run.progress.state, OperationState::Finished | OperationState::Capped) {
             return Ok(run.progress.report(self.id));
         }
         run.resume();
-        // Taken over first, and then looked at what was done: whoever carried it on before may have done something meanwhile.
+        // Take over first, then load what was done: the process that ran it before may have changed more entries meanwhile.
         run.note().await?;
         run.load_done().await?;
         if run.forgiven > 0 {
             run.watched.clear();
         }
         let mut speed = 1;
-        while run.progress.state == State::Running {
+        while run.progress.state == OperationState::Running {
             let some = run.step(speed).await?;
             run.watch().await?;
             run.note().await?;
-            told(&run.progress.report(self.id));
-            if some && run.progress.state == State::Running {
+            progress(&run.progress.report(self.id));
+            if some && run.progress.state == OperationState::Running {
                 clock.sleep(STEP).await;
                 speed = (speed * 2).min(self.per_second.max(1));
             }
@@ -203,49 +204,49 @@ impl Bulk {
         Ok(run.progress.report(self.id))
     }
 
-    /// How far it has come, as was noted last; nothing if it was never begun.
-    pub async fn report<S: Admin + ?Sized>(&self, store: &S) -> Result<Option<Report>> {
+    /// Returns the last recorded progress, or `None` if the operation never started.
+    pub async fn report<S: Admin + ?Sized>(&self, store: &S) -> Result<Option<OperationReport>> {
         report_of(store, &self.filter.inbox, self.id).await
     }
 }
 
-/// What an operation would do.
+/// Result of [`BulkOperation::preview`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct Preview {
-    /// How many entries it would be done to.
+pub struct OperationPreview {
+    /// Number of entries that the operation would change.
     pub count: usize,
-    /// Whether there are more of them than it may be done to, or there may be: no more than [`Self::PAGES`] pages are looked at.
+    /// True if more entries match than the limit allows, or may match: a preview reads at most [`Self::PAGES`] pages.
     pub more: bool,
-    /// The first of them.
+    /// First entries that match.
     pub first: Vec<EntryView>,
 }
 
-impl Preview {
-    /// How many entries are shown at most.
+impl OperationPreview {
+    /// Maximum entries in a preview.
     pub const SHOWN: usize = 10;
-    /// How many pages are looked at.
+    /// Maximum pages that a preview reads.
     pub const PAGES: usize = 500;
 }
 
-/// Where an operation stands.
+/// State of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum State {
-    /// It is carried on, or was interrupted.
+pub enum OperationState {
+    /// It runs, or was interrupted.
     Running,
-    /// It has seen every entry that there was.
+    /// It has handled every matching entry.
     Finished,
-    /// It was done to as many entries as it might be.
+    /// It reached its limit of entries.
     Capped,
-    /// Too many of those that it was done to failed again.
+    /// Too many entries failed again.
     Stopped,
 }
 
-impl State {
+impl OperationState {
     const ALL: [Self; 4] = [Self::Running, Self::Finished, Self::Capped, Self::Stopped];
 
-    /// The word for it.
+    /// Returns the state as a word.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -256,49 +257,50 @@ impl State {
     }
 }
 
-/// What an operation has done so far, as is noted after every step. One that was interrupted may have done a step more: whoever
-/// carries it on finds out.
+/// Progress of an operation, recorded after every step. An interrupted operation may have done one step more; the next
+/// run finds that out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Report {
-    /// The identity of the operation.
+pub struct OperationReport {
+    /// Id of the operation.
     pub id: OperationId,
-    /// Where it stands.
-    pub state: State,
-    /// To how many entries it was done.
+    /// State of the operation.
+    pub state: OperationState,
+    /// Number of changed entries.
     pub done: usize,
-    /// How many had changed before their turn came, so that it could not be done to them.
+    /// Number of entries that had changed before their turn, and were skipped.
     pub refused: usize,
-    /// How many of those it was done to were seen to be poisoned again.
+    /// Number of changed entries that were poisoned again.
     pub failed: usize,
 }
 
-impl Report {
-    /// What the record of an operation says, without another look at the store; nothing if it is none that takes its time.
+impl OperationReport {
+    /// Reads the progress from the record of an operation. `None` for an operation that has only one step.
     pub fn of(record: &OperationView) -> Result<Option<Self>> {
         Ok(match &*record.verb {
-            "bulk" => Some(Progress::of(record)?.1.report(record.id)),
-            "backfill" => Some(backfill::Place::of(record)?.1.report(record.id)),
+            "bulk" => Some(BulkProgress::of(record)?.1.report(record.id)),
+            "backfill" => Some(backfill::BackfillProgress::of(record)?.1.report(record.id)),
             _ => None,
         })
     }
 }
 
-/// What is noted with the record of an operation.
+/// Progress in the record of a bulk operation.
 #[derive(Clone, Debug)]
-struct Progress {
-    state: State,
-    cursor: Option<Cursor>,
+struct BulkProgress {
+    state: OperationState,
+    cursor: Option<EntryCursor>,
     done: usize,
     refused: usize,
     failed: usize,
 }
 
-impl Progress {
-    /// What is noted with a record, and how often that was.
+impl BulkProgress {
+    /// Reads the progress in a record, and the number of its updates.
     fn of(record: &OperationView) -> Result<(u32, Self)> {
         let Some((noted, text)) = &record.progress else {
-            return Ok((0, Self { state: State::Running, cursor: None, done: 0, refused: 0, failed: 0 }));
+            let state = OperationState::Running;
+            return Ok((0, Self { state, cursor: None, done: 0, refused: 0, failed: 0 }));
         };
         Ok((*noted, Self::decode(text).ok_or_else(|| unreadable(record))?))
     }
@@ -318,50 +320,50 @@ impl Progress {
             None => None,
             Some(text) => Some(text.parse().ok()?),
         };
-        let state = State::ALL.into_iter().find(|state| state.as_str() == word)?;
+        let state = OperationState::ALL.into_iter().find(|state| state.as_str() == word)?;
         let (done, refused, failed) = (count("done")?, count("refused")?, count("failed")?);
         Some(Self { state, cursor, done, refused, failed })
     }
 
-    fn report(&self, id: OperationId) -> Report {
+    fn report(&self, id: OperationId) -> OperationReport {
         let Self { state, done, refused, failed, .. } = *self;
-        Report { id, state, done, refused, failed }
+        OperationReport { id, state, done, refused, failed }
     }
 }
 
-/// An operation that is carried on.
-struct Run<'a, S: ?Sized> {
-    bulk: &'a Bulk,
+/// A run of a bulk operation.
+struct BulkRun<'a, S: ?Sized> {
+    bulk: &'a BulkOperation,
     store: &'a S,
-    progress: Progress,
+    progress: BulkProgress,
     noted: u32,
-    /// What it was done to, by this run or an earlier one.
+    /// Entries that this run or an earlier one changed.
     done: HashSet<(Key, HandlerKey)>,
-    /// Those of them of which it is not known yet how they ended.
+    /// Changed entries whose outcome is not known yet.
     watched: VecDeque<(Key, HandlerKey)>,
-    /// Failures that somebody has seen and gone on.
+    /// Failures before the operator resumed the operation.
     forgiven: usize,
 }
 
-impl<'a, S: Admin + ?Sized> Run<'a, S> {
-    async fn load(bulk: &'a Bulk, store: &'a S) -> Result<Self> {
-        let (noted, progress) = Progress::of(&record_of(store, &bulk.filter.inbox, bulk.id).await?)?;
+impl<'a, S: Admin + ?Sized> BulkRun<'a, S> {
+    async fn load(bulk: &'a BulkOperation, store: &'a S) -> Result<Self> {
+        let (noted, progress) = BulkProgress::of(&record_of(store, &bulk.filter.inbox, bulk.id).await?)?;
         let (done, watched) = (HashSet::new(), VecDeque::new());
         Ok(Self { bulk, store, progress, noted, done, watched, forgiven: 0 })
     }
 
-    /// Goes on from where it was. After a crash everything it was done to is looked at anew; after it was stopped by failures,
-    /// and told to go on, only what is done from now on counts.
+    /// Resumes. After a crash the run checks every changed entry again. After a stop by failures, only failures from now on
+    /// count.
     fn resume(&mut self) {
-        if self.progress.state == State::Stopped {
+        if self.progress.state == OperationState::Stopped {
             self.forgiven = self.progress.failed;
         } else {
             self.progress.failed = 0;
         }
-        self.progress.state = State::Running;
+        self.progress.state = OperationState::Running;
     }
 
-    /// What was done before: each entry has a record of its own.
+    /// Loads the changed entries: each has an audit record.
     async fn load_done(&mut self) -> Result<()> {
         let mut filter = AuditFilter::new(self.bulk.filter.inbox.clone());
         (filter.parent, filter.limit) = (Some(self.bulk.id), 1_000);
@@ -389,11 +391,11 @@ impl<'a, S: Admin + ?Sized> Run<'a, S> {
         self.progress.done = self.done.len();
     }
 
-    /// Does it to the next entries; says whether there were any.
+    /// Changes the next entries. Returns true if there were any.
     async fn step(&mut self, speed: usize) -> Result<bool> {
         let room = self.bulk.limit.saturating_sub(self.done.len());
         if room == 0 {
-            self.progress.state = State::Capped;
+            self.progress.state = OperationState::Capped;
             return Ok(false);
         }
         let mut filter = self.bulk.filter.clone();
@@ -404,7 +406,7 @@ impl<'a, S: Admin + ?Sized> Run<'a, S> {
             self.progress.cursor = Some(entry.cursor());
         }
         match page.next {
-            None => self.progress.state = State::Finished,
+            None => self.progress.state = OperationState::Finished,
             next => self.progress.cursor = next,
         }
         Ok(!page.entries.is_empty())
@@ -412,14 +414,14 @@ impl<'a, S: Admin + ?Sized> Run<'a, S> {
 
     async fn act(&mut self, entry: &EntryView) -> Result<()> {
         let EntryView { key, handler, .. } = entry;
-        let what = What::Entry { key: *key, handler: handler.clone(), operation: self.bulk.operation };
+        let what = ActionKind::Entry { key: *key, handler: handler.clone(), operation: self.bulk.operation };
         let mut action = Action::new(self.bulk.filter.inbox.clone(), what)
             .id(self.bulk.id.of_entry(key, handler))
             .by(self.bulk.actor(), &self.bulk.reason);
         action.parent = Some(self.bulk.id);
         match self.store.act(&action).await {
             Ok(_) => self.add(*key, handler.clone()),
-            // Somebody else was faster, or a worker.
+            // A worker or another operator was faster.
             Err(error) if matches!(error.kind(), ErrorKind::Refused | ErrorKind::NotFound) => {
                 self.progress.refused += 1;
             }
@@ -428,7 +430,7 @@ impl<'a, S: Admin + ?Sized> Run<'a, S> {
         Ok(())
     }
 
-    /// Looks at some of those that it was done to, and stops if too many failed again.
+    /// Checks some of the changed entries, and stops if too many failed again.
     async fn watch(&mut self) -> Result<()> {
         for _ in 0..self.watched.len().min(WATCHED) {
             let Some((key, handler)) = self.watched.pop_front() else { break };
@@ -442,9 +444,9 @@ impl<'a, S: Admin + ?Sized> Run<'a, S> {
                 Some(Status::Completed | Status::Discarded) | None => {}
             }
         }
-        if self.progress.failed - self.forgiven > self.bulk.failures && self.progress.state == State::Running
-        {
-            self.progress.state = State::Stopped;
+        let failures = self.progress.failed - self.forgiven;
+        if failures > self.bulk.failures && self.progress.state == OperationState::Running {
+            self.progress.state = OperationState::Stopped;
         }
         Ok(())
     }
@@ -454,7 +456,7 @@ impl<'a, S: Admin + ?Sized> Run<'a, S> {
     }
 }
 
-/// The record of an operation that has begun.
+/// Returns the record of an operation that has started.
 async fn record_of<S: Admin + ?Sized>(
     store: &S,
     inbox: &InboxName,
@@ -466,23 +468,23 @@ async fn record_of<S: Admin + ?Sized>(
     known.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no operation {id}")))
 }
 
-/// How far an operation has come; nothing if it was never begun.
+/// Returns the progress of an operation, or `None` if it never started.
 async fn report_of<S: Admin + ?Sized>(
     store: &S,
     inbox: &InboxName,
     id: OperationId,
-) -> Result<Option<Report>> {
+) -> Result<Option<OperationReport>> {
     match record_of(store, inbox, id).await {
-        Ok(record) => Report::of(&record),
+        Ok(record) => OperationReport::of(&record),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Notes how far an operation has come, unless somebody else carries it on.
+/// Records the progress of an operation, unless another process runs it.
 async fn note<S: Admin + ?Sized>(store: &S, id: OperationId, noted: &mut u32, progress: &str) -> Result<()> {
     if !store.progress(id, *noted, progress).await? {
-        let what = format!("operation {id} is carried on by somebody else");
+        let what = format!("another process runs the operation {id}");
         return Err(Error::new(ErrorKind::Refused, what));
     }
     *noted += 1;
@@ -490,5 +492,5 @@ async fn note<S: Admin + ?Sized>(store: &S, id: OperationId, noted: &mut u32, pr
 }
 
 fn unreadable(record: &OperationView) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("the progress of operation {} cannot be read", record.id))
+    Error::new(ErrorKind::Corrupt, format!("cannot read the progress of the operation {}", record.id))
 }

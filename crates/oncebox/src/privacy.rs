@@ -1,4 +1,4 @@
-//! What of a message is kept from the store, and from those who look at it.
+//! Keeps private headers out of the store, and private parts of payloads from readers. Tests: below, and `tests/canaries.rs`.
 
 use regex::Regex;
 use serde_json::Value;
@@ -6,11 +6,11 @@ use serde_json::Value;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Headers, Message};
 
-/// What stands in place of something that is not shown.
+/// Text in place of hidden content.
 const MASK: &str = "***";
 
-/// Headers that are never stored: credentials of whoever delivered, and signatures, which are checked before. Others are
-/// added with [`Config::private_headers`](crate::Config::private_headers).
+/// Headers that are never stored: credentials and signatures of the sender. Add others with
+/// [`Config::private_headers`](crate::Config::private_headers).
 pub const PRIVATE_HEADERS: [&str; 20] = [
     "authorization",
     "proxy-authorization",
@@ -34,8 +34,8 @@ pub const PRIVATE_HEADERS: [&str; 20] = [
     "x-shopify-hmac-sha256",
 ];
 
-/// What stands in the names of headers that prove who somebody is. A transport whose senders may send any header, as HTTP
-/// does, keeps none with such a [name](names_credential).
+/// Parts of header names that mark a credential. A transport whose senders may send any header, such as HTTP, stores no
+/// header with such a [name](names_credential).
 const CREDENTIALS: [&str; 15] = [
     "auth",
     "cookie",
@@ -54,19 +54,19 @@ const CREDENTIALS: [&str; 15] = [
     "assertion",
 ];
 
-/// Whether the name of a header says that it proves who somebody is; all of [`PRIVATE_HEADERS`] do.
+/// Returns true if the name of a header marks a credential. All of [`PRIVATE_HEADERS`] do.
 pub fn names_credential(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     CREDENTIALS.iter().any(|part| name.contains(part))
 }
 
-/// Whether a header is not stored.
+/// Returns true if a header must not be stored.
 pub(crate) fn is_private(name: &str, more: &[Box<str>]) -> bool {
     let is = |private: &str| private.eq_ignore_ascii_case(name);
     PRIVATE_HEADERS.into_iter().any(is) || more.iter().any(|private| is(private))
 }
 
-/// The message without its private headers; as it is if it has none.
+/// Returns the message without its private headers.
 pub(crate) fn stripped(message: Message, more: &[Box<str>]) -> Message {
     if !message.headers().iter().any(|(name, _)| is_private(name, more)) {
         return message;
@@ -78,16 +78,16 @@ pub(crate) fn stripped(message: Message, more: &[Box<str>]) -> Message {
     message.with_headers(headers)
 }
 
-/// Rules for showing payloads to people. What a rule names becomes `***`.
+/// Rules that hide parts of payloads from readers. A hidden part becomes `***`.
 ///
 /// ```
-/// use oncebox::privacy::{Redaction, Shown};
+/// use oncebox::privacy::{Redacted, Redaction};
 ///
 /// # fn main() -> oncebox::Result<()> {
 /// let rules = Redaction::new().pointer("/card/number")?.pointer("/people/*/email")?.pattern(r"\b\d{3}-\d{2}-\d{4}\b")?;
 /// let payload = br#"{"card":{"number":"4111"},"note":"ssn 078-05-1120","people":[{"email":"a@b.c"}]}"#;
 /// let shown = rules.show(payload);
-/// assert_eq!(shown, Shown::Text(r#"{"card":{"number":"***"},"note":"ssn ***","people":[{"email":"***"}]}"#.into()));
+/// assert_eq!(shown, Redacted::Text(r#"{"card":{"number":"***"},"note":"ssn ***","people":[{"email":"***"}]}"#.into()));
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -96,23 +96,23 @@ pub struct Redaction {
     patterns: Vec<Regex>,
 }
 
-/// A payload as people may see it.
+/// A payload after redaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Shown {
-    /// As text.
+pub enum Redacted {
+    /// The redacted text.
     Text(String),
-    /// Not at all: why, and how many bytes it has.
+    /// Hidden as a whole: the reason, and the size in bytes.
     Hidden(&'static str, usize),
 }
 
 impl Redaction {
-    /// No rules yet.
+    /// Makes an empty set of rules.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Hides what a JSON pointer (RFC 6901) names, and all that is within. A part `*` stands for every name or index.
+    /// Hides the value at a JSON pointer (RFC 6901). A part `*` matches every name or index.
     pub fn pointer(mut self, pointer: &str) -> Result<Self> {
         let refuse =
             |why: &str| Error::new(ErrorKind::InvalidConfig, format!("the pointer {pointer:?} {why}"));
@@ -122,7 +122,7 @@ impl Redaction {
         Ok(self)
     }
 
-    /// Hides what matches a regular expression, in every text, name and number of a payload.
+    /// Hides every match of a regular expression in the texts, names and numbers of a payload.
     pub fn pattern(mut self, pattern: &str) -> Result<Self> {
         let pattern = Regex::new(pattern).map_err(|error| {
             Error::new(ErrorKind::InvalidConfig, "a pattern of the redaction is not a regular expression")
@@ -132,26 +132,26 @@ impl Redaction {
         Ok(self)
     }
 
-    /// A payload as these rules show it. What is not JSON is shown as text where no rule needs JSON, and hidden where one
-    /// does; what is not text is hidden.
-    pub fn show(&self, payload: &[u8]) -> Shown {
+    /// Applies the rules to a payload. A payload that is not JSON is hidden if a rule has a pointer, and else shown as text. A
+    /// payload that is not text is hidden.
+    pub fn show(&self, payload: &[u8]) -> Redacted {
         if let Ok(mut value) = serde_json::from_slice::<Value>(payload) {
             for pointer in &self.pointers {
                 hide(&mut value, pointer);
             }
             self.scrub(&mut value);
-            return Shown::Text(value.to_string());
+            return Redacted::Text(value.to_string());
         }
         match std::str::from_utf8(payload) {
             Ok(_) if !self.pointers.is_empty() => {
-                Shown::Hidden("it is not JSON, and some of it may be private", payload.len())
+                Redacted::Hidden("it is not JSON, and some of it may be private", payload.len())
             }
-            Ok(text) => Shown::Text(self.text(text)),
-            Err(_) => Shown::Hidden("it is not text", payload.len()),
+            Ok(text) => Redacted::Text(self.text(text)),
+            Err(_) => Redacted::Hidden("it is not text", payload.len()),
         }
     }
 
-    /// A text that is no payload but may repeat a part of one, as the patterns show it. Pointers say nothing of it.
+    /// Applies the patterns to a text that may quote a payload. Pointers do not apply.
     pub fn text(&self, text: &str) -> String {
         self.patterns.iter().fold(text.to_owned(), |text, pattern| {
             pattern.replace_all(&text, regex::NoExpand(MASK)).into_owned()
@@ -214,7 +214,7 @@ fn hide(value: &mut Value, pointer: &[Box<str>]) {
     }
 }
 
-/// What a decoder says of a payload, without anything that stands in it: such texts are stored and logged.
+/// Returns the message of a decoder without content of the payload, because the message is stored and logged.
 pub(crate) fn decode_error(error: &serde_json::Error) -> String {
     use serde_json::error::Category;
     let (line, column) = (error.line(), error.column());
@@ -237,7 +237,7 @@ pub(crate) fn decode_error(error: &serde_json::Error) -> String {
             ]
             .into_iter()
             .find(|kind| said.starts_with(kind));
-            // What was expected comes last, and is written by whoever wrote the type.
+            // The expectation comes last, and is the text of the type's author.
             let expected = said.rsplit_once(", expected ").map(|(_, expected)| expected);
             let expected = expected.filter(|_| !said.contains(", there are no "));
             match (kind, expected) {
@@ -268,9 +268,9 @@ mod tests {
     #[test]
     fn what_cannot_be_redacted_is_hidden() {
         let rules = Redaction::new().pointer("/a").unwrap();
-        assert!(matches!(rules.show(b"a=secret"), Shown::Hidden(_, 8)));
-        assert!(matches!(Redaction::new().show(b"\xff\xfe"), Shown::Hidden(_, 2)));
-        assert_eq!(Redaction::new().show(b"plain"), Shown::Text("plain".into()));
+        assert!(matches!(rules.show(b"a=secret"), Redacted::Hidden(_, 8)));
+        assert!(matches!(Redaction::new().show(b"\xff\xfe"), Redacted::Hidden(_, 2)));
+        assert_eq!(Redaction::new().show(b"plain"), Redacted::Text("plain".into()));
         assert!(Redaction::new().pointer("a").is_err());
         assert!(Redaction::new().pattern("(").is_err());
     }
@@ -280,7 +280,7 @@ mod tests {
         let rules = Redaction::new().pointer("/a").unwrap().pattern(r"\b\d{16}\b").unwrap();
         let shown = rules
             .show(br#"{"a":"x","a":"y","4111111111111111":1,"n":4111111111111111,"deep":[[{"a":"seen"}]]}"#);
-        let Shown::Text(text) = shown else { panic!("{shown:?}") };
+        let Redacted::Text(text) = shown else { panic!("{shown:?}") };
         assert!(!text.contains("4111") && !text.contains('x') && !text.contains('y'), "{text}");
         assert!(text.contains("seen"), "a pointer names one place: {text}");
     }
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn a_pointer_with_a_slash_in_a_name_is_written_as_the_standard_says() {
         let rules = Redaction::new().pointer("/a~1b/0").unwrap();
-        assert_eq!(rules.show(br#"{"a/b":["x",1]}"#), Shown::Text(r#"{"a/b":["***",1]}"#.into()));
+        assert_eq!(rules.show(br#"{"a/b":["x",1]}"#), Redacted::Text(r#"{"a/b":["***",1]}"#.into()));
     }
 
     // FAULTS S12: a decoder tells what it expected, not what it found.
@@ -307,13 +307,13 @@ mod tests {
         #[derive(Debug, serde::Deserialize)]
         #[serde(deny_unknown_fields)]
         #[expect(dead_code, reason = "only decoded")]
-        struct Order {
+        struct DecodedOrder {
             id: u8,
-            kind: Kind,
+            kind: OrderSize,
             who: std::net::IpAddr,
         }
         #[derive(Debug, serde::Deserialize)]
-        enum Kind {
+        enum OrderSize {
             Big,
         }
         let payloads = [
@@ -327,11 +327,11 @@ mod tests {
             r#"{"id":1,"#,
         ];
         for payload in payloads {
-            let text = decode_error(&serde_json::from_str::<Order>(payload).unwrap_err());
+            let text = decode_error(&serde_json::from_str::<DecodedOrder>(payload).unwrap_err());
             assert!(!text.contains("canary"), "{payload}: {text}");
             assert!(text.contains("line 1"), "{text}");
         }
-        let missing = decode_error(&serde_json::from_str::<Order>("{}").unwrap_err());
+        let missing = decode_error(&serde_json::from_str::<DecodedOrder>("{}").unwrap_err());
         assert_eq!(missing, "missing field `id` at line 1 column 2");
     }
 }

@@ -1,21 +1,21 @@
-//! How late duplicates come, and whether they are remembered for long enough; and entries for handlers that came late.
+//! Retention advice from late duplicates, and backfills for handlers that were added later. Tests: `tests/retention.rs`.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::handler::Registered;
+use crate::handler::RegisteredHandler;
 use crate::inbox::Inbox;
 use crate::name::InboxName;
 use crate::observe::{emit, names};
-use crate::store::{Accepted, Acted, Action, Actor, Admin, BackfillParams, OperationId, Store, What};
+use crate::store::{Accepted, Acted, Action, ActionKind, Actor, Admin, BackfillParams, OperationId, Store};
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// Where the buckets end, in seconds. What is later is in one more.
+/// Ends of the buckets, in seconds. One more bucket holds anything later.
 const BOUNDS: [u64; 17] = [
     1,
     5,
@@ -36,11 +36,11 @@ const BOUNDS: [u64; 17] = [
     30 * DAY,
 ];
 
-/// A window must be this many times as long as the latest duplicate took: one that came later than any before would not
-/// have been recognised, so the latest that was seen is not the latest there can be.
+/// Minimum ratio of the window to the latest duplicate. A duplicate after the window would not have been recognised, so an even
+/// later one is possible.
 pub(crate) const MARGIN: u32 = 2;
 
-/// How late duplicates came to this process: a histogram that never grows.
+/// Histogram of the delays of duplicates in this process. Its size is fixed.
 #[derive(Default)]
 pub(crate) struct Lateness {
     buckets: [AtomicU64; BOUNDS.len() + 1],
@@ -68,13 +68,13 @@ impl Lateness {
         self.latest.fetch_max(u64::try_from(age.as_millis()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    fn advice(&self, window: Option<Duration>) -> Advice {
+    fn advice(&self, window: Option<Duration>) -> RetentionAdvice {
         let buckets = self.buckets.each_ref().map(|bucket| bucket.load(Relaxed));
         let (duplicates, stale) = (buckets.iter().sum(), self.stale.load(Relaxed));
         let latest = Duration::from_millis(self.latest.load(Relaxed));
         let within = |percent: u64| percentile(&buckets, percent, latest);
         let enough = window.is_none_or(|window| window >= latest.saturating_mul(MARGIN));
-        Advice {
+        RetentionAdvice {
             duplicates,
             stale,
             latest,
@@ -87,7 +87,7 @@ impl Lateness {
     }
 }
 
-/// Within which time so many percent of the duplicates came: the end of a bucket, but no more than the latest took.
+/// Returns the time within which a percentage of the duplicates came: the end of a bucket, at most the latest.
 fn percentile(buckets: &[u64], percent: u64, latest: Duration) -> Duration {
     let all: u64 = buckets.iter().sum();
     let rank = all.saturating_mul(percent).div_ceil(100);
@@ -101,39 +101,39 @@ fn percentile(buckets: &[u64], percent: u64, latest: Duration) -> Duration {
     latest
 }
 
-/// How late duplicates came, and whether keys are remembered for long enough.
+/// Delays of duplicates, and advice about the retention window.
 ///
-/// It tells of what this process has accepted since it started, and of nothing else: not of other processes, and not of
-/// `once` and inline handlers, whose marks do not say how old they are. Its text is for operators:
+/// It covers what this process has accepted since its start: no other processes, and no marks of `once` and inline handlers, which
+/// have no age. Its text is for operators:
 ///
 /// ```text
 /// the latest of 1,204 duplicates came 3 h after the first; the window of 7 days covers it 56 times
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Advice {
-    /// Duplicates that came.
+pub struct RetentionAdvice {
+    /// Number of duplicates.
     pub duplicates: u64,
-    /// Messages that came so late that nobody can tell whether they were duplicates. They are quarantined.
+    /// Number of messages that came too late to tell whether they were duplicates. They are quarantined.
     pub stale: u64,
-    /// How long after the first one the latest duplicate came.
+    /// Delay of the latest duplicate after the first delivery.
     pub latest: Duration,
-    /// Half of the duplicates came within this time. Like the others of its kind, it is rounded up to the next of a few
-    /// steps between a second and 30 days.
+    /// Time within which half of the duplicates came. Like the other percentiles, it is rounded up to one of a few steps between a
+    /// second and 30 days.
     pub p50: Duration,
-    /// Nine of ten came within this time.
+    /// Time within which 90% of the duplicates came.
     pub p90: Duration,
-    /// 99 of a hundred came within this time.
+    /// Time within which 99% of the duplicates came.
     pub p99: Duration,
-    /// For how long a finished message is remembered at least; `None` for ever.
+    /// Shortest retention of a finished message. `None`: for ever.
     pub window: Option<Duration>,
-    /// Whether the window is at least twice as long as the latest duplicate took, and nothing came after it was over.
+    /// True if the window is at least twice as long as the latest delay, and nothing came after the window.
     pub covered: bool,
 }
 
-impl fmt::Display for Advice {
+impl fmt::Display for RetentionAdvice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let latest = Span(self.latest);
+        let latest = ShortDuration(self.latest);
         match self.duplicates {
             0 => write!(f, "no duplicate has come since this process started")?,
             1 => write!(f, "the only duplicate came {latest} after the first")?,
@@ -142,14 +142,14 @@ impl fmt::Display for Advice {
         match self.window {
             None => write!(f, "; keys are remembered for ever")?,
             Some(window) if self.duplicates == 0 => {
-                write!(f, "; the window is {}", Span(window))?;
+                write!(f, "; the window is {}", ShortDuration(window))?;
             }
             Some(window) => {
-                let (times, window) = (Times::of(window, self.latest), Span(window));
+                let (times, window) = (Times::of(window, self.latest), ShortDuration(window));
                 if window.0 >= self.latest.saturating_mul(MARGIN) {
                     write!(f, "; the window of {window} covers it {times}")?;
                 } else {
-                    let better = Span(whole(self.latest.saturating_mul(MARGIN)));
+                    let better = ShortDuration(whole(self.latest.saturating_mul(MARGIN)));
                     write!(
                         f,
                         "; the window of {window} covers it {times} only: set `retention` to {better} or more, or a later one is \
@@ -170,7 +170,7 @@ impl fmt::Display for Advice {
     }
 }
 
-/// Rounded up to the unit it is written in.
+/// Rounds a duration up to the unit in which it is shown.
 pub(crate) fn whole(span: Duration) -> Duration {
     let unit = match span.as_secs() {
         0..MINUTE => 1,
@@ -182,10 +182,10 @@ pub(crate) fn whole(span: Duration) -> Duration {
     Duration::from_secs(seconds.div_ceil(unit).saturating_mul(unit))
 }
 
-/// A span of time in the largest unit that leaves something to say.
-pub(crate) struct Span(pub(crate) Duration);
+/// Formats a duration in the largest unit with a useful value.
+pub(crate) struct ShortDuration(pub(crate) Duration);
 
-impl fmt::Display for Span {
+impl fmt::Display for ShortDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs();
         match seconds {
@@ -199,7 +199,7 @@ impl fmt::Display for Span {
     }
 }
 
-/// How often one span goes into another.
+/// Ratio of two durations.
 struct Times(f64);
 
 impl Times {
@@ -218,7 +218,7 @@ impl fmt::Display for Times {
     }
 }
 
-/// A number with commas between the thousands.
+/// Formats a number with commas between the thousands.
 struct Grouped(u64);
 
 impl fmt::Display for Grouped {
@@ -235,8 +235,8 @@ impl fmt::Display for Grouped {
 }
 
 impl<S: Store> Inbox<S> {
-    /// How late duplicates came to this process, and whether keys are remembered for long enough.
-    pub fn retention_advice(&self) -> Advice {
+    /// Returns the delays of duplicates in this process, and advice about the retention window.
+    pub fn retention_advice(&self) -> RetentionAdvice {
         let inbox = &self.shared;
         let default = inbox.config.retention.unwrap_or(Duration::MAX);
         let own = inbox.registry.durable().map(|handler| handler.registration.retention.unwrap_or(default));
@@ -244,23 +244,22 @@ impl<S: Store> Inbox<S> {
         inbox.lateness.advice((window < Duration::MAX).then_some(window))
     }
 
-    /// Gives a handler that was added later entries for the messages of its types that are still stored, in the order
-    /// of their acceptance; returns how many it got. Messages that have an entry for it, under its key or a legacy key,
-    /// get none, so calling this again is safe: that is also how to go on after an error.
+    /// Adds entries of a handler that was added later to the stored messages of its types, in the order of acceptance, and returns
+    /// their number. Messages with an entry under its key or a legacy key get none. So the call can be repeated, also to continue
+    /// after an error.
     ///
-    /// A message that says it is older than what the handler has forgotten gets none either, as it would not if it were
-    /// delivered again: it may have run before. Such messages are counted in a warning.
+    /// A message that is older than the handler's watermark gets none either: it may have run before. A warning counts such
+    /// messages.
     ///
-    /// Messages that the handler should never see, because somebody else has dealt with them before it was there, are
-    /// the reason why this does not happen by itself.
+    /// It does not happen automatically, because another system may have handled the earlier messages.
     pub async fn backfill(&self, handler: &str) -> Result<u64>
     where
         S: Admin,
     {
-        self.backfill_by(handler, OperationId::fresh(), Action::NOBODY, "").await
+        self.backfill_by(handler, OperationId::fresh(), Action::UNKNOWN_ACTOR, "").await
     }
 
-    /// The same as an operation of somebody, who can ask for it again under the same identity to go on with it.
+    /// Does the same as an operation of an actor. A repeat under the same identity continues it.
     pub async fn backfill_by<'a>(
         &self,
         handler: &str,
@@ -292,13 +291,13 @@ impl<S: Store> Inbox<S> {
             }
         }
         if stale > 0 {
-            tracing::warn!(inbox = %inbox.name, handler, stale, "not backfilled: older than what the handler has forgotten, so it may have had them before");
+            tracing::warn!(inbox = %inbox.name, handler, stale, "messages older than the watermark skipped");
         }
         Ok(all)
     }
 
-    /// Records that somebody asks for a backfill, if it can be done, without doing it: [`backfill_by`](Self::backfill_by)
-    /// follows, in the background of whoever answers.
+    /// Validates and records a backfill without doing it. [`backfill_by`](Self::backfill_by) follows in the background of the
+    /// caller.
     pub async fn record_backfill<'a>(
         &self,
         handler: &str,
@@ -310,12 +309,12 @@ impl<S: Store> Inbox<S> {
         S: Admin,
     {
         let found = self.to_backfill(handler)?;
-        let what = What::Backfill { handler: found.route.key.clone(), kinds: found.types.clone() };
+        let what = ActionKind::Backfill { handler: found.route.key.clone(), kinds: found.types.clone() };
         self.store().act(&Action::new(self.name().clone(), what).id(id).by(actor, reason)).await
     }
 
-    /// A handler that can get what was stored before it was there.
-    fn to_backfill(&self, handler: &str) -> Result<&Registered<S>> {
+    /// Returns the handler, if it can get entries for earlier messages.
+    fn to_backfill(&self, handler: &str) -> Result<&RegisteredHandler<S>> {
         let registry = &self.shared.registry;
         let found = registry.handlers().find(|one| one.route.key.as_str() == handler);
         let Some(found) = found else {
@@ -346,15 +345,15 @@ impl<S: Store> Inbox<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Known, Seq};
+    use crate::store::{KnownMessage, Seq};
 
     const WEEK: Duration = Duration::from_hours(7 * 24);
 
-    fn after(ages: &[Duration], window: Option<Duration>) -> Advice {
+    fn after(ages: &[Duration], window: Option<Duration>) -> RetentionAdvice {
         let lateness = Lateness::default();
         let inbox = InboxName::new("i").unwrap();
         for age in ages {
-            lateness.note(&inbox, &Accepted::Duplicate(Known::new(Seq(1), *age)));
+            lateness.note(&inbox, &Accepted::Duplicate(KnownMessage::new(Seq(1), *age)));
         }
         lateness.advice(window)
     }
@@ -393,7 +392,7 @@ mod tests {
         );
     }
 
-    // FAULTS H1: what comes after the window cannot be counted as a duplicate, but it says that the window is too short.
+    // FAULTS H1: a message after the window cannot be counted as a duplicate, but shows that the window is too short.
     #[test]
     fn what_came_too_late_speaks_against_the_window() {
         let lateness = Lateness::default();
@@ -440,7 +439,7 @@ mod tests {
             (Duration::from_mins(250), "5 h"),
             (Duration::from_hours(49), "3 days"),
         ] {
-            assert_eq!(Span(whole(span)).to_string(), text);
+            assert_eq!(ShortDuration(whole(span)).to_string(), text);
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Points in time, and the clock that tells them.
+//! Timestamps, and the clock that gives them.
 //!
-//! Nothing in the library reads the system clock or sleeps on its own: everything asks a [`Clock`], so tests move
-//! time instead of spending it.
+//! The library never reads the system clock and never sleeps on its own. It uses a [`Clock`], so tests move time instead of
+//! waiting.
 
 use std::fmt;
 use std::future::Future;
@@ -19,33 +19,33 @@ impl Timestamp {
     /// Later than any real time.
     pub const MAX: Self = Self(i64::MAX);
 
-    /// From milliseconds since the Unix epoch.
+    /// Returns the time at milliseconds since the Unix epoch.
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
 
-    /// As milliseconds since the Unix epoch.
+    /// Returns milliseconds since the Unix epoch.
     pub const fn as_millis(self) -> i64 {
         self.0
     }
 
-    /// The time that lies `duration` later; saturates instead of wrapping.
+    /// Returns the time `duration` later. Saturates.
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(millis(duration)))
     }
 
-    /// The time that lies `duration` earlier; saturates instead of wrapping.
+    /// Returns the time `duration` earlier. Saturates.
     pub fn before(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(millis(duration)))
     }
 
-    /// How much later this is than `earlier`, or zero if it is not.
+    /// Returns the time since `earlier`, or zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 }
 
-/// As a date in UTC with milliseconds, for people: `2026-01-31T12:00:00.000Z`.
+/// Formats the time as a date in UTC with milliseconds: `2026-01-31T12:00:00.000Z`.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::MAX {
@@ -59,7 +59,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// The date that lies so many days after the Unix epoch. Years begin in March here, so that a leap day is the last of its year.
+/// Returns the date that is `days` after the Unix epoch. Years start in March here, so that a leap day is the last of its year.
 fn civil(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
@@ -83,26 +83,26 @@ fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// A future that a clock hands out.
+/// Future that completes after a time on a clock.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Where time comes from.
+/// Source of time.
 pub trait Clock: Send + Sync + 'static {
-    /// The time of day. Stores without a clock of their own (memory, SQLite) date leases and retries with it.
+    /// Returns the time of day. Stores without a clock of their own (memory, SQLite) date leases and retries with it.
     fn now(&self) -> Timestamp;
 
-    /// Time since an arbitrary start; never goes back. A worker's own deadlines are measured with it, because the
-    /// time of day can jump.
+    /// Returns the time since an arbitrary start, which never decreases. Workers measure deadlines with it, because the time of day
+    /// can jump.
     fn monotonic(&self) -> Duration;
 
     /// Completes once `duration` has passed on this clock.
     fn sleep(&self, duration: Duration) -> Sleep;
 }
 
-/// A clock that can be shared and stored.
+/// Clock that several parts share.
 pub type SharedClock = Arc<dyn Clock>;
 
-/// The clock of the operating system.
+/// Clock of the operating system.
 #[derive(Debug)]
 pub struct SystemClock {
     start: std::time::Instant,
@@ -115,7 +115,7 @@ impl Default for SystemClock {
 }
 
 impl SystemClock {
-    /// A system clock, ready to be shared.
+    /// Returns a shared system clock.
     pub fn shared() -> SharedClock {
         Arc::new(Self::default())
     }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use oncebox::config::{Guarantee, Limits, MissingKey, Unrouted};
 use oncebox::state::{Operation, Status};
-use oncebox::store::{Admin as _, Filter, Mark, Transactional as _};
+use oncebox::store::{Admin as _, EntryFilter, Mark, Transactional as _};
 use oncebox::{
-    Builder, Config, Dedupe, Error, ErrorKind, HandlerKey, Headers, Inbox, InboxName, Key, KeyStrategy,
+    Config, Dedupe, Error, ErrorKind, HandlerKey, Headers, Inbox, InboxBuilder, InboxName, Key, KeyStrategy,
     MAX_NAME, Memory, Message, Policy, Receipt, Retry,
 };
-use support::{Faulty, SECOND, Stage, World, counts, message};
+use support::{FaultyMemory, RunScript, SECOND, Testbed, counts, message};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
@@ -22,14 +22,14 @@ fn check(error: &Error, kind: ErrorKind, what: &str) {
     for part in [what, kind.kept(), kind.advice()] {
         assert!(text.contains(part), "{text:?} does not say {part:?}");
     }
-    assert!(text.len() < 1_000, "nobody reads {} bytes", text.len());
+    assert!(text.len() < 1_000, "{} bytes are too long to read", text.len());
 }
 
-fn limited() -> World {
-    World::new(|inbox, stage| {
+fn limited() -> Testbed {
+    Testbed::new(|inbox, script| {
         let limits = Limits { id: 16, text: 16, headers: 16, payload: 16, ..Limits::default() };
         let config = Config { limits, unrouted: Unrouted::Refuse, ..Config::default() };
-        inbox.config(config).on("t", stage.handler("h")).on("t", stage.handler("now").inline())
+        inbox.config(config).on("t", script.handler("h")).on("t", script.handler("now").inline())
     })
 }
 
@@ -69,29 +69,32 @@ fn bad_messages() -> Vec<(Message, ErrorKind, &'static str)> {
 // FAULTS A11, A12, G3: on every way in, before the store is asked.
 #[tokio::test]
 async fn a_bad_message_is_refused_on_every_way_in() {
-    let world = limited();
+    let setup = limited();
     for (bad, kind, what) in bad_messages() {
-        check(&world.inbox.accept(bad.clone()).await.unwrap_err(), kind, what);
-        check(&world.inbox.accept_after(bad.clone(), SECOND).await.unwrap_err(), kind, what);
-        let batch = world.inbox.accept_batch([bad.clone()]).await.unwrap();
+        check(&setup.inbox.accept(bad.clone()).await.unwrap_err(), kind, what);
+        check(&setup.inbox.accept_after(bad.clone(), SECOND).await.unwrap_err(), kind, what);
+        let batch = setup.inbox.accept_batch([bad.clone()]).await.unwrap();
         check(batch[0].as_ref().unwrap_err(), kind, what);
-        check(&world.inbox.process(bad.clone()).await.unwrap_err(), kind, what);
-        check(&world.inbox.receive(bad.clone()).await.unwrap_err(), kind, what);
-        let mut tx = world.store().begin().await.unwrap();
-        check(&world.inbox.once(&mut tx, &bad, "h").await.unwrap_err(), kind, what);
+        check(&setup.inbox.process(bad.clone()).await.unwrap_err(), kind, what);
+        check(&setup.inbox.receive(bad.clone()).await.unwrap_err(), kind, what);
+        let mut tx = setup.store().begin().await.unwrap();
+        check(&setup.inbox.once(&mut tx, &bad, "h").await.unwrap_err(), kind, what);
         if kind != ErrorKind::Tenant {
             check(&bad_validation(&bad), kind, what);
         }
     }
     let unknown = || Message::new("1", "unknown", "ok");
     let what = "no handler is registered for messages of type \"unknown\"";
-    check(&world.inbox.accept(unknown()).await.unwrap_err(), ErrorKind::Unrouted, what);
-    check(&world.inbox.receive(unknown()).await.unwrap_err(), ErrorKind::Unrouted, what);
-    check(&world.inbox.process(unknown()).await.unwrap_err(), ErrorKind::Unrouted, what);
-    assert_eq!(counts(&world.inbox).await, oncebox::store::Counts::default());
-    assert!(world.stage.log().is_empty());
-    let calls = world.store().faults();
-    assert_eq!(calls.calls(oncebox_testkit::Verb::Accept) + calls.calls(oncebox_testkit::Verb::Mark), 0);
+    check(&setup.inbox.accept(unknown()).await.unwrap_err(), ErrorKind::Unrouted, what);
+    check(&setup.inbox.receive(unknown()).await.unwrap_err(), ErrorKind::Unrouted, what);
+    check(&setup.inbox.process(unknown()).await.unwrap_err(), ErrorKind::Unrouted, what);
+    assert_eq!(counts(&setup.inbox).await, oncebox::store::InboxCounts::default());
+    assert!(setup.script.log().is_empty());
+    let calls = setup.store().faults();
+    assert_eq!(
+        calls.calls(oncebox_testkit::StoreVerb::Accept) + calls.calls(oncebox_testkit::StoreVerb::Mark),
+        0
+    );
 }
 
 /// The same rules, asked for without an inbox.
@@ -105,7 +108,7 @@ fn bad_validation(bad: &Message) -> Error {
 // FAULTS A12, G1: any bytes are an id, and no two of them are the same one.
 #[tokio::test]
 async fn odd_ids_are_good_ids() {
-    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h")));
+    let setup = Testbed::new(|inbox, script| inbox.on("t", script.handler("h")));
     let ids: [&[u8]; 9] = [
         b"\0",
         b"\0\0",
@@ -119,16 +122,16 @@ async fn odd_ids_are_good_ids() {
     ];
     for id in ids {
         let odd = Message::new(id.to_vec(), "t", "ok").with_ordering_key(b"\0\xff".to_vec());
-        let accepted = world.inbox.accept(odd).await.unwrap();
+        let accepted = setup.inbox.accept(odd).await.unwrap();
         assert!(matches!(accepted, oncebox::Accepted::First(_)), "{id:?}: {accepted:?}");
     }
     let long = Message::new(vec![0; 1 << 20], "t", "ok");
-    world.inbox.accept(long.clone()).await.unwrap();
-    assert!(matches!(world.inbox.accept(long).await.unwrap(), oncebox::Accepted::Duplicate(_)));
+    setup.inbox.accept(long.clone()).await.unwrap();
+    assert!(matches!(setup.inbox.accept(long).await.unwrap(), oncebox::Accepted::Duplicate(_)));
     let too_long = Message::new(vec![0; (1 << 20) + 1], "t", "ok");
-    check(&world.inbox.accept(too_long).await.unwrap_err(), ErrorKind::InvalidMessage, "1048577 bytes");
-    assert_eq!(counts(&world.inbox).await.messages, 10);
-    assert_eq!(world.inbox.drain().await.unwrap(), 10);
+    check(&setup.inbox.accept(too_long).await.unwrap_err(), ErrorKind::InvalidMessage, "1048577 bytes");
+    assert_eq!(counts(&setup.inbox).await.messages, 10);
+    assert_eq!(setup.inbox.drain().await.unwrap(), 10);
 }
 
 #[test]
@@ -151,10 +154,10 @@ fn a_key_that_cannot_be_found_falls_back_and_is_then_refused() {
     check(&Headers::decode(b"\x01").unwrap_err(), ErrorKind::Corrupt, "stored headers do not decode");
 }
 
-fn build(build: impl FnOnce(Builder<Faulty>, &Stage) -> Builder<Faulty>) -> Error {
-    let stage = Stage::default();
-    let inbox = Inbox::builder("test", Faulty::new(Memory::new()));
-    build(inbox, &stage).build().map(drop).expect_err("what cannot work is refused")
+fn build(build: impl FnOnce(InboxBuilder<FaultyMemory>, &RunScript) -> InboxBuilder<FaultyMemory>) -> Error {
+    let script = RunScript::default();
+    let inbox = Inbox::builder("test", FaultyMemory::new(Memory::new()));
+    build(inbox, &script).build().map(drop).expect_err("what cannot work is refused")
 }
 
 // FAULTS I1: found at start, by name.
@@ -163,27 +166,28 @@ fn handler_keys_that_could_be_mistaken_are_refused_at_start() {
     let kind = ErrorKind::InvalidHandler;
     let keys = ["", " ", "a b", "a\0b", "\u{e9}", "a;b", "a\"b"];
     for key in keys {
-        check(&build(|inbox, stage| inbox.on("t", stage.handler(key))), kind, "handler key");
-        check(&build(|inbox, stage| inbox.on("t", stage.handler("h").legacy(key))), kind, "handler key");
+        check(&build(|inbox, script| inbox.on("t", script.handler(key))), kind, "handler key");
+        check(&build(|inbox, script| inbox.on("t", script.handler("h").legacy(key))), kind, "handler key");
         check(&HandlerKey::new(key).unwrap_err(), kind, "handler key");
         check(&InboxName::new(key).unwrap_err(), ErrorKind::InvalidConfig, "inbox name");
     }
     let long = "x".repeat(MAX_NAME + 1);
     check(&HandlerKey::new(&long).unwrap_err(), kind, "has 201 bytes, the limit is 200");
-    check(&build(|inbox, stage| inbox.on("t", stage.handler("h").legacy(long.as_str()))), kind, "201 bytes");
+    let error = build(|inbox, script| inbox.on("t", script.handler("h").legacy(long.as_str())));
+    check(&error, kind, "201 bytes");
     assert!(HandlerKey::new("x".repeat(MAX_NAME)).is_ok());
 
     let twice = "the handler key \"h\" is used twice";
-    let h = |stage: &Stage| stage.handler::<Faulty>("h");
-    check(&build(|inbox, stage| inbox.on("t", h(stage)).on("u", h(stage))), kind, twice);
-    check(&build(|inbox, stage| inbox.on("t", h(stage).legacy("h"))), kind, twice);
+    let h = |script: &RunScript| script.handler::<FaultyMemory>("h");
+    check(&build(|inbox, script| inbox.on("t", h(script)).on("u", h(script))), kind, twice);
+    check(&build(|inbox, script| inbox.on("t", h(script).legacy("h"))), kind, twice);
     check(
-        &build(|inbox, stage| inbox.on("t", h(stage)).on("t", stage.handler("i").legacy("h"))),
+        &build(|inbox, script| inbox.on("t", h(script)).on("t", script.handler("i").legacy("h"))),
         kind,
         twice,
     );
-    let both = |inbox: Builder<Faulty>, stage: &Stage| {
-        inbox.on("t", stage.handler("a").legacy("h")).on("t", stage.handler("b").legacy("h"))
+    let both = |inbox: InboxBuilder<FaultyMemory>, script: &RunScript| {
+        inbox.on("t", script.handler("a").legacy("h")).on("t", script.handler("b").legacy("h"))
     };
     check(&build(both), kind, twice);
 }
@@ -198,29 +202,31 @@ fn check_setting(error: &Error, kind: ErrorKind, [option, value, fix]: [&str; 3]
     assert!(at < after, "{:?}: the fix comes last", error.what());
 }
 
-type Handler = Box<dyn Fn(oncebox::Registration<Faulty>) -> oncebox::Registration<Faulty>>;
+type ChangeRegistration =
+    Box<dyn Fn(oncebox::Registration<FaultyMemory>) -> oncebox::Registration<FaultyMemory>>;
 
 #[test]
 fn registrations_that_could_never_work_are_refused_at_start() {
     let kind = ErrorKind::InvalidHandler;
     let none: [&str; 0] = [];
     for error in [
-        build(|inbox, stage| inbox.on("", stage.handler("h"))),
-        build(|inbox, stage| inbox.on(none, stage.handler("h"))),
-        build(|inbox, stage| inbox.on(["t", ""], stage.handler("h"))),
+        build(|inbox, script| inbox.on("", script.handler("h"))),
+        build(|inbox, script| inbox.on(none, script.handler("h"))),
+        build(|inbox, script| inbox.on(["t", ""], script.handler("h"))),
     ] {
         check_setting(&error, kind, ["\"h\" is registered for no type", "never run", "name its types"]);
     }
-    let policy = |change: fn(&mut Policy)| -> Handler {
+    let policy = |change: fn(&mut Policy)| -> ChangeRegistration {
         Box::new(move |handler| {
             let mut policy = Policy::default();
             change(&mut policy);
             handler.policy(policy)
         })
     };
-    let retry = |retry: Retry| -> Handler { Box::new(move |handler| handler.retry(retry.clone())) };
+    let retry =
+        |retry: Retry| -> ChangeRegistration { Box::new(move |handler| handler.retry(retry.clone())) };
     let by_name = || Dedupe::By(KeyStrategy::handler_and_correlation_id());
-    let bad: [(Handler, [&str; 3]); 11] = [
+    let bad: [(ChangeRegistration, [&str; 3]); 11] = [
         (Box::new(|handler| handler.concurrency(0)), ["`concurrency`", " of 0:", "use at least 1"]),
         (Box::new(|handler| handler.timeout(Duration::ZERO)), ["`timeout`", "0ns", "make it longer"]),
         (Box::new(|handler| handler.share_commit(0)), ["`share_commit`", " of 0:", "use 1 to 64"]),
@@ -235,7 +241,7 @@ fn registrations_that_could_never_work_are_refused_at_start() {
         ),
         (
             Box::new(move |handler| handler.legacy("old").dedupe(by_name())),
-            ["`legacy`", "its name is part of", "choose a key without it"],
+            ["`legacy`", "its dedupe key contains its name", "choose a key without it"],
         ),
         (retry(Retry::new(3, Duration::ZERO, SECOND)), ["`retry`", "0ns", "or use `Retry::never()`"]),
         (retry(Retry::new(3, 2 * SECOND, SECOND)), ["`retry`", "2s", "raise `max`"]),
@@ -246,7 +252,7 @@ fn registrations_that_could_never_work_are_refused_at_start() {
         ),
     ];
     for (handler, words) in bad {
-        let error = build(|inbox, stage| inbox.on("t", handler(stage.handler("h"))));
+        let error = build(|inbox, script| inbox.on("t", handler(script.handler("h"))));
         check_setting(&error, kind, words);
         assert!(error.what().contains("\"h\""), "{error} does not name the handler");
     }
@@ -315,15 +321,16 @@ fn settings_that_could_never_work_are_refused_at_start() {
 #[test]
 fn keys_that_contradict_are_refused_at_start() {
     let kind = ErrorKind::InvalidConfig;
-    let twice = |inbox: Builder<Faulty>| inbox.key_for("a.*", Dedupe::On).key_for("a.*", Dedupe::Off);
+    let twice =
+        |inbox: InboxBuilder<FaultyMemory>| inbox.key_for("a.*", Dedupe::On).key_for("a.*", Dedupe::Off);
     let error = build(|inbox, _| twice(inbox));
     check_setting(&error, kind, ["`key_for(\"a.*\")`", "is Off", "leave one out"]);
     let error = build(|inbox, _| inbox.key_for("a*b", Dedupe::Off));
     check_setting(&error, kind, ["`key_for(\"a*b\")`", "is Off", "write it like `order.*`"]);
     let error = build(|inbox, _| inbox.key_for("a", Dedupe::By(KeyStrategy::json_pointer("x"))));
     check_setting(&error, kind, ["`key_for(\"a\")`", "By(JsonPointer(\"x\"))", "write it like"]);
-    let flawed = |stage: &Stage| stage.handler("h").dedupe(Dedupe::By(KeyStrategy::header("")));
-    let error = build(|inbox, stage| inbox.on("t", flawed(stage)));
+    let flawed = |script: &RunScript| script.handler("h").dedupe(Dedupe::By(KeyStrategy::header("")));
+    let error = build(|inbox, script| inbox.on("t", flawed(script)));
     check_setting(&error, kind, ["`dedupe` of the handler `h`", "By(Header(\"\"))", "name the header"]);
 }
 
@@ -334,8 +341,8 @@ fn effects_cannot_happen_once_where_repeats_are_not_recognised() {
     let store = oncebox_sqlite::Sqlite::open(dir.path().join("inbox.db")).unwrap();
     let config = Config { guarantee: Guarantee::ExactlyOnceEffects, ..Config::default() };
     let inbox = || Inbox::builder("test", store.clone()).config(config.clone());
-    let off = || Stage::default().handler("h").dedupe(Dedupe::Off);
-    inbox().on("t", Stage::default().handler("h")).build().unwrap();
+    let off = || RunScript::default().handler("h").dedupe(Dedupe::Off);
+    inbox().on("t", RunScript::default().handler("h")).build().unwrap();
     let what = ["ExactlyOnceEffects", "is Off", "recognise repeats, or promise less"];
     check_setting(&inbox().on("t", off()).build().unwrap_err(), ErrorKind::InvalidConfig, what);
     let error = inbox().key_for("t", Dedupe::Off).build().unwrap_err();
@@ -345,7 +352,7 @@ fn effects_cannot_happen_once_where_repeats_are_not_recognised() {
 // The longest settings are odd, but must not break the arithmetic.
 #[tokio::test]
 async fn the_longest_settings_work() {
-    let world = World::new(|inbox, stage| {
+    let setup = Testbed::new(|inbox, script| {
         let (max, retention) = (Duration::MAX, None);
         let config = Config {
             lease: max,
@@ -357,24 +364,24 @@ async fn the_longest_settings_work() {
             restart: max,
             ..Config::default()
         };
-        let h = stage.handler("h").timeout(max).retry(Retry::new(u32::MAX, max, max));
+        let h = script.handler("h").timeout(max).retry(Retry::new(u32::MAX, max, max));
         inbox.config(config).on("t", h)
     });
-    let running = world.inbox.start();
-    world.accept("1", "ok").await;
-    world.accept("2", "fail no").await;
+    let running = setup.inbox.start();
+    setup.accept("1", "ok").await;
+    setup.accept("2", "fail no").await;
     support::in_time(running.idle()).await;
-    world.pass(SECOND).await;
-    assert_eq!(world.status("1", "h").await, Status::Completed);
-    assert_eq!(world.entry("2", "h").await.attempts, 1);
+    setup.pass(SECOND).await;
+    assert_eq!(setup.status("1", "h").await, Status::Completed);
+    assert_eq!(setup.entry("2", "h").await.attempts, 1);
     support::in_time(running.shutdown()).await;
 }
 
 #[tokio::test]
 async fn what_an_operator_cannot_do_is_refused_and_changes_nothing() {
-    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h")));
-    world.accept("1", "ok").await;
-    let (store, inbox, h) = (world.store(), world.inbox.name(), HandlerKey::new("h").unwrap());
+    let setup = Testbed::new(|inbox, script| inbox.on("t", script.handler("h")));
+    setup.accept("1", "ok").await;
+    let (store, inbox, h) = (setup.store(), setup.inbox.name(), HandlerKey::new("h").unwrap());
     let key = KeyStrategy::MessageId.key(inbox, &message("1", "")).unwrap();
     let absent = KeyStrategy::MessageId.key(inbox, &message("2", "")).unwrap();
     let other = HandlerKey::new("other").unwrap();
@@ -389,24 +396,24 @@ async fn what_an_operator_cannot_do_is_refused_and_changes_nothing() {
     assert!(store.show(inbox, &absent).await.unwrap().is_none());
     let nowhere = InboxName::new("nowhere").unwrap();
     assert_eq!(store.count(&nowhere).await.unwrap().messages, 0);
-    assert!(store.list(&Filter::new(nowhere, Status::Pending)).await.unwrap().entries.is_empty());
-    assert_eq!(world.status("1", "h").await, Status::Pending);
+    assert!(store.list(&EntryFilter::new(nowhere, Status::Pending)).await.unwrap().entries.is_empty());
+    assert_eq!(setup.status("1", "h").await, Status::Pending);
 }
 
 #[tokio::test]
 async fn a_good_message_passes_where_the_bad_ones_did_not() {
-    let world = limited();
+    let setup = limited();
     let good = || message("1234567890123456", "ok").with_source("1234567890123456").with_ordering_key("k");
-    assert_eq!(world.inbox.receive(good()).await.unwrap(), Receipt::Done);
-    assert_eq!(world.inbox.drain().await.unwrap(), 1);
-    let mut tx = world.store().begin().await.unwrap();
-    assert_eq!(world.inbox.once(&mut tx, &good(), "other").await.unwrap(), Mark::First);
+    assert_eq!(setup.inbox.receive(good()).await.unwrap(), Receipt::Done);
+    assert_eq!(setup.inbox.drain().await.unwrap(), 1);
+    let mut tx = setup.store().begin().await.unwrap();
+    assert_eq!(setup.inbox.once(&mut tx, &good(), "other").await.unwrap(), Mark::First);
 }
 
 #[test]
 fn what_can_be_shared_is_taken() {
     for max in [1, 64] {
-        let shared = Stage::default().handler("h").share_commit(max);
+        let shared = RunScript::default().handler("h").share_commit(max);
         Inbox::builder("test", Memory::new()).on("t", shared).build().unwrap();
     }
 }

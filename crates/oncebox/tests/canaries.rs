@@ -6,38 +6,38 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
-use oncebox::observe::names::{METRICS, Values};
+use oncebox::observe::names::{LabelValues, METRICS};
 use oncebox::source::channel;
 use oncebox::state::Status;
 use oncebox::store::Admin as _;
 use oncebox::{BoxError, Config, Context, ErrorKind, KeyStrategy, Message, handler};
-use oncebox_testkit::{Fault, Verb};
+use oncebox_testkit::{StoreFault, StoreVerb};
 use parking_lot::Mutex;
-use support::ear::Ear;
-use support::{Faulty, SECOND, World, in_time, quiet};
+use support::log_capture::LogCapture;
+use support::{FaultyMemory, SECOND, Testbed, in_time, quiet};
 
 const CANARY: &str = "canary7f3a";
 
 #[derive(Debug, serde::Deserialize)]
-struct Order {
+struct CanaryOrder {
     #[expect(dead_code, reason = "only decoded")]
     order: u32,
 }
 
-async fn decodes(_: Order, _: &mut Context<Faulty>) -> Result<(), BoxError> {
+async fn decodes(_: CanaryOrder, _: &mut Context<FaultyMemory>) -> Result<(), BoxError> {
     Ok(())
 }
 
 /// Says what a clumsy handler says: the URL of its database, and a token.
-async fn fails(_: Message, _: &mut Context<Faulty>) -> Result<(), BoxError> {
+async fn fails(_: Message, _: &mut Context<FaultyMemory>) -> Result<(), BoxError> {
     Err(format!("cannot connect to postgres://app:{CANARY}@db/orders with token={CANARY}").into())
 }
 
-async fn panics(_: Message, _: &mut Context<Faulty>) -> Result<(), BoxError> {
+async fn panics(_: Message, _: &mut Context<FaultyMemory>) -> Result<(), BoxError> {
     panic!("password={CANARY}");
 }
 
-/// Keeps every name and label, and notes those that the table does not have (FAULTS J5). It may not panic: nobody would hear.
+/// Keeps every name and label, and records those that the table lacks (FAULTS J5). The library would hide its panic.
 #[derive(Clone, Default)]
 struct Labels {
     all: Arc<Mutex<String>>,
@@ -61,8 +61,8 @@ fn is_known(key: &Key) -> bool {
     let Some(metric) = METRICS.iter().find(|metric| metric.name == key.name()) else { return false };
     let names = ["test", "decodes", "fails", "panics", "broker"];
     let is_known = |label: &metrics::Label| match metric.label(label.key()).map(|label| label.values) {
-        Some(Values::Words(words)) => words.contains(&label.value()),
-        Some(Values::Names(_)) => names.contains(&label.value()),
+        Some(LabelValues::Words(words)) => words.contains(&label.value()),
+        Some(LabelValues::Names(_)) => names.contains(&label.value()),
         None => false,
     };
     key.labels().count() == metric.labels.len() && key.labels().all(is_known)
@@ -99,11 +99,11 @@ fn secret(id: &str) -> Message {
 
 #[tokio::test]
 async fn no_secret_comes_out() {
-    let (ear, labels) = (Ear::default(), Labels::default());
-    let (recording, _listening) = ear.listen();
+    let (capture, labels) = (LogCapture::default(), Labels::default());
+    let (recording, _listening) = capture.listen();
     drop(recording);
     let _recording = metrics::set_default_local_recorder(&labels);
-    let world = World::new(|inbox, _| {
+    let setup = Testbed::new(|inbox, _| {
         inbox
             .on("t", handler("decodes", decodes))
             .on("t", handler("fails", fails))
@@ -112,30 +112,32 @@ async fn no_secret_comes_out() {
     });
     let mut told = String::new();
 
-    let running = world.inbox.start();
+    let running = setup.inbox.start();
     let (sender, source) = channel("broker", 16);
     running.receive(source).unwrap();
     // A store that is away, and one that refuses for good.
-    for fault in
-        [Fault::ErrBefore(ErrorKind::Unavailable), Fault::ErrAfter, Fault::ErrBefore(ErrorKind::Corrupt)]
-    {
-        world.store().faults().next(Verb::Accept, fault);
+    for fault in [
+        StoreFault::ErrBefore(ErrorKind::Unavailable),
+        StoreFault::ErrAfter,
+        StoreFault::ErrBefore(ErrorKind::Corrupt),
+    ] {
+        setup.store().faults().next(StoreVerb::Accept, fault);
     }
     let sent = tokio::spawn(async move { sender.deliver(secret("1")).await });
-    world.pass(5 * SECOND).await;
+    setup.pass(5 * SECOND).await;
     let _ = write!(told, "{:?}", in_time(sent).await.unwrap());
     let too_large = Message::new("2", "t", vec![b'x'; 5 << 20]).with_header("x", CANARY);
-    let _ = write!(told, "{:?}", world.inbox.accept(too_large).await);
+    let _ = write!(told, "{:?}", setup.inbox.accept(too_large).await);
     let conflict = Message::new("1", "t", CANARY);
-    let _ = write!(told, "{:?}", world.inbox.accept(conflict).await);
+    let _ = write!(told, "{:?}", setup.inbox.accept(conflict).await);
     in_time(running.idle()).await;
-    world.pass(120 * SECOND).await;
+    setup.pass(120 * SECOND).await;
     let health = running.health();
-    let _ = write!(told, "{health:?} {:?}", world.inbox);
+    let _ = write!(told, "{health:?} {:?}", setup.inbox);
 
     // What was stored: the payload, and no private header.
-    let key = KeyStrategy::MessageId.key(world.inbox.name(), &secret("1")).unwrap();
-    let view = world.store().show(world.inbox.name(), &key).await.unwrap().unwrap();
+    let key = KeyStrategy::MessageId.key(setup.inbox.name(), &secret("1")).unwrap();
+    let view = setup.store().show(setup.inbox.name(), &key).await.unwrap().unwrap();
     let (_, _, stored) = view.stored.unwrap();
     let names: Vec<&str> = stored.headers().iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["x-note"]);
@@ -156,7 +158,7 @@ async fn no_secret_comes_out() {
     ] {
         assert!(labels.all.lock().contains(name), "{name}");
     }
-    let lines = ear.heard("");
+    let lines = capture.logged("");
     assert!(lines.iter().any(|line| line.contains("failed; trying again")), "{lines:#?}");
     for (where_from, text) in [
         ("logs", lines.join("\n")),
@@ -172,24 +174,31 @@ async fn no_secret_comes_out() {
 // FAULTS J6: an outage is told of, not counted out.
 #[tokio::test]
 async fn an_outage_does_not_fill_the_log() {
-    let ear = Ear::default();
-    let _listening = ear.listen();
-    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h")));
-    let running = world.inbox.start();
+    let capture = LogCapture::default();
+    let _listening = capture.listen();
+    let setup = Testbed::new(|inbox, script| inbox.on("t", script.handler("h")));
+    let running = setup.inbox.start();
     let (sender, source) = channel("broker", 256);
     running.receive(source).unwrap();
     in_time(running.idle()).await;
-    let away = Fault::ErrBefore(ErrorKind::Unavailable);
-    for verb in [Verb::Accept, Verb::Claim, Verb::Settle, Verb::Renew, Verb::Rescue, Verb::Backlog] {
-        world.store().faults().always(verb, away);
+    let away = StoreFault::ErrBefore(ErrorKind::Unavailable);
+    for verb in [
+        StoreVerb::Accept,
+        StoreVerb::Claim,
+        StoreVerb::Settle,
+        StoreVerb::Renew,
+        StoreVerb::Rescue,
+        StoreVerb::Backlog,
+    ] {
+        setup.store().faults().always(verb, away);
     }
     for n in 0..200 {
         let sender = sender.clone();
         tokio::spawn(async move { sender.deliver(support::message(&n.to_string(), "ok")).await });
     }
-    let before = ear.heard("").len();
-    world.pass(300 * SECOND).await;
-    let lines: Vec<String> = ear.heard("").split_off(before);
+    let before = capture.logged("").len();
+    setup.pass(300 * SECOND).await;
+    let lines: Vec<String> = capture.logged("").split_off(before);
     let lines: Vec<&String> = lines.iter().filter(|line| !line.starts_with("DEBUG")).collect();
     // Five minutes, and once in each for every verb that is tried.
     assert!(lines.len() <= 6 * 6, "{} lines: {lines:#?}", lines.len());
@@ -198,25 +207,25 @@ async fn an_outage_does_not_fill_the_log() {
         lines.iter().any(|line| !line.contains("suppressed=0")),
         "it says how much it left out: {lines:#?}"
     );
-    world.store().faults().clear();
-    world.pass(10 * SECOND).await;
+    setup.store().faults().clear();
+    setup.pass(10 * SECOND).await;
     in_time(running.idle()).await;
-    assert_eq!(world.count(Status::Completed).await, 200);
+    assert_eq!(setup.count(Status::Completed).await, 200);
 }
 
 // A handler that only fails has its own share of the log.
 #[tokio::test]
 async fn a_handler_that_only_fails_does_not_fill_the_log() {
-    let ear = Ear::default();
-    let _listening = ear.listen();
-    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h")));
+    let capture = LogCapture::default();
+    let _listening = capture.listen();
+    let setup = Testbed::new(|inbox, script| inbox.on("t", script.handler("h")));
     for n in 0..500 {
-        world.accept(&n.to_string(), "fail again").await;
+        setup.accept(&n.to_string(), "fail again").await;
     }
-    world.inbox.drain().await.unwrap();
-    let lines = ear.heard("failed; trying again");
+    setup.inbox.drain().await.unwrap();
+    let lines = capture.logged("failed; trying again");
     assert_eq!(lines.len(), 20, "{lines:#?}");
-    world.pass(61 * SECOND).await;
-    world.inbox.drain().await.unwrap();
-    assert!(ear.heard("suppressed=480").len() == 1, "{:#?}", ear.heard("suppressed"));
+    setup.pass(61 * SECOND).await;
+    setup.inbox.drain().await.unwrap();
+    assert!(capture.logged("suppressed=480").len() == 1, "{:#?}", capture.logged("suppressed"));
 }

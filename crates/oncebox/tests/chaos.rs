@@ -11,9 +11,9 @@ use oncebox::state::Status;
 use oncebox::store::Admin as _;
 use oncebox::time::{SharedClock, SystemClock};
 use oncebox::{BoxError, Config, Context, Inbox, Message, Policy, Receipt, Retry, Running, handler};
-use oncebox_testkit::{Odds, Verb};
+use oncebox_testkit::{FaultOdds, StoreVerb};
 use parking_lot::Mutex;
-use support::books::{Books, Ledger};
+use support::books::{EffectsDatabase, FaultySqlite};
 use support::{counts, in_time, message};
 
 /// One for each worker: among how many runs it shares commits.
@@ -21,8 +21,8 @@ const SHARES: [usize; 3] = [1, 4, 64];
 const MESSAGES: usize = 120;
 const LEASE: Duration = Duration::from_millis(600);
 
-/// What the handlers of all workers share.
-struct World {
+/// State that the handlers of all workers share.
+struct RandomFaults {
     chance: Mutex<fastrand::Rng>,
     /// No more failures.
     calm: std::sync::atomic::AtomicBool,
@@ -30,7 +30,7 @@ struct World {
     plain: Mutex<HashMap<String, usize>>,
 }
 
-impl World {
+impl RandomFaults {
     /// One time in five something goes wrong.
     fn happens(&self) -> Result<(), BoxError> {
         if self.calm.load(std::sync::atomic::Ordering::SeqCst) {
@@ -49,32 +49,32 @@ fn id(message: &Message) -> String {
     String::from_utf8_lossy(message.id()).into_owned()
 }
 
-async fn book_as(kind: &str, message: Message, cx: &mut Context<Ledger>) -> Result<(), BoxError> {
-    let world = Arc::clone(cx.data::<Arc<World>>()?);
-    world.happens()?;
+async fn book_as(kind: &str, message: Message, cx: &mut Context<FaultySqlite>) -> Result<(), BoxError> {
+    let random = Arc::clone(cx.data::<Arc<RandomFaults>>()?);
+    random.happens()?;
     let effect = format!("{kind} {}", id(&message));
     cx.tx().await?.execute("INSERT INTO effect VALUES (?1)", [effect])?;
     tokio::task::yield_now().await;
-    world.happens()
+    random.happens()
 }
 
-async fn durable(message: Message, cx: &mut Context<Ledger>) -> Result<(), BoxError> {
+async fn durable(message: Message, cx: &mut Context<FaultySqlite>) -> Result<(), BoxError> {
     book_as("durable", message, cx).await
 }
 
-async fn inline(message: Message, cx: &mut Context<Ledger>) -> Result<(), BoxError> {
+async fn inline(message: Message, cx: &mut Context<FaultySqlite>) -> Result<(), BoxError> {
     book_as("inline", message, cx).await
 }
 
-async fn plain(message: Message, cx: &mut Context<Ledger>) -> Result<(), BoxError> {
-    let world = cx.data::<Arc<World>>()?;
-    world.happens()?;
-    *world.plain.lock().entry(id(&message)).or_default() += 1;
-    world.happens()
+async fn plain(message: Message, cx: &mut Context<FaultySqlite>) -> Result<(), BoxError> {
+    let random = cx.data::<Arc<RandomFaults>>()?;
+    random.happens()?;
+    *random.plain.lock().entry(id(&message)).or_default() += 1;
+    random.happens()
 }
 
 /// A worker whose transactional handler shares commits among so many runs.
-fn worker(books: &Books, world: &Arc<World>, share: usize) -> Inbox<Ledger> {
+fn worker(books: &EffectsDatabase, random: &Arc<RandomFaults>, share: usize) -> Inbox<FaultySqlite> {
     let mut policy = Policy::default();
     policy.retry = Retry::new(1_000, Duration::from_millis(5), Duration::from_millis(50));
     // With as many faults as here, being hit three times proves nothing.
@@ -89,7 +89,7 @@ fn worker(books: &Books, world: &Arc<World>, share: usize) -> Inbox<Ledger> {
     };
     Inbox::builder("chaos", books.store())
         .config(config)
-        .data(Arc::clone(world))
+        .data(Arc::clone(random))
         .on("t", handler("durable", durable).policy(policy.clone()).share_commit(share))
         .on("t", handler("plain", plain).policy(policy.clone()))
         .on("t", handler("inline", inline).inline().policy(policy))
@@ -98,7 +98,7 @@ fn worker(books: &Books, world: &Arc<World>, share: usize) -> Inbox<Ledger> {
 }
 
 /// Delivers every message until it is taken, as a broker would.
-async fn deliver_all(inbox: Inbox<Ledger>, clock: SharedClock, seed: u64) {
+async fn deliver_all(inbox: Inbox<FaultySqlite>, clock: SharedClock, seed: u64) {
     let mut order: Vec<usize> = (0..MESSAGES).collect();
     fastrand::Rng::with_seed(seed).shuffle(&mut order);
     for number in order {
@@ -111,9 +111,9 @@ async fn deliver_all(inbox: Inbox<Ledger>, clock: SharedClock, seed: u64) {
 }
 
 /// Lets workers die and come back for a while.
-async fn kill_now_and_then(workers: &[Inbox<Ledger>], clock: &SharedClock, seed: u64) {
+async fn kill_now_and_then(workers: &[Inbox<FaultySqlite>], clock: &SharedClock, seed: u64) {
     let mut chance = fastrand::Rng::with_seed(seed);
-    let mut running: Vec<Running<Ledger>> = workers.iter().map(Inbox::start).collect();
+    let mut running: Vec<Running<FaultySqlite>> = workers.iter().map(Inbox::start).collect();
     for _ in 0..12 {
         clock.sleep(Duration::from_millis(chance.u64(100..250))).await;
         let index = chance.usize(..workers.len());
@@ -129,15 +129,16 @@ async fn every_message_takes_effect_exactly_once() {
     let seed = std::env::var("ONCEBOX_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
     eprintln!("ONCEBOX_SEED={seed}");
     let clock = SystemClock::shared();
-    let books = Books::new();
-    let world = Arc::new(World {
+    let books = EffectsDatabase::new();
+    let random = Arc::new(RandomFaults {
         chance: Mutex::new(fastrand::Rng::with_seed(seed)),
         calm: false.into(),
         plain: Mutex::default(),
     });
-    let workers: Vec<Inbox<Ledger>> = SHARES.iter().map(|share| worker(&books, &world, *share)).collect();
+    let workers: Vec<Inbox<FaultySqlite>> =
+        SHARES.iter().map(|share| worker(&books, &random, *share)).collect();
     for (number, inbox) in (0..).zip(&workers) {
-        inbox.store().faults().seed(seed.wrapping_add(number), Odds { before: 0.04, after: 0.04 });
+        inbox.store().faults().seed(seed.wrapping_add(number), FaultOdds { before: 0.04, after: 0.04 });
     }
 
     let deliveries: Vec<_> = (0..)
@@ -152,11 +153,11 @@ async fn every_message_takes_effect_exactly_once() {
     }
 
     // Nothing fails any more: now everything must come to its end.
-    world.calm.store(true, std::sync::atomic::Ordering::SeqCst);
+    random.calm.store(true, std::sync::atomic::Ordering::SeqCst);
     for inbox in &workers {
         let faults = inbox.store().faults();
         assert!(
-            faults.calls(Verb::Claim) > 10 && faults.calls(Verb::Accept) > 100,
+            faults.calls(StoreVerb::Claim) > 10 && faults.calls(StoreVerb::Accept) > 100,
             "hardly anything happened"
         );
         faults.clear();
@@ -182,7 +183,7 @@ async fn every_message_takes_effect_exactly_once() {
         for kind in ["durable", "inline"] {
             assert_eq!(books.effects(&format!("{kind} {number}")), 1, "seed {seed}: {kind} {number}");
         }
-        let runs = world.plain.lock().get(&number.to_string()).copied();
+        let runs = random.plain.lock().get(&number.to_string()).copied();
         assert!(runs.is_some(), "seed {seed}: {number} never ran");
     }
 }

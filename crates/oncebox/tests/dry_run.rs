@@ -3,25 +3,25 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use oncebox::state::{Next, Outcome, PoisonReason, Status};
+use oncebox::state::{NextState, Outcome, PoisonReason, Status};
 use oncebox::store::Admin as _;
 use oncebox::{BoxError, Context, ErrorKind, Inbox, Message, Reject, Retry, handler};
 use oncebox_sqlite::Sqlite;
 use oncebox_sqlite::rusqlite::Connection;
 use oncebox_testkit::TestClock;
 
-/// What the handler of this build does.
+/// Behaviour of the handler of this build.
 #[derive(Default)]
 struct Build {
-    /// Whether it is mended.
-    mended: AtomicUsize,
+    /// Number of fixes so far.
+    fixed: AtomicUsize,
 }
 
 async fn ship(message: Message, cx: &mut Context<Sqlite>) -> Result<(), BoxError> {
     let build = Arc::clone(cx.data::<Arc<Build>>()?);
     let tx = cx.tx().await?;
     tx.execute("INSERT INTO shipment VALUES (?1)", [String::from_utf8_lossy(message.id())])?;
-    match build.mended.load(Ordering::SeqCst) {
+    match build.fixed.load(Ordering::SeqCst) {
         0 => Err(Reject("an order without a street".into()).into()),
         1 => Err("the depot is closed".into()),
         2 => panic!("a bug"),
@@ -59,18 +59,18 @@ async fn what_would_happen_is_told_and_does_not_happen() {
 
     let dry_run = inbox.dry_run(&key, "ship-order").await.unwrap();
     assert!(matches!(dry_run.outcome, Outcome::Reject { .. }));
-    assert_eq!(dry_run.next, Next::Poisoned { reason: PoisonReason::Rejected });
-    build.mended.store(1, Ordering::SeqCst);
+    assert_eq!(dry_run.next, NextState::Poisoned { reason: PoisonReason::Rejected });
+    build.fixed.store(1, Ordering::SeqCst);
     let dry_run = inbox.dry_run(&key, "ship-order").await.unwrap();
-    assert_eq!(dry_run.next, Next::Poisoned { reason: PoisonReason::Exhausted }, "it has no second try");
-    build.mended.store(2, Ordering::SeqCst);
+    assert_eq!(dry_run.next, NextState::Poisoned { reason: PoisonReason::Exhausted }, "it has no second try");
+    build.fixed.store(2, Ordering::SeqCst);
     let Outcome::Retry { error, .. } = inbox.dry_run(&key, "ship-order").await.unwrap().outcome else {
         panic!("a panic is a failed attempt");
     };
     assert!(error.as_str().contains("a bug"), "{error}");
-    build.mended.store(3, Ordering::SeqCst);
+    build.fixed.store(3, Ordering::SeqCst);
     let dry_run = inbox.dry_run(&key, "ship-order").await.unwrap();
-    assert!(dry_run.is_done() && dry_run.next == Next::Completed);
+    assert!(dry_run.is_done() && dry_run.next == NextState::Completed);
 
     assert_eq!(shipped(), 0, "nothing of it is left");
     let after = inbox.store().explain(inbox.name(), &key).await.unwrap().unwrap();
@@ -79,8 +79,8 @@ async fn what_would_happen_is_told_and_does_not_happen() {
     let refused = inbox.dry_run(&key, "mail").await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Refused, "what it does cannot be undone");
     assert_eq!(inbox.dry_run(&key, "unknown").await.unwrap_err().kind(), ErrorKind::NotFound);
-    let nobody = oncebox::Key::from_bytes([0; 32]);
-    assert_eq!(inbox.dry_run(&nobody, "ship-order").await.unwrap_err().kind(), ErrorKind::NotFound);
+    let unknown = oncebox::Key::from_bytes([0; 32]);
+    assert_eq!(inbox.dry_run(&unknown, "ship-order").await.unwrap_err().kind(), ErrorKind::NotFound);
 
     // Then it is done, with what was promised.
     let retry = oncebox::state::Operation::Retry;

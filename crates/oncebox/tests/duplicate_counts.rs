@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use oncebox::store::{Admin as _, DuplicateCount};
 use oncebox::{BoxError, Context, Inbox, Memory, Message, handler};
-use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
+use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
 
 async fn ship(_: Message, _: &mut Context<FaultyStore<Memory>>) -> Result<(), BoxError> {
     Ok(())
@@ -26,11 +26,11 @@ async fn a_flood_of_duplicates_costs_one_write() {
     for _ in 0..500 {
         inbox.accept(message("1")).await.unwrap();
     }
-    assert_eq!(inbox.store().faults().calls(Verb::CountDuplicates), 0, "no duplicate writes by itself");
+    assert_eq!(inbox.store().faults().calls(StoreVerb::CountDuplicates), 0, "no duplicate writes by itself");
     inbox.drain().await.unwrap();
     inbox.drain().await.unwrap();
     assert_eq!(
-        inbox.store().faults().calls(Verb::CountDuplicates),
+        inbox.store().faults().calls(StoreVerb::CountDuplicates),
         1,
         "all of them in one, and nothing without any"
     );
@@ -59,10 +59,10 @@ async fn a_shutdown_writes_down_duplicate_counts() {
         inbox.accept(message()).await.unwrap();
     }
     // It takes the store a moment.
-    inbox.store().faults().next(Verb::CountDuplicates, Fault::Hang);
+    inbox.store().faults().next(StoreVerb::CountDuplicates, StoreFault::Hang);
     let writing = async {
         inbox.store().faults().wait_for_hanging(1).await;
-        // Whoever does not wait for it is gone by then.
+        // A shutdown that does not wait for the write would be over by then.
         tokio::task::yield_now().await;
         inbox.store().faults().release();
     };
@@ -85,7 +85,7 @@ async fn a_store_that_does_not_answer_does_not_hold_up_a_shutdown_for_it() {
     }
     running.idle().await;
     inbox.accept(Message::new("1", "order.placed", "{}")).await.unwrap();
-    inbox.store().faults().always(Verb::CountDuplicates, Fault::Hang);
+    inbox.store().faults().always(StoreVerb::CountDuplicates, StoreFault::Hang);
     let passing = async {
         inbox.store().faults().wait_for_hanging(1).await;
         clock.advance(Duration::from_secs(5));

@@ -1,21 +1,21 @@
-//! What is said of a message that was there before.
+//! Answers and log lines for duplicates.
 
 mod support;
 
 use oncebox::config::OnDuplicate;
 use oncebox::source::{Ack, channel};
 use oncebox::{Accepted, Config, Error, ErrorKind, Message, Processed, Receipt};
-use oncebox_testkit::{Fault, Verb};
-use support::ear::Ear;
-use support::{World, in_time, message};
+use oncebox_testkit::{StoreFault, StoreVerb};
+use support::log_capture::LogCapture;
+use support::{Testbed, in_time, message};
 
-fn world(on_duplicate: OnDuplicate) -> World {
-    World::new(|inbox, stage| {
+fn setup(on_duplicate: OnDuplicate) -> Testbed {
+    Testbed::new(|inbox, script| {
         let config = Config { on_duplicate, ..Config::default() };
         inbox
             .config(config)
-            .on(["t", "both"], stage.handler("h"))
-            .on(["now", "both"], stage.handler("now").inline())
+            .on(["t", "both"], script.handler("h"))
+            .on(["now", "both"], script.handler("now").inline())
     })
 }
 
@@ -35,15 +35,15 @@ async fn a_duplicate_is_an_answer_a_line_or_an_error() {
     for (how, lines, refused) in
         [(OnDuplicate::Silent, 0, false), (OnDuplicate::Log, 4, false), (OnDuplicate::Refuse, 0, true)]
     {
-        let ear = Ear::default();
-        let _listening = ear.listen();
-        let world = world(how);
-        world.accept("1", "ok").await;
-        assert_eq!(world.inbox.process(now("1")).await.unwrap(), Processed::Done);
-        let accepted = world.inbox.accept(message("1", "ok")).await;
-        let batch = world.inbox.accept_batch([message("1", "ok"), message("2", "ok")]).await.unwrap();
-        let processed = world.inbox.process(now("1")).await;
-        assert_eq!(world.inbox.receive(message("1", "ok")).await.unwrap(), Receipt::Done, "{how:?}");
+        let capture = LogCapture::default();
+        let _listening = capture.listen();
+        let setup = setup(how);
+        setup.accept("1", "ok").await;
+        assert_eq!(setup.inbox.process(now("1")).await.unwrap(), Processed::Done);
+        let accepted = setup.inbox.accept(message("1", "ok")).await;
+        let batch = setup.inbox.accept_batch([message("1", "ok"), message("2", "ok")]).await.unwrap();
+        let processed = setup.inbox.process(now("1")).await;
+        assert_eq!(setup.inbox.receive(message("1", "ok")).await.unwrap(), Receipt::Done, "{how:?}");
         if refused {
             check(&accepted.unwrap_err());
             check(batch[0].as_ref().unwrap_err());
@@ -54,22 +54,22 @@ async fn a_duplicate_is_an_answer_a_line_or_an_error() {
             assert_eq!(processed.unwrap(), Processed::Duplicate);
         }
         assert!(matches!(batch[1], Ok(Accepted::First(_))), "the others are not concerned");
-        assert_eq!(ear.heard("a duplicate").len(), lines, "{how:?}");
-        assert!(ear.heard("a duplicate").iter().all(|line| line.starts_with("INFO")));
+        assert_eq!(capture.logged("duplicate ignored").len(), lines, "{how:?}");
+        assert!(capture.logged("duplicate ignored").iter().all(|line| line.starts_with("INFO")));
         assert_eq!(
-            ear.counted("oncebox_accepted_total{inbox=test,outcome=duplicate}"),
+            capture.counted("oncebox_accepted_total{inbox=test,outcome=duplicate}"),
             3,
             "counted in any case"
         );
-        assert_eq!(world.inbox.drain().await.unwrap(), 2, "and nothing runs twice");
+        assert_eq!(setup.inbox.drain().await.unwrap(), 2, "and nothing runs twice");
     }
 }
 
 #[tokio::test]
 async fn a_source_has_its_duplicates_acknowledged_in_any_case() {
     for how in [OnDuplicate::Silent, OnDuplicate::Log, OnDuplicate::Refuse] {
-        let world = world(how);
-        let running = world.inbox.start();
+        let setup = setup(how);
+        let running = setup.inbox.start();
         let (sender, source) = channel("source", 1);
         running.receive(source).unwrap();
         for _ in 0..3 {
@@ -78,25 +78,25 @@ async fn a_source_has_its_duplicates_acknowledged_in_any_case() {
             }
         }
         in_time(running.idle()).await;
-        assert_eq!(world.stage.log().len(), 4, "{how:?}");
+        assert_eq!(setup.script.log().len(), 4, "{how:?}");
     }
 }
 
 // DESIGN rule 1: busy elsewhere, unknown and added are not duplicates, whatever the inbox is told to do with those.
 #[tokio::test]
 async fn busy_and_unknown_are_never_called_duplicates() {
-    let world = world(OnDuplicate::Refuse);
-    world.stage.says("now", "1", "wait");
-    let inbox = world.inbox.clone();
+    let setup = setup(OnDuplicate::Refuse);
+    setup.script.says("now", "1", "wait");
+    let inbox = setup.inbox.clone();
     let first = tokio::spawn(async move { inbox.process(now("1")).await });
-    in_time(world.stage.started(1)).await;
-    assert_eq!(world.inbox.process(now("1")).await.unwrap(), Processed::Busy);
-    assert_eq!(world.inbox.receive(now("1")).await.unwrap(), Receipt::Busy);
-    world.stage.go(1);
+    in_time(setup.script.started(1)).await;
+    assert_eq!(setup.inbox.process(now("1")).await.unwrap(), Processed::Busy);
+    assert_eq!(setup.inbox.receive(now("1")).await.unwrap(), Receipt::Busy);
+    setup.script.go(1);
     assert_eq!(first.await.unwrap().unwrap(), Processed::Done);
 
-    world.store().faults().next(Verb::Accept, Fault::ErrAfter);
-    let unknown = world.inbox.accept(message("2", "ok")).await.unwrap_err();
+    setup.store().faults().next(StoreVerb::Accept, StoreFault::ErrAfter);
+    let unknown = setup.inbox.accept(message("2", "ok")).await.unwrap_err();
     assert_eq!(unknown.kind(), ErrorKind::CommitUnknown);
-    check(&world.inbox.accept(message("2", "ok")).await.unwrap_err());
+    check(&setup.inbox.accept(message("2", "ok")).await.unwrap_err());
 }

@@ -5,24 +5,24 @@ mod support;
 use oncebox::state::Status;
 use oncebox::store::Admin as _;
 use oncebox::{Accepted, Config, ErrorKind, HandlerKey, Inbox, Memory};
-use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
-use support::{Faulty, SECOND, Stage, counts, entry, in_time, message, pass};
+use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
+use support::{FaultyMemory, RunScript, SECOND, counts, entry, in_time, message, pass};
 
-/// An inbox with its own stage, and a handler `h`.
+/// An inbox with its own script, and a handler `h`.
 struct Side {
-    inbox: Inbox<Faulty>,
-    stage: Stage,
+    inbox: Inbox<FaultyMemory>,
+    script: RunScript,
 }
 
 impl Side {
-    fn new(name: &str, store: &Faulty, clock: &TestClock) -> Self {
-        let stage = Stage::default();
+    fn new(name: &str, store: &FaultyMemory, clock: &TestClock) -> Self {
+        let script = RunScript::default();
         let inbox = Inbox::builder(name, store.clone())
             .config(Config { prefetch: 4, ..Config::default() })
-            .on("t", stage.handler("h"))
-            .on("now", stage.handler("now").inline())
+            .on("t", script.handler("h"))
+            .on("now", script.handler("now").inline())
             .clock(clock.shared());
-        Self { inbox: inbox.build().expect("it works"), stage }
+        Self { inbox: inbox.build().expect("it works"), script }
     }
 
     async fn take(&self, id: &str, play: &str) {
@@ -36,7 +36,7 @@ impl Side {
     }
 }
 
-fn store(clock: &TestClock) -> Faulty {
+fn store(clock: &TestClock) -> FaultyMemory {
     FaultyStore::new(Memory::with_clock(clock.shared()))
 }
 
@@ -56,7 +56,7 @@ async fn the_same_ids_in_three_inboxes_are_three_messages() {
         in_time(running.idle()).await;
     }
     for side in [&a, &b, &c] {
-        assert_eq!(side.stage.log().len(), 6, "{:?}", side.inbox);
+        assert_eq!(side.script.log().len(), 6, "{:?}", side.inbox);
         assert_eq!(counts(&side.inbox).await.messages, 3);
         assert!(matches!(side.inbox.accept(message("1", "ok")).await.unwrap(), Accepted::Duplicate(_)));
     }
@@ -81,11 +81,11 @@ async fn an_inbox_that_fails_or_is_paused_keeps_no_other_from_its_work() {
     assert_eq!(failing.status("2").await, Status::Pending);
     assert_eq!(paused.status("1").await, Status::Pending, "a pause is by inbox");
     assert_eq!(well.status("1").await, Status::Completed);
-    assert_eq!(paused.stage.runs("h", "1") + paused.stage.runs("h", "2"), 0);
+    assert_eq!(paused.script.runs("h", "1") + paused.script.runs("h", "2"), 0);
     shared.resume(paused.inbox.name(), &HandlerKey::new("h").unwrap()).await.unwrap();
     pass(&clock, SECOND).await;
     assert_eq!((paused.status("1").await, paused.status("2").await), (Status::Completed, Status::Completed));
-    // One that stops takes nobody with it.
+    // An inbox that stops does not stop the others.
     let [failing_runs, paused_runs, well_runs] = running;
     in_time(failing_runs.shutdown()).await;
     for side in [&paused, &well] {
@@ -110,8 +110,8 @@ async fn a_store_that_is_full_or_away_is_nothing_to_an_inbox_on_another() {
         assert_eq!(refused.kind(), ErrorKind::Full);
     }
     c.take("1", "ok").await;
-    full.faults().always(Verb::Claim, Fault::ErrBefore(ErrorKind::Unavailable));
-    full.faults().always(Verb::Accept, Fault::Panic);
+    full.faults().always(StoreVerb::Claim, StoreFault::ErrBefore(ErrorKind::Unavailable));
+    full.faults().always(StoreVerb::Accept, StoreFault::Panic);
     pass(&clock, 10 * SECOND).await;
     c.take("2", "ok").await;
     pass(&clock, SECOND).await;

@@ -11,112 +11,112 @@ use oncebox::{
     Registration, Retry, handler,
 };
 use oncebox_sqlite::rusqlite::Connection;
-use oncebox_testkit::{Fault, TestClock, Verb};
-use support::books::{Books, Ledger, book};
-use support::ear::Ear;
-use support::{Faulty, SECOND, World, counts, in_time, message, quiet};
+use oncebox_testkit::{StoreFault, StoreVerb, TestClock};
+use support::books::{EffectsDatabase, FaultySqlite, book};
+use support::log_capture::LogCapture;
+use support::{FaultyMemory, SECOND, Testbed, counts, in_time, message, quiet};
 use tokio::sync::Semaphore;
 
-fn inline() -> World {
-    World::new(|inbox, stage| inbox.on("t", stage.handler("h").inline()))
+fn inline() -> Testbed {
+    Testbed::new(|inbox, script| inbox.on("t", script.handler("h").inline()))
 }
 
 fn failed(why: &str) -> Processed {
     Processed::Failed(Outcome::Retry { error: ErrorText::new(why), after: None })
 }
 
-async fn process(world: &World, id: &str) -> Processed {
-    world.inbox.process(message(id, "ok")).await.expect("the store answers")
+async fn process(setup: &Testbed, id: &str) -> Processed {
+    setup.inbox.process(message(id, "ok")).await.expect("the store answers")
 }
 
 // DESIGN rule 1: busy elsewhere is an answer of its own, neither done nor failed.
 #[tokio::test]
 async fn of_two_duplicates_at_once_one_runs_and_the_other_is_told_to_wait() {
-    let world = inline();
-    world.stage.says("h", "1", "wait");
-    let inbox = world.inbox.clone();
+    let setup = inline();
+    setup.script.says("h", "1", "wait");
+    let inbox = setup.inbox.clone();
     let first = tokio::spawn(async move { inbox.process(message("1", "ok")).await });
-    in_time(world.stage.started(1)).await;
-    assert_eq!(process(&world, "1").await, Processed::Busy);
-    assert_eq!(world.inbox.receive(message("1", "ok")).await.unwrap(), Receipt::Busy);
-    assert_eq!(world.stage.log().len(), 1, "the body did not run again");
-    world.stage.go(1);
+    in_time(setup.script.started(1)).await;
+    assert_eq!(process(&setup, "1").await, Processed::Busy);
+    assert_eq!(setup.inbox.receive(message("1", "ok")).await.unwrap(), Receipt::Busy);
+    assert_eq!(setup.script.log().len(), 1, "the body did not run again");
+    setup.script.go(1);
     assert_eq!(first.await.unwrap().unwrap(), Processed::Done);
-    assert_eq!(process(&world, "1").await, Processed::Duplicate);
-    assert_eq!(world.stage.log(), ["h 1 1"]);
-    assert_eq!(counts(&world.inbox).await.messages, 0, "nothing is stored but the mark");
+    assert_eq!(process(&setup, "1").await, Processed::Duplicate);
+    assert_eq!(setup.script.log(), ["h 1 1"]);
+    assert_eq!(counts(&setup.inbox).await.messages, 0, "nothing is stored but the mark");
 }
 
 #[tokio::test]
 async fn a_failure_leaves_no_mark_and_can_be_tried_again() {
-    let world = inline();
+    let setup = inline();
     for (play, expected) in [("fail no", failed("no")), ("panic oh", failed("the handler panicked: oh"))] {
-        world.stage.says("h", "1", play);
-        assert_eq!(process(&world, "1").await, expected);
+        setup.script.says("h", "1", play);
+        assert_eq!(process(&setup, "1").await, expected);
     }
-    world.stage.says("h", "1", "ok");
-    assert_eq!(process(&world, "1").await, Processed::Done);
-    assert_eq!(process(&world, "1").await, Processed::Duplicate);
-    assert_eq!(world.stage.log().len(), 3);
+    setup.script.says("h", "1", "ok");
+    assert_eq!(process(&setup, "1").await, Processed::Done);
+    assert_eq!(process(&setup, "1").await, Processed::Duplicate);
+    assert_eq!(setup.script.log().len(), 3);
 }
 
 #[tokio::test]
 async fn a_timeout_is_a_failure_and_leaves_no_mark() {
-    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").inline().timeout(SECOND)));
-    world.stage.says("h", "1", "wait");
-    let inbox = world.inbox.clone();
+    let setup = Testbed::new(|inbox, script| inbox.on("t", script.handler("h").inline().timeout(SECOND)));
+    setup.script.says("h", "1", "wait");
+    let inbox = setup.inbox.clone();
     let late = tokio::spawn(async move { inbox.process(message("1", "ok")).await });
-    in_time(world.stage.started(1)).await;
-    world.pass(2 * SECOND).await;
+    in_time(setup.script.started(1)).await;
+    setup.pass(2 * SECOND).await;
     assert_eq!(late.await.unwrap().unwrap(), failed("the handler did not finish within 1s"));
-    world.stage.says("h", "1", "ok");
-    assert_eq!(process(&world, "1").await, Processed::Done);
+    setup.script.says("h", "1", "ok");
+    assert_eq!(process(&setup, "1").await, Processed::Done);
 }
 
 #[tokio::test]
 async fn a_caller_who_goes_away_leaves_no_mark() {
-    let world = inline();
-    world.stage.says("h", "1", "wait");
-    let inbox = world.inbox.clone();
+    let setup = inline();
+    setup.script.says("h", "1", "wait");
+    let inbox = setup.inbox.clone();
     let gone = tokio::spawn(async move { inbox.process(message("1", "ok")).await });
-    in_time(world.stage.started(1)).await;
+    in_time(setup.script.started(1)).await;
     gone.abort();
     assert!(gone.await.unwrap_err().is_cancelled());
-    world.stage.says("h", "1", "ok");
-    assert_eq!(process(&world, "1").await, Processed::Done);
+    setup.script.says("h", "1", "ok");
+    assert_eq!(process(&setup, "1").await, Processed::Done);
 }
 
-// FAULTS A4, C6: a commit is not torn, whoever waits for it.
+// FAULTS A4, C6: a commit is not torn, even if its caller stops waiting.
 #[tokio::test]
 async fn a_caller_who_goes_away_does_not_tear_the_commit() {
-    let world = inline();
-    world.store().faults().next(Verb::Commit, Fault::Hang);
-    let inbox = world.inbox.clone();
+    let setup = inline();
+    setup.store().faults().next(StoreVerb::Commit, StoreFault::Hang);
+    let inbox = setup.inbox.clone();
     let gone = tokio::spawn(async move { inbox.process(message("1", "ok")).await });
-    in_time(world.store().faults().wait_for_hanging(1)).await;
+    in_time(setup.store().faults().wait_for_hanging(1)).await;
     gone.abort();
     assert!(gone.await.unwrap_err().is_cancelled());
-    assert_eq!(process(&world, "1").await, Processed::Busy);
-    world.store().faults().release();
+    assert_eq!(process(&setup, "1").await, Processed::Busy);
+    setup.store().faults().release();
     quiet().await;
-    assert_eq!(process(&world, "1").await, Processed::Duplicate);
-    assert_eq!(world.stage.log().len(), 1);
+    assert_eq!(process(&setup, "1").await, Processed::Duplicate);
+    assert_eq!(setup.script.log().len(), 1);
 }
 
 #[tokio::test]
 async fn trouble_of_the_store_is_an_error_and_the_next_delivery_resolves_it() {
-    let books = Books::new();
+    let books = EffectsDatabase::new();
     let store = books.store();
     let inbox =
         Inbox::builder("test", store.clone()).on("t", handler("book", book).inline()).build().unwrap();
-    let away = Fault::ErrBefore(ErrorKind::Unavailable);
+    let away = StoreFault::ErrBefore(ErrorKind::Unavailable);
     // What fails, what the caller is told, and what the next delivery finds.
     let troubles = [
-        (Verb::Begin, away, ErrorKind::Unavailable, Processed::Done),
-        (Verb::Mark, away, ErrorKind::Unavailable, Processed::Done),
-        (Verb::Commit, away, ErrorKind::Unavailable, Processed::Done),
-        // FAULTS A4: it happened, and nobody knew.
-        (Verb::Commit, Fault::ErrAfter, ErrorKind::CommitUnknown, Processed::Duplicate),
+        (StoreVerb::Begin, away, ErrorKind::Unavailable, Processed::Done),
+        (StoreVerb::Mark, away, ErrorKind::Unavailable, Processed::Done),
+        (StoreVerb::Commit, away, ErrorKind::Unavailable, Processed::Done),
+        // FAULTS A4: it happened, and the caller got no answer.
+        (StoreVerb::Commit, StoreFault::ErrAfter, ErrorKind::CommitUnknown, Processed::Duplicate),
     ];
     for (number, (verb, fault, kind, next)) in troubles.into_iter().enumerate() {
         let id = number.to_string();
@@ -129,7 +129,7 @@ async fn trouble_of_the_store_is_an_error_and_the_next_delivery_resolves_it() {
     }
 }
 
-async fn book_and_fail(message: Message, cx: &mut Context<Ledger>) -> Result<(), BoxError> {
+async fn book_and_fail(message: Message, cx: &mut Context<FaultySqlite>) -> Result<(), BoxError> {
     book(message, cx).await?;
     match cx.data::<Semaphore>()?.try_acquire() {
         Ok(permit) => {
@@ -143,7 +143,7 @@ async fn book_and_fail(message: Message, cx: &mut Context<Ledger>) -> Result<(),
 // FAULTS A9, DESIGN rule 2: on a database, the second waits for the first.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storm_of_duplicates_takes_effect_once() {
-    let books = Books::new();
+    let books = EffectsDatabase::new();
     let inbox = Inbox::builder("test", books.store())
         .data(Semaphore::new(1))
         .on("t", handler("book", book_and_fail).inline())
@@ -171,69 +171,69 @@ async fn a_storm_of_duplicates_takes_effect_once() {
 
 #[tokio::test]
 async fn one_handler_that_fails_keeps_no_other_from_its_work() {
-    let world = World::new(|inbox, stage| {
-        ["a", "b", "c"].iter().fold(inbox, |inbox, key| inbox.on("t", stage.handler(key).inline()))
+    let setup = Testbed::new(|inbox, script| {
+        ["a", "b", "c"].iter().fold(inbox, |inbox, key| inbox.on("t", script.handler(key).inline()))
     });
-    world.stage.says("a", "1", "fail no");
-    assert_eq!(process(&world, "1").await, failed("no"));
-    assert_eq!(world.stage.log(), ["a 1 1", "b 1 1", "c 1 1"]);
-    world.stage.says("a", "1", "reject never");
+    setup.script.says("a", "1", "fail no");
+    assert_eq!(process(&setup, "1").await, failed("no"));
+    assert_eq!(setup.script.log(), ["a 1 1", "b 1 1", "c 1 1"]);
+    setup.script.says("a", "1", "reject never");
     let rejected = Processed::Failed(Outcome::Reject { error: ErrorText::new("never") });
-    assert_eq!(process(&world, "1").await, rejected);
-    world.stage.says("a", "1", "ok");
-    assert_eq!(process(&world, "1").await, Processed::Done);
-    assert_eq!(process(&world, "1").await, Processed::Duplicate);
+    assert_eq!(process(&setup, "1").await, rejected);
+    setup.script.says("a", "1", "ok");
+    assert_eq!(process(&setup, "1").await, Processed::Done);
+    assert_eq!(process(&setup, "1").await, Processed::Duplicate);
     assert_eq!(
-        (world.stage.runs("a", "1"), world.stage.runs("b", "1"), world.stage.runs("c", "1")),
+        (setup.script.runs("a", "1"), setup.script.runs("b", "1"), setup.script.runs("c", "1")),
         (3, 1, 1)
     );
 }
 
 #[tokio::test]
 async fn a_message_can_have_both_kinds_of_handlers() {
-    let world = World::new(|inbox, stage| {
+    let setup = Testbed::new(|inbox, script| {
         inbox
-            .on("t", stage.handler("now").inline().retry(Retry::new(3, 7 * SECOND, 9 * SECOND)))
-            .on("t", stage.handler("later"))
+            .on("t", script.handler("now").inline().retry(Retry::new(3, 7 * SECOND, 9 * SECOND)))
+            .on("t", script.handler("later"))
     });
-    world.stage.says("now", "1", "fail no");
-    let receipt = world.inbox.receive(message("1", "ok")).await.unwrap();
+    setup.script.says("now", "1", "fail no");
+    let receipt = setup.inbox.receive(message("1", "ok")).await.unwrap();
     assert_eq!(receipt, Receipt::Failed { after: 7 * SECOND });
-    assert_eq!(world.status("1", "later").await, Status::Pending, "stored, though the inline one failed");
-    world.stage.says("now", "1", "ok");
+    assert_eq!(setup.status("1", "later").await, Status::Pending, "stored, though the inline one failed");
+    setup.script.says("now", "1", "ok");
     for _ in 0..2 {
-        assert_eq!(world.inbox.receive(message("1", "ok")).await.unwrap(), Receipt::Done);
+        assert_eq!(setup.inbox.receive(message("1", "ok")).await.unwrap(), Receipt::Done);
     }
-    assert_eq!(world.inbox.drain().await.unwrap(), 1);
-    assert_eq!(world.stage.log(), ["now 1 1", "now 1 1", "later 1 1"]);
+    assert_eq!(setup.inbox.drain().await.unwrap(), 1);
+    assert_eq!(setup.script.log(), ["now 1 1", "now 1 1", "later 1 1"]);
 }
 
 // FAULTS A10: what is quarantined for a person must not run on another way.
 #[tokio::test]
 async fn a_conflict_runs_no_inline_handler() {
-    let world = World::new(|inbox, stage| {
-        inbox.on("t", stage.handler("now").inline()).on("t", stage.handler("later"))
+    let setup = Testbed::new(|inbox, script| {
+        inbox.on("t", script.handler("now").inline()).on("t", script.handler("later"))
     });
-    world.stage.says("now", "1", "fail no");
-    let _ = world.inbox.receive(message("1", "ok")).await.unwrap();
-    assert_eq!(world.inbox.receive(message("1", "another payload")).await.unwrap(), Receipt::Done);
-    assert_eq!(world.stage.runs("now", "1"), 1);
-    assert_eq!(counts(&world.inbox).await.quarantined, 1);
+    setup.script.says("now", "1", "fail no");
+    let _ = setup.inbox.receive(message("1", "ok")).await.unwrap();
+    assert_eq!(setup.inbox.receive(message("1", "another payload")).await.unwrap(), Receipt::Done);
+    assert_eq!(setup.script.runs("now", "1"), 1);
+    assert_eq!(counts(&setup.inbox).await.quarantined, 1);
 }
 
 #[derive(serde::Deserialize)]
 struct Number(#[expect(dead_code, reason = "only its decoding matters")] u64);
 
-async fn take_number(_: Number, _: &mut Context<Faulty>) -> Result<(), BoxError> {
+async fn take_number(_: Number, _: &mut Context<FaultyMemory>) -> Result<(), BoxError> {
     Ok(())
 }
 
 #[tokio::test]
 async fn a_receipt_says_what_to_tell_the_broker() {
-    let world = World::new(|inbox, stage| {
+    let setup = Testbed::new(|inbox, script| {
         let retry = Retry::new(3, 7 * SECOND, 9 * SECOND);
-        let number: Registration<Faulty> = handler("number", take_number);
-        inbox.on("t", stage.handler("h").inline().retry(retry)).on("number", number.inline())
+        let number: Registration<FaultyMemory> = handler("number", take_number);
+        inbox.on("t", script.handler("h").inline().retry(retry)).on("number", number.inline())
     });
     let receipts = [
         ("ok", Receipt::Done),
@@ -245,22 +245,22 @@ async fn a_receipt_says_what_to_tell_the_broker() {
         ("reject bad", Receipt::Rejected { reason: "bad".into() }),
     ];
     for (play, receipt) in receipts {
-        assert_eq!(world.inbox.receive(message(play, play)).await.unwrap(), receipt, "{play}");
+        assert_eq!(setup.inbox.receive(message(play, play)).await.unwrap(), receipt, "{play}");
     }
-    let undecodable = world.inbox.receive(Message::new("1", "number", "seven")).await.unwrap();
+    let undecodable = setup.inbox.receive(Message::new("1", "number", "seven")).await.unwrap();
     assert!(matches!(undecodable, Receipt::Rejected { reason } if reason.contains("does not decode")));
 }
 
 #[tokio::test]
 async fn a_type_without_an_inline_handler_is_refused() {
-    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h")));
-    assert_eq!(world.inbox.process(message("1", "ok")).await.unwrap_err().kind(), ErrorKind::Unrouted);
-    assert_eq!(counts(&world.inbox).await.messages, 0);
+    let setup = Testbed::new(|inbox, script| inbox.on("t", script.handler("h")));
+    assert_eq!(setup.inbox.process(message("1", "ok")).await.unwrap_err().kind(), ErrorKind::Unrouted);
+    assert_eq!(counts(&setup.inbox).await.messages, 0);
 }
 
 #[tokio::test]
 async fn once_belongs_to_the_callers_own_transaction() {
-    let books = Books::new();
+    let books = EffectsDatabase::new();
     let inbox = Inbox::builder("test", books.options().open().unwrap()).build().unwrap();
     let mut mine = books.connect();
     let mark =
@@ -282,20 +282,20 @@ async fn once_belongs_to_the_callers_own_transaction() {
 
 #[tokio::test]
 async fn once_and_inline_share_their_marks() {
-    let world = inline();
-    let mut tx = oncebox::store::Transactional::begin(world.store()).await.unwrap();
-    assert_eq!(world.inbox.once(&mut tx, &message("1", "ok"), "h").await.unwrap(), Mark::First);
-    assert_eq!(process(&world, "1").await, Processed::Busy);
-    oncebox::store::Transactional::commit(world.store(), tx).await.unwrap();
-    assert_eq!(process(&world, "1").await, Processed::Duplicate);
-    assert!(world.stage.log().is_empty());
+    let setup = inline();
+    let mut tx = oncebox::store::Transactional::begin(setup.store()).await.unwrap();
+    assert_eq!(setup.inbox.once(&mut tx, &message("1", "ok"), "h").await.unwrap(), Mark::First);
+    assert_eq!(process(&setup, "1").await, Processed::Busy);
+    oncebox::store::Transactional::commit(setup.store(), tx).await.unwrap();
+    assert_eq!(process(&setup, "1").await, Processed::Duplicate);
+    assert!(setup.script.log().is_empty());
 }
 
 // A sweep forgets marks past their retention, and no others.
 #[tokio::test]
 async fn marks_leave_with_their_retention() {
     let clock = TestClock::new();
-    let books = Books::new();
+    let books = EffectsDatabase::new();
     let store = oncebox_testkit::FaultyStore::new(books.options().clock(clock.shared()).open().unwrap());
     let inbox = Inbox::builder("test", store)
         .clock(clock.shared())
@@ -315,53 +315,53 @@ async fn marks_leave_with_their_retention() {
 // FAULTS A10: counted, told and answered as what is in conflict with a stored message.
 #[tokio::test]
 async fn another_message_under_a_known_key_is_quarantined() {
-    let ear = Ear::default();
-    let _listening = ear.listen();
-    let world = inline();
-    assert_eq!(process(&world, "1").await, Processed::Done);
-    assert_eq!(world.inbox.process(message("1", "another thing")).await.unwrap(), Processed::Conflict);
-    let received = world.inbox.receive_each([message("1", "another thing")]).await.remove(0).unwrap();
+    let capture = LogCapture::default();
+    let _listening = capture.listen();
+    let setup = inline();
+    assert_eq!(process(&setup, "1").await, Processed::Done);
+    assert_eq!(setup.inbox.process(message("1", "another thing")).await.unwrap(), Processed::Conflict);
+    let received = setup.inbox.receive_each([message("1", "another thing")]).await.remove(0).unwrap();
     assert_eq!((received.receipt, received.duplicate), (Receipt::Done, false));
     let [(handler, answer)] = &received.handlers[..] else { panic!("one handler: {:?}", received.handlers) };
     assert_eq!((handler.as_str(), answer), ("h", &HandlerAnswer::Ran(Processed::Conflict)));
     assert!(answer.is_quarantined() && !answer.is_new());
-    assert_eq!(world.stage.log(), ["h 1 1"]);
-    assert_eq!(counts(&world.inbox).await.conflicts, 1);
-    assert_eq!(ear.counted("oncebox_accepted_total{inbox=test,outcome=conflict}"), 2);
-    assert_eq!(ear.counted("oncebox_inline_total{inbox=test,handler=h,result=conflict}"), 2);
-    assert!(!ear.heard("quarantined").is_empty());
+    assert_eq!(setup.script.log(), ["h 1 1"]);
+    assert_eq!(counts(&setup.inbox).await.conflicts, 1);
+    assert_eq!(capture.counted("oncebox_accepted_total{inbox=test,outcome=conflict}"), 2);
+    assert_eq!(capture.counted("oncebox_inline_total{inbox=test,handler=h,result=conflict}"), 2);
+    assert!(!capture.logged("quarantined").is_empty());
 }
 
 // FAULTS A10, A4: what cannot be quarantined is not acknowledged.
 #[tokio::test]
 async fn a_conflict_that_cannot_be_quarantined_is_an_error_and_comes_again() {
-    let world = inline();
-    assert_eq!(process(&world, "1").await, Processed::Done);
+    let setup = inline();
+    assert_eq!(process(&setup, "1").await, Processed::Done);
     let other = || message("1", "another thing");
     for (verb, fault, kind) in [
-        (Verb::Quarantine, Fault::ErrBefore(ErrorKind::Unavailable), ErrorKind::Unavailable),
-        (Verb::Commit, Fault::ErrAfter, ErrorKind::CommitUnknown),
+        (StoreVerb::Quarantine, StoreFault::ErrBefore(ErrorKind::Unavailable), ErrorKind::Unavailable),
+        (StoreVerb::Commit, StoreFault::ErrAfter, ErrorKind::CommitUnknown),
     ] {
-        world.store().faults().next(verb, fault);
-        assert_eq!(world.inbox.receive(other()).await.unwrap_err().kind(), kind, "{verb:?}");
+        setup.store().faults().next(verb, fault);
+        assert_eq!(setup.inbox.receive(other()).await.unwrap_err().kind(), kind, "{verb:?}");
     }
-    assert_eq!(world.inbox.receive(other()).await.unwrap(), Receipt::Done);
-    assert_eq!(counts(&world.inbox).await.conflicts, 1, "that of the unknown commit is the same");
+    assert_eq!(setup.inbox.receive(other()).await.unwrap(), Receipt::Done);
+    assert_eq!(counts(&setup.inbox).await.conflicts, 1, "that of the unknown commit is the same");
 }
 
 #[tokio::test]
 async fn where_the_first_wins_another_payload_is_a_duplicate_and_counted() {
-    let ear = Ear::default();
-    let _listening = ear.listen();
+    let capture = LogCapture::default();
+    let _listening = capture.listen();
     let order = |id: &str, payload: &str| {
         Message::new(id.to_owned(), "t", payload.to_owned()).with_header("correlation-id", "7")
     };
-    let world = World::new(|inbox, stage| {
+    let setup = Testbed::new(|inbox, script| {
         let config = Config { key: KeyStrategy::correlation_id(), ..Config::default() };
-        inbox.config(config).on("t", stage.handler("h").inline())
+        inbox.config(config).on("t", script.handler("h").inline())
     });
-    assert_eq!(world.inbox.process(order("1", "ok")).await.unwrap(), Processed::Done);
-    assert_eq!(world.inbox.process(order("2", "ok;ok")).await.unwrap(), Processed::Duplicate);
-    assert_eq!(counts(&world.inbox).await.quarantined, 0);
-    assert_eq!(ear.counted("oncebox_allowed_conflicts_total{inbox=test,policy=first_wins}"), 1);
+    assert_eq!(setup.inbox.process(order("1", "ok")).await.unwrap(), Processed::Done);
+    assert_eq!(setup.inbox.process(order("2", "ok;ok")).await.unwrap(), Processed::Duplicate);
+    assert_eq!(counts(&setup.inbox).await.quarantined, 0);
+    assert_eq!(capture.counted("oncebox_allowed_conflicts_total{inbox=test,policy=first_wins}"), 1);
 }

@@ -7,18 +7,18 @@ use std::time::Duration;
 use oncebox::config::{MissingKey, OnConflict};
 use oncebox::source::{Ack, channel};
 use oncebox::state::Status;
-use oncebox::store::{Admin as _, Known, Mark, Seq, Transactional as _};
+use oncebox::store::{Admin as _, KnownMessage, Mark, Seq, Transactional as _};
 use oncebox::{Accepted, Config, Dedupe, KeyStrategy, Message, Processed, Receipt};
-use oncebox_testkit::{Fault, Verb};
-use support::ear::Ear;
-use support::{SECOND, World, counts, in_time, message, quiet};
+use oncebox_testkit::{StoreFault, StoreVerb};
+use support::log_capture::LogCapture;
+use support::{SECOND, Testbed, counts, in_time, message, quiet};
 
 fn by(header: &str) -> Dedupe {
     Dedupe::By(KeyStrategy::header(header))
 }
 
-fn config(config: Config) -> World {
-    World::new(|inbox, stage| inbox.config(config).on("t", stage.handler("h")))
+fn config(config: Config) -> Testbed {
+    Testbed::new(|inbox, script| inbox.config(config).on("t", script.handler("h")))
 }
 
 fn undeduplicated() -> Config {
@@ -28,63 +28,66 @@ fn undeduplicated() -> Config {
 // FAULTS A11: only where the inbox is told to, and without inventing an id.
 #[tokio::test]
 async fn a_message_without_a_key_is_taken_where_that_is_allowed_and_every_delivery_runs() {
-    let ear = Ear::default();
-    let _listening = ear.listen();
-    let world = config(undeduplicated());
+    let capture = LogCapture::default();
+    let _listening = capture.listen();
+    let setup = config(undeduplicated());
     for _ in 0..2 {
-        assert!(matches!(world.inbox.accept(message("", "ok")).await.unwrap(), Accepted::First(_)));
+        assert!(matches!(setup.inbox.accept(message("", "ok")).await.unwrap(), Accepted::First(_)));
     }
-    assert_eq!(world.inbox.receive(message("", "ok")).await.unwrap(), Receipt::Done);
-    let batch = world.inbox.accept_batch([message("", "ok"), message("", "ok")]).await.unwrap();
+    assert_eq!(setup.inbox.receive(message("", "ok")).await.unwrap(), Receipt::Done);
+    let batch = setup.inbox.accept_batch([message("", "ok"), message("", "ok")]).await.unwrap();
     assert!(batch.iter().all(|one| matches!(one, Ok(Accepted::First(_)))), "{batch:?}");
-    assert_eq!(world.inbox.drain().await.unwrap(), 5);
-    assert_eq!(world.stage.runs("h", ""), 5, "and the id that handlers see is empty");
-    assert_eq!(ear.counted("oncebox_undeduplicated_total{inbox=test,reason=missing_key}"), 5);
-    assert_eq!(ear.heard("every delivery runs").len(), 5);
-    assert!(ear.heard("every delivery runs").iter().all(|line| line.starts_with("DEBUG")));
+    assert_eq!(setup.inbox.drain().await.unwrap(), 5);
+    assert_eq!(setup.script.runs("h", ""), 5, "and the id that handlers see is empty");
+    assert_eq!(capture.counted("oncebox_undeduplicated_total{inbox=test,reason=missing_key}"), 5);
+    assert_eq!(capture.logged("no key: every delivery runs").len(), 5);
+    assert!(capture.logged("every delivery runs").iter().all(|line| line.starts_with("DEBUG")));
 
-    world.accept("1", "ok").await;
-    assert!(matches!(world.inbox.accept(message("1", "ok")).await.unwrap(), Accepted::Duplicate(_)));
-    assert_eq!(world.inbox.key_of(&message("", "ok"), "h").unwrap(), None);
+    setup.accept("1", "ok").await;
+    assert!(matches!(setup.inbox.accept(message("1", "ok")).await.unwrap(), Accepted::Duplicate(_)));
+    assert_eq!(setup.inbox.key_of(&message("", "ok"), "h").unwrap(), None);
 }
 
 #[tokio::test]
 async fn inline_handlers_and_once_take_it_too() {
-    let world =
-        World::new(|inbox, stage| inbox.config(undeduplicated()).on("t", stage.handler("h").inline()));
+    let setup =
+        Testbed::new(|inbox, script| inbox.config(undeduplicated()).on("t", script.handler("h").inline()));
     for _ in 0..2 {
-        assert_eq!(world.inbox.process(message("", "ok")).await.unwrap(), Processed::Done);
-        assert_eq!(world.inbox.receive(message("", "ok")).await.unwrap(), Receipt::Done);
-        let mut tx = world.store().begin().await.unwrap();
-        assert_eq!(world.inbox.once(&mut tx, &message("", "ok"), "other").await.unwrap(), Mark::First);
-        world.store().commit(tx).await.unwrap();
+        assert_eq!(setup.inbox.process(message("", "ok")).await.unwrap(), Processed::Done);
+        assert_eq!(setup.inbox.receive(message("", "ok")).await.unwrap(), Receipt::Done);
+        let mut tx = setup.store().begin().await.unwrap();
+        assert_eq!(setup.inbox.once(&mut tx, &message("", "ok"), "other").await.unwrap(), Mark::First);
+        setup.store().commit(tx).await.unwrap();
     }
-    assert_eq!(world.stage.runs("h", ""), 4);
+    assert_eq!(setup.script.runs("h", ""), 4);
 }
 
 // FAULTS A4: the same delivery is not stored twice because an answer was lost.
 #[tokio::test]
 async fn one_delivery_without_a_key_is_recognised_while_it_is_tried_again() {
-    let world = World::new(|inbox, stage| {
-        let h = stage.handler("h");
-        inbox.config(undeduplicated()).on("t", h).on("t", stage.handler("now").inline())
+    let setup = Testbed::new(|inbox, script| {
+        let h = script.handler("h");
+        inbox.config(undeduplicated()).on("t", h).on("t", script.handler("now").inline())
     });
-    let running = world.inbox.start();
+    let running = setup.inbox.start();
     let (sender, source) = channel("source", 1);
     running.receive(source).unwrap();
-    world.store().faults().script(Verb::Accept, [Some(Fault::ErrAfter), Some(Fault::ErrAfter)]);
-    world.store().faults().next(Verb::Mark, Fault::ErrBefore(oncebox::ErrorKind::Unavailable));
+    setup
+        .store()
+        .faults()
+        .script(StoreVerb::Accept, [Some(StoreFault::ErrAfter), Some(StoreFault::ErrAfter)]);
+    setup.store().faults().next(StoreVerb::Mark, StoreFault::ErrBefore(oncebox::ErrorKind::Unavailable));
     let delivery = tokio::spawn(async move { sender.deliver(message("", "ok")).await });
     quiet().await;
-    world.pass(2 * SECOND).await;
+    setup.pass(2 * SECOND).await;
     assert_eq!(in_time(delivery).await.unwrap().unwrap(), Ack::Done);
     in_time(running.idle()).await;
-    assert_eq!(counts(&world.inbox).await.messages, 1);
-    assert_eq!((world.stage.runs("h", ""), world.stage.runs("now", "")), (1, 1));
+    assert_eq!(counts(&setup.inbox).await.messages, 1);
+    assert_eq!((setup.script.runs("h", ""), setup.script.runs("now", "")), (1, 1));
 }
 
 /// Two messages that differ in their id and in what else `change` does have one key for the handler.
-fn meet(world: &World, kind: &str, handler: &str, header: &str) -> bool {
+fn meet(setup: &Testbed, kind: &str, handler: &str, header: &str) -> bool {
     let message = |id: &str, value: &str| {
         let mut message = Message::new(id.to_owned(), kind, "ok");
         for name in ["inbox", "all", "order", "placed", "own"] {
@@ -92,20 +95,20 @@ fn meet(world: &World, kind: &str, handler: &str, header: &str) -> bool {
         }
         message
     };
-    let key = |message| world.inbox.key_of(&message, handler).expect("a good message").expect("a key");
+    let key = |message| setup.inbox.key_of(&message, handler).expect("a good message").expect("a key");
     key(message("1", "a")) == key(message("2", "b"))
 }
 
 #[test]
 fn the_handler_counts_more_than_the_type_the_type_than_the_pattern_and_the_pattern_than_the_inbox() {
     let rules = |all: bool| {
-        World::new(|inbox, stage| {
+        Testbed::new(|inbox, script| {
             let inbox = inbox
                 .config(Config { key: KeyStrategy::header("inbox"), ..Config::default() })
                 .key_for("order.*", by("order"))
                 .key_for("order.placed", by("placed"))
-                .on(["mail", "order.placed", "order.sent"], stage.handler("h"))
-                .on(["mail", "order.placed", "order.sent"], stage.handler("own").dedupe(by("own")));
+                .on(["mail", "order.placed", "order.sent"], script.handler("h"))
+                .on(["mail", "order.placed", "order.sent"], script.handler("own").dedupe(by("own")));
             if all { inbox.key_for("*", by("all")) } else { inbox }
         })
     };
@@ -118,11 +121,11 @@ fn the_handler_counts_more_than_the_type_the_type_than_the_pattern_and_the_patte
         (true, "order.sent", "own", "own"),
         (true, "mail", "own", "own"),
         // A name that is not registered goes by its type, as with `once`.
-        (true, "order.placed", "somebody", "placed"),
+        (true, "order.placed", "unknown", "placed"),
     ] {
-        let world = rules(all);
+        let setup = rules(all);
         for other in ["inbox", "all", "order", "placed", "own"] {
-            assert_eq!(meet(&world, kind, handler, other), other == header, "{kind} {handler} {other}");
+            assert_eq!(meet(&setup, kind, handler, other), other == header, "{kind} {handler} {other}");
         }
     }
 }
@@ -134,82 +137,82 @@ fn order(id: &str, order: &str) -> Message {
 
 #[tokio::test]
 async fn handlers_with_different_keys_are_offered_together_and_each_runs_once_for_its_own() {
-    let world = World::new(|inbox, stage| {
-        inbox.on("t", stage.handler("by-id")).on("t", stage.handler("by-order").dedupe(by("order")))
+    let setup = Testbed::new(|inbox, script| {
+        inbox.on("t", script.handler("by-id")).on("t", script.handler("by-order").dedupe(by("order")))
     });
-    let accept = async |id: &str, number: &str| world.inbox.accept(order(id, number)).await.unwrap();
+    let accept = async |id: &str, number: &str| setup.inbox.accept(order(id, number)).await.unwrap();
     assert!(matches!(accept("1", "7").await, Accepted::First(_)));
     assert!(matches!(accept("2", "7").await, Accepted::First(_)), "new for one of them");
     assert!(matches!(accept("2", "7").await, Accepted::Duplicate(_)), "new for neither");
-    assert_eq!(world.store().faults().calls(Verb::Accept), 3, "one call for all keys");
-    world.inbox.drain().await.unwrap();
-    let runs = |handler, id| world.stage.runs(handler, id);
+    assert_eq!(setup.store().faults().calls(StoreVerb::Accept), 3, "one call for all keys");
+    setup.inbox.drain().await.unwrap();
+    let runs = |handler, id| setup.script.runs(handler, id);
     assert_eq!((runs("by-id", "1"), runs("by-id", "2")), (1, 1));
     assert_eq!((runs("by-order", "1"), runs("by-order", "2")), (1, 0));
     let batch = [order("2", "7"), order("3", "7"), order("4", "8"), message("", "ok"), order("4", "8")];
-    let batch = world.inbox.accept_batch(batch).await.unwrap();
+    let batch = setup.inbox.accept_batch(batch).await.unwrap();
     let answers: Vec<_> =
         batch.iter().map(|one| one.as_ref().map_or("refused", |one| one.as_str())).collect();
     assert_eq!(answers, ["duplicate", "first", "first", "refused", "duplicate"]);
-    assert_eq!(world.inbox.drain().await.unwrap(), 3);
+    assert_eq!(setup.inbox.drain().await.unwrap(), 3);
 }
 
 // Where the key of one falls back to the id, both have the same: the message is stored once.
 #[tokio::test]
 async fn equal_keys_of_two_handlers_are_one_message() {
-    let ear = Ear::default();
-    let _listening = ear.listen();
-    let world = World::new(|inbox, stage| {
-        inbox.on("t", stage.handler("by-id")).on("t", stage.handler("by-order").dedupe(by("order")))
+    let capture = LogCapture::default();
+    let _listening = capture.listen();
+    let setup = Testbed::new(|inbox, script| {
+        inbox.on("t", script.handler("by-id")).on("t", script.handler("by-order").dedupe(by("order")))
     });
-    world.accept("1", "ok").await;
-    assert_eq!(counts(&world.inbox).await.messages, 1);
-    assert_eq!(ear.counted("oncebox_accepted_total{inbox=test,outcome=first}"), 1);
+    setup.accept("1", "ok").await;
+    assert_eq!(counts(&setup.inbox).await.messages, 1);
+    assert_eq!(capture.counted("oncebox_accepted_total{inbox=test,outcome=first}"), 1);
     assert_eq!(
-        ear.counted("oncebox_accepted_total{inbox=test,outcome=handlers_added}"),
+        capture.counted("oncebox_accepted_total{inbox=test,outcome=handlers_added}"),
         0,
         "it is offered once"
     );
-    assert_eq!(world.inbox.drain().await.unwrap(), 2);
-    assert_eq!(world.status("1", "by-id").await, Status::Completed);
-    assert_eq!(world.status("1", "by-order").await, Status::Completed);
+    assert_eq!(setup.inbox.drain().await.unwrap(), 2);
+    assert_eq!(setup.status("1", "by-id").await, Status::Completed);
+    assert_eq!(setup.status("1", "by-order").await, Status::Completed);
 }
 
 #[tokio::test]
 async fn the_common_case_is_offered_as_one() {
-    let world = World::new(|inbox, stage| {
+    let setup = Testbed::new(|inbox, script| {
         // The inbox's own key in other words is no other key.
         let id = Dedupe::By(KeyStrategy::MessageId);
-        inbox.on("t", stage.handler("a")).on("t", stage.handler("b").dedupe(id)).key_for("*", Dedupe::On)
+        inbox.on("t", script.handler("a")).on("t", script.handler("b").dedupe(id)).key_for("*", Dedupe::On)
     });
-    world.accept("1", "ok").await;
-    assert_eq!(counts(&world.inbox).await.messages, 1);
+    setup.accept("1", "ok").await;
+    assert_eq!(counts(&setup.inbox).await.messages, 1);
 }
 
 #[tokio::test]
 async fn a_handler_without_dedupe_runs_at_every_delivery_and_the_others_do_not() {
-    let ear = Ear::default();
-    let _listening = ear.listen();
-    let world = World::new(|inbox, stage| {
+    let capture = LogCapture::default();
+    let _listening = capture.listen();
+    let setup = Testbed::new(|inbox, script| {
         inbox
-            .on(["t", "u"], stage.handler("once"))
-            .on(["t", "u"], stage.handler("always").dedupe(Dedupe::Off))
-            .on("t", stage.handler("now").inline().dedupe(Dedupe::Off))
+            .on(["t", "u"], script.handler("once"))
+            .on(["t", "u"], script.handler("always").dedupe(Dedupe::Off))
+            .on("t", script.handler("now").inline().dedupe(Dedupe::Off))
             // What is said last counts: code replaces what came with the function.
-            .on("t", stage.handler("explicit").dedupe(Dedupe::Off).dedupe(Dedupe::On))
+            .on("t", script.handler("explicit").dedupe(Dedupe::Off).dedupe(Dedupe::On))
             .key_for("v*", Dedupe::Off)
-            .on("v", stage.handler("typed"))
+            .on("v", script.handler("typed"))
     });
     for _ in 0..3 {
-        assert_eq!(world.inbox.receive(message("1", "ok")).await.unwrap(), Receipt::Done);
-        world.inbox.receive(Message::new("1", "v", "ok")).await.unwrap();
-        world.inbox.drain().await.unwrap();
+        assert_eq!(setup.inbox.receive(message("1", "ok")).await.unwrap(), Receipt::Done);
+        setup.inbox.receive(Message::new("1", "v", "ok")).await.unwrap();
+        setup.inbox.drain().await.unwrap();
     }
-    let runs = |handler| world.stage.runs(handler, "1");
+    let runs = |handler| setup.script.runs(handler, "1");
     assert_eq!((runs("once"), runs("explicit")), (1, 1));
     assert_eq!((runs("always"), runs("now"), runs("typed")), (3, 3, 3));
     assert_eq!(
-        ear.counted("oncebox_undeduplicated_total{inbox=test,reason=off}"),
+        capture.counted("oncebox_undeduplicated_total{inbox=test,reason=off}"),
         6,
         "once for each message"
     );
@@ -217,77 +220,77 @@ async fn a_handler_without_dedupe_runs_at_every_delivery_and_the_others_do_not()
 
 #[tokio::test]
 async fn inline_handlers_mark_their_own_key() {
-    let world = World::new(|inbox, stage| {
-        let by_order = stage.handler("by-order").inline().dedupe(by("order"));
-        inbox.on("t", stage.handler("by-id").inline()).on("t", by_order)
+    let setup = Testbed::new(|inbox, script| {
+        let by_order = script.handler("by-order").inline().dedupe(by("order"));
+        inbox.on("t", script.handler("by-id").inline()).on("t", by_order)
     });
-    let process = async |id, number| world.inbox.process(order(id, number)).await.unwrap();
+    let process = async |id, number| setup.inbox.process(order(id, number)).await.unwrap();
     assert_eq!(process("1", "7").await, Processed::Done);
     assert_eq!(process("2", "7").await, Processed::Done, "new for one of them");
     assert_eq!(process("2", "7").await, Processed::Duplicate);
-    assert_eq!(world.stage.log(), ["by-id 1 1", "by-order 1 1", "by-id 2 1"]);
-    let mut tx = world.store().begin().await.unwrap();
-    let once = async |tx: &mut _, handler| world.inbox.once(tx, &order("3", "7"), handler).await.unwrap();
+    assert_eq!(setup.script.log(), ["by-id 1 1", "by-order 1 1", "by-id 2 1"]);
+    let mut tx = setup.store().begin().await.unwrap();
+    let once = async |tx: &mut _, handler| setup.inbox.once(tx, &order("3", "7"), handler).await.unwrap();
     assert_eq!(once(&mut tx, "by-order").await, Mark::Duplicate, "`once` goes by the handler's key");
     assert_eq!(once(&mut tx, "by-id").await, Mark::First);
 }
 
 #[tokio::test]
 async fn a_fire_and_forget_handler_runs_once_for_its_own_key() {
-    let world = World::new(|inbox, stage| {
+    let setup = Testbed::new(|inbox, script| {
         inbox
-            .on("t", stage.handler("by-id"))
-            .on("t", stage.handler("by-order").fire_and_forget().dedupe(by("order")))
-            .on("t", stage.handler("always").fire_and_forget().dedupe(Dedupe::Off))
-            .on("alone", stage.handler("alone").fire_and_forget())
+            .on("t", script.handler("by-id"))
+            .on("t", script.handler("by-order").fire_and_forget().dedupe(by("order")))
+            .on("t", script.handler("always").fire_and_forget().dedupe(Dedupe::Off))
+            .on("alone", script.handler("alone").fire_and_forget())
     });
     for (id, number) in [("1", "7"), ("2", "7"), ("1", "7"), ("3", "8")] {
-        world.inbox.accept(order(id, number)).await.unwrap();
-        world.inbox.accept(Message::new(id, "alone", "ok").with_source("alone")).await.unwrap();
+        setup.inbox.accept(order(id, number)).await.unwrap();
+        setup.inbox.accept(Message::new(id, "alone", "ok").with_source("alone")).await.unwrap();
         quiet().await;
     }
-    world.inbox.drain().await.unwrap();
-    let runs = |handler| ["1", "2", "3"].map(|id| world.stage.runs(handler, id));
+    setup.inbox.drain().await.unwrap();
+    let runs = |handler| ["1", "2", "3"].map(|id| setup.script.runs(handler, id));
     assert_eq!((runs("by-id"), runs("by-order")), ([1, 1, 1], [1, 0, 1]));
     assert_eq!((runs("always"), runs("alone")), ([2, 1, 1], [1, 1, 1]));
 }
 
 #[tokio::test]
 async fn an_inline_handler_needs_no_more_than_its_own_key() {
-    let world = World::new(|inbox, stage| {
-        inbox.on("t", stage.handler("h").inline().dedupe(Dedupe::By(KeyStrategy::Content)))
+    let setup = Testbed::new(|inbox, script| {
+        inbox.on("t", script.handler("h").inline().dedupe(Dedupe::By(KeyStrategy::Content)))
     });
-    assert_eq!(world.inbox.receive(message("", "ok")).await.unwrap(), Receipt::Done);
-    assert_eq!(world.inbox.process(message("", "ok")).await.unwrap(), Processed::Duplicate);
-    assert_eq!(counts(&world.inbox).await.messages, 0);
+    assert_eq!(setup.inbox.receive(message("", "ok")).await.unwrap(), Receipt::Done);
+    assert_eq!(setup.inbox.process(message("", "ok")).await.unwrap(), Processed::Duplicate);
+    assert_eq!(counts(&setup.inbox).await.messages, 0);
 }
 
 #[tokio::test]
 async fn a_key_of_handler_and_correlation_is_one_for_each_handler() {
     for by_type in [false, true] {
-        let world = World::new(|inbox, stage| {
+        let setup = Testbed::new(|inbox, script| {
             let key = KeyStrategy::handler_and_correlation_id();
             let inbox = if by_type {
                 inbox.key_for("*", Dedupe::By(key))
             } else {
                 inbox.config(Config { key, ..Config::default() })
             };
-            let (a, b, c) = (stage.handler("a"), stage.handler("b"), stage.handler("c"));
-            inbox.on("t", a).on("t", b).on("u", c).on("t", stage.handler("now").inline())
+            let (a, b, c) = (script.handler("a"), script.handler("b"), script.handler("c"));
+            inbox.on("t", a).on("t", b).on("u", c).on("t", script.handler("now").inline())
         });
         let of = |id: &str, kind: &str, correlation: &str| {
             Message::new(id.to_owned(), kind, "ok").with_header("correlation-id", correlation.to_owned())
         };
-        let accept = async |message| world.inbox.accept(message).await.unwrap().as_str();
+        let accept = async |message| setup.inbox.accept(message).await.unwrap().as_str();
         assert_eq!(accept(of("1", "t", "x")).await, "first");
         assert_eq!(accept(of("2", "t", "x")).await, "duplicate");
         assert_eq!(accept(of("3", "u", "x")).await, "first", "another handler");
         assert_eq!(accept(of("4", "t", "y")).await, "first");
-        assert_eq!(counts(&world.inbox).await.messages, 5, "one for each handler and correlation");
-        assert_eq!(world.inbox.process(of("5", "t", "x")).await.unwrap(), Processed::Done);
-        assert_eq!(world.inbox.process(of("6", "t", "x")).await.unwrap(), Processed::Duplicate);
-        world.inbox.drain().await.unwrap();
-        let mut log = world.stage.log();
+        assert_eq!(counts(&setup.inbox).await.messages, 5, "one for each handler and correlation");
+        assert_eq!(setup.inbox.process(of("5", "t", "x")).await.unwrap(), Processed::Done);
+        assert_eq!(setup.inbox.process(of("6", "t", "x")).await.unwrap(), Processed::Duplicate);
+        setup.inbox.drain().await.unwrap();
+        let mut log = setup.script.log();
         log.sort();
         assert_eq!(log, ["a 1 1", "a 4 1", "b 1 1", "b 4 1", "c 3 1", "now 5 1"]);
     }
@@ -296,29 +299,29 @@ async fn a_key_of_handler_and_correlation_is_one_for_each_handler() {
 // FAULTS A10: quarantined under one key, run under the other.
 #[tokio::test]
 async fn a_conflict_of_one_key_leaves_the_handlers_of_the_other_alone() {
-    let world = World::new(|inbox, stage| {
+    let setup = Testbed::new(|inbox, script| {
         inbox
-            .on("t", stage.handler("by-id"))
-            .on("t", stage.handler("by-order").dedupe(by("order")))
-            .on("t", stage.handler("now").inline())
-            .on("t", stage.handler("now-by-order").inline().dedupe(by("order")))
+            .on("t", script.handler("by-id"))
+            .on("t", script.handler("by-order").dedupe(by("order")))
+            .on("t", script.handler("now").inline())
+            .on("t", script.handler("now-by-order").inline().dedupe(by("order")))
     });
     // Without its inline handlers: no mark keeps them from running.
-    world.inbox.accept(order("1", "7")).await.unwrap();
+    setup.inbox.accept(order("1", "7")).await.unwrap();
     let other = || Message::new("2", "t", "ok;ok").with_header("order", "7");
-    assert_eq!(world.inbox.receive(other()).await.unwrap(), Receipt::Done);
-    assert!(matches!(world.inbox.accept(other()).await.unwrap(), Accepted::Conflict(_)));
-    world.inbox.drain().await.unwrap();
-    let runs = |handler| world.stage.runs(handler, "2");
+    assert_eq!(setup.inbox.receive(other()).await.unwrap(), Receipt::Done);
+    assert!(matches!(setup.inbox.accept(other()).await.unwrap(), Accepted::Conflict(_)));
+    setup.inbox.drain().await.unwrap();
+    let runs = |handler| setup.script.runs(handler, "2");
     assert_eq!((runs("by-id"), runs("now")), (1, 1));
     assert_eq!((runs("by-order"), runs("now-by-order")), (0, 0), "what is quarantined does not run");
-    assert_eq!(counts(&world.inbox).await.quarantined, 1);
+    assert_eq!(counts(&setup.inbox).await.quarantined, 1);
 }
 
 #[test]
 fn answers_for_several_keys_are_put_together() {
     use Accepted::{Conflict, Duplicate, First, HandlersAdded, Stale};
-    let duplicate = |seq| Duplicate(Known::new(Seq(seq), Duration::ZERO));
+    let duplicate = |seq| Duplicate(KnownMessage::new(Seq(seq), Duration::ZERO));
     let ranked = [duplicate(1), HandlersAdded(Seq(2), 1), First(Seq(3)), Stale, Conflict(Seq(4))];
     for (place, low) in ranked.iter().enumerate() {
         for high in &ranked[place + 1..] {
@@ -332,24 +335,25 @@ fn answers_for_several_keys_are_put_together() {
 // FAULTS A10, G4
 #[tokio::test]
 async fn a_conflict_is_accepted_as_new_and_its_repeats_are_duplicates() {
-    let ear = Ear::default();
-    let _listening = ear.listen();
-    let world = World::new(|inbox, stage| {
+    let capture = LogCapture::default();
+    let _listening = capture.listen();
+    let setup = Testbed::new(|inbox, script| {
         let config = Config { on_conflict: Some(OnConflict::AcceptAsNew), ..Config::default() };
-        inbox.config(config).on("t", stage.handler("h")).on("t", stage.handler("now").inline())
+        inbox.config(config).on("t", script.handler("h")).on("t", script.handler("now").inline())
     });
     for payload in ["ok", "ok;ok", "ok;ok;ok"] {
-        let accept = async || world.inbox.accept(message("1", payload)).await.unwrap().as_str();
+        let accept = async || setup.inbox.accept(message("1", payload)).await.unwrap().as_str();
         assert_eq!((accept().await, accept().await), ("first", "duplicate"));
-        assert_eq!(world.inbox.process(message("1", payload)).await.unwrap(), Processed::Done);
-        assert_eq!(world.inbox.process(message("1", payload)).await.unwrap(), Processed::Duplicate);
+        assert_eq!(setup.inbox.process(message("1", payload)).await.unwrap(), Processed::Done);
+        assert_eq!(setup.inbox.process(message("1", payload)).await.unwrap(), Processed::Duplicate);
     }
-    world.inbox.drain().await.unwrap();
-    assert_eq!((world.stage.runs("h", "1"), world.stage.runs("now", "1")), (3, 3));
-    assert_eq!(counts(&world.inbox).await.quarantined, 0);
+    setup.inbox.drain().await.unwrap();
+    assert_eq!((setup.script.runs("h", "1"), setup.script.runs("now", "1")), (3, 3));
+    assert_eq!(counts(&setup.inbox).await.quarantined, 0);
     let allowed = "oncebox_allowed_conflicts_total{inbox=test,policy=accept_as_new}";
-    assert_eq!(ear.counted(allowed), 2, "once for both handlers");
-    assert!(ear.heard("another payload")[0].contains("before="), "{:?}", ear.heard("another payload"));
+    assert_eq!(capture.counted(allowed), 2, "once for both handlers");
+    let lines = capture.logged("another payload");
+    assert!(lines[0].contains("before="), "{lines:?}");
 }
 
 #[tokio::test]
@@ -359,15 +363,15 @@ async fn conflicts_are_counted_where_they_are_noticed() {
         (OnConflict::FirstWins, 0, "first_wins"),
         (OnConflict::AcceptAsNew, 0, "accept_as_new"),
     ] {
-        let ear = Ear::default();
-        let _listening = ear.listen();
-        let world = config(Config { on_conflict: Some(on_conflict), ..Config::default() });
+        let capture = LogCapture::default();
+        let _listening = capture.listen();
+        let setup = config(Config { on_conflict: Some(on_conflict), ..Config::default() });
         for payload in ["ok", "a", "b", "a", "ok"] {
-            world.inbox.accept(message("1", payload)).await.unwrap();
-            world.inbox.accept(message(payload, "ok")).await.unwrap();
+            setup.inbox.accept(message("1", payload)).await.unwrap();
+            setup.inbox.accept(message(payload, "ok")).await.unwrap();
         }
         assert_eq!(
-            ear.counted("oncebox_accepted_total{inbox=test,outcome=conflict}"),
+            capture.counted("oncebox_accepted_total{inbox=test,outcome=conflict}"),
             conflicts,
             "{on_conflict:?}"
         );
@@ -375,35 +379,35 @@ async fn conflicts_are_counted_where_they_are_noticed() {
         // What is accepted as new is counted once for each payload, a duplicate each time.
         let counted = [("none", 0), ("first_wins", 3), ("accept_as_new", 2)];
         let expected = counted.into_iter().find(|(known, _)| *known == policy).map(|(_, count)| count);
-        assert_eq!(Some(ear.counted(&allowed)), expected, "{on_conflict:?}");
+        assert_eq!(Some(capture.counted(&allowed)), expected, "{on_conflict:?}");
     }
 }
 
 // FAULTS A10: a republished order is a repeat, and an operator sees that it was another message.
 #[tokio::test]
 async fn a_business_key_takes_another_payload_for_a_repeat_and_explains_it() {
-    let ear = Ear::default();
-    let _listening = ear.listen();
-    let world = World::new(|inbox, stage| {
+    let capture = LogCapture::default();
+    let _listening = capture.listen();
+    let setup = Testbed::new(|inbox, script| {
         let business = Dedupe::By(KeyStrategy::json_pointer("/order"));
         let strict = KeyStrategy::json_pointer("/order").on_conflict(OnConflict::Quarantine);
         inbox
-            .on("t", stage.handler("business").dedupe(business))
-            .on("strict", stage.handler("strict").dedupe(Dedupe::By(strict)))
-            .on("id", stage.handler("id"))
+            .on("t", script.handler("business").dedupe(business))
+            .on("strict", script.handler("strict").dedupe(Dedupe::By(strict)))
+            .on("id", script.handler("id"))
     });
     let order =
         |id: &str, kind: &str| Message::new(id.to_owned(), kind, format!(r#"{{"order":7,"sent":{id}}}"#));
-    let accept = async |message: Message| world.inbox.accept(message).await.unwrap().as_str();
-    world.stage.says("business", "1", "ok");
+    let accept = async |message: Message| setup.inbox.accept(message).await.unwrap().as_str();
+    setup.script.says("business", "1", "ok");
     assert_eq!(accept(order("1", "t")).await, "first");
     assert_eq!((accept(order("2", "t")).await, accept(order("1", "t")).await), ("duplicate", "duplicate"));
     assert_eq!(accept(order("3", "t")).await, "duplicate");
-    assert_eq!(counts(&world.inbox).await.quarantined, 0);
-    assert_eq!(ear.counted("oncebox_allowed_conflicts_total{inbox=test,policy=first_wins}"), 2);
-    world.inbox.drain().await.unwrap();
-    let key = world.inbox.key_of(&order("1", "t"), "business").unwrap().unwrap();
-    let explained = world.store().explain(world.inbox.name(), &key).await.unwrap().unwrap();
+    assert_eq!(counts(&setup.inbox).await.quarantined, 0);
+    assert_eq!(capture.counted("oncebox_allowed_conflicts_total{inbox=test,policy=first_wins}"), 2);
+    setup.inbox.drain().await.unwrap();
+    let key = setup.inbox.key_of(&order("1", "t"), "business").unwrap().unwrap();
+    let explained = setup.store().explain(setup.inbox.name(), &key).await.unwrap().unwrap();
     let duplicates = explained.history.duplicates.unwrap();
     assert_eq!((duplicates.count, duplicates.varied), (3, 2));
     assert!(explained.to_string().contains("2 of these had another payload"), "{explained}");
@@ -422,30 +426,30 @@ async fn a_business_key_takes_another_payload_for_a_repeat_and_explains_it() {
 // One key for messages of several types is a mistake that no handler must pay for with the wrong message.
 #[tokio::test]
 async fn a_business_key_quarantines_another_type() {
-    let world = World::new(|inbox, stage| {
+    let setup = Testbed::new(|inbox, script| {
         let config = Config { key: KeyStrategy::json_pointer("/order"), ..Config::default() };
-        inbox.config(config).on("placed", stage.handler("ship")).on("cancelled", stage.handler("refund"))
+        inbox.config(config).on("placed", script.handler("ship")).on("cancelled", script.handler("refund"))
     });
     let order = |kind: &str| Message::new("", kind, r#"{"order":7}"#);
-    assert_eq!(world.inbox.accept(order("placed")).await.unwrap().as_str(), "first");
-    assert_eq!(world.inbox.accept(order("cancelled")).await.unwrap().as_str(), "conflict");
-    world.inbox.drain().await.unwrap();
-    assert_eq!(counts(&world.inbox).await.conflicts, 1);
+    assert_eq!(setup.inbox.accept(order("placed")).await.unwrap().as_str(), "first");
+    assert_eq!(setup.inbox.accept(order("cancelled")).await.unwrap().as_str(), "conflict");
+    setup.inbox.drain().await.unwrap();
+    assert_eq!(counts(&setup.inbox).await.conflicts, 1);
 }
 
 // What a source is told of each handler.
 #[tokio::test]
 async fn a_source_learns_what_became_of_a_message_for_each_handler() {
-    let world = World::new(|inbox, stage| {
+    let setup = Testbed::new(|inbox, script| {
         inbox
-            .on("t", stage.handler("pay"))
-            .on("t", stage.handler("saga").dedupe(by("order")))
-            .on("t", stage.handler("note").fire_and_forget())
-            .on("t", stage.handler("now").inline())
-            .on("t", stage.handler("now-saga").inline().dedupe(by("order")))
+            .on("t", script.handler("pay"))
+            .on("t", script.handler("saga").dedupe(by("order")))
+            .on("t", script.handler("note").fire_and_forget())
+            .on("t", script.handler("now").inline())
+            .on("t", script.handler("now-saga").inline().dedupe(by("order")))
     });
     let receive = async |message: Message| {
-        let received = world.inbox.receive_batch([message]).await.unwrap().remove(0).unwrap();
+        let received = setup.inbox.receive_batch([message]).await.unwrap().remove(0).unwrap();
         let words = received.handlers.iter().map(|(handler, answer)| (handler.to_string(), answer.as_str()));
         let mut words: Vec<_> = words.collect();
         words.sort();

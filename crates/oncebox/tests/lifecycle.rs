@@ -8,135 +8,142 @@ use std::time::Duration;
 use oncebox::state::Status;
 use oncebox::store::Admin as _;
 use oncebox::{BoxError, Config, Context, ErrorKind, Inbox, Memory, Message, handler};
-use oncebox_testkit::{Fault, TestClock, Verb};
+use oncebox_testkit::{StoreFault, StoreVerb, TestClock};
 use parking_lot::Mutex;
 use support::panicky::Panicky;
-use support::{Faulty, SECOND, Stage, World, in_time, message, pass, quiet};
+use support::{FaultyMemory, RunScript, SECOND, Testbed, in_time, message, pass, quiet};
 
-fn one_handler() -> World {
-    World::new(|inbox, stage| inbox.on("t", stage.handler("h")))
+fn one_handler() -> Testbed {
+    Testbed::new(|inbox, script| inbox.on("t", script.handler("h")))
 }
 
 /// A store that does not answer in any way, from now on.
-fn away(world: &World, fault: Fault) {
-    for verb in [Verb::Accept, Verb::Claim, Verb::Settle, Verb::Renew, Verb::Rescue, Verb::Sweep] {
-        world.store().faults().always(verb, fault);
+fn away(setup: &Testbed, fault: StoreFault) {
+    for verb in [
+        StoreVerb::Accept,
+        StoreVerb::Claim,
+        StoreVerb::Settle,
+        StoreVerb::Renew,
+        StoreVerb::Rescue,
+        StoreVerb::Sweep,
+    ] {
+        setup.store().faults().always(verb, fault);
     }
 }
 
 // FAULTS C5
 #[tokio::test]
 async fn shutdown_waits_for_running_handlers_and_begins_nothing_new() {
-    let world = one_handler();
-    let running = world.inbox.start();
-    world.accept("1", "wait").await;
-    in_time(world.stage.started(1)).await;
+    let setup = one_handler();
+    let running = setup.inbox.start();
+    setup.accept("1", "wait").await;
+    in_time(setup.script.started(1)).await;
     let end = tokio::spawn(running.shutdown());
     quiet().await;
-    world.accept("2", "ok").await;
-    world.pass(10 * SECOND).await;
+    setup.accept("2", "ok").await;
+    setup.pass(10 * SECOND).await;
     assert!(!end.is_finished());
-    world.stage.go(1);
+    setup.script.go(1);
     in_time(end).await.unwrap();
-    assert_eq!(world.stage.log(), ["h 1 1"]);
-    assert_eq!(world.status("1", "h").await, Status::Completed);
-    assert_eq!(world.status("2", "h").await, Status::Pending);
+    assert_eq!(setup.script.log(), ["h 1 1"]);
+    assert_eq!(setup.status("1", "h").await, Status::Completed);
+    assert_eq!(setup.status("2", "h").await, Status::Pending);
     quiet().await;
-    assert_eq!(world.clock.sleepers(), 0, "nothing of it is left");
+    assert_eq!(setup.clock.sleepers(), 0, "nothing of it is left");
 }
 
 // FAULTS C5: not an attempt, not a crash, and no wait for a lease.
 #[tokio::test]
 async fn shutdown_gives_back_what_did_not_finish() {
-    let world = one_handler();
-    let running = world.inbox.start();
+    let setup = one_handler();
+    let running = setup.inbox.start();
     for id in ["1", "2"] {
-        world.accept(id, "wait").await;
+        setup.accept(id, "wait").await;
     }
-    in_time(world.stage.started(2)).await;
+    in_time(setup.script.started(2)).await;
     let end = tokio::spawn(running.shutdown());
-    world.pass(29 * SECOND).await;
-    assert_eq!((end.is_finished(), world.stage.cut()), (false, 0), "the grace is theirs");
-    world.pass(2 * SECOND).await;
+    setup.pass(29 * SECOND).await;
+    assert_eq!((end.is_finished(), setup.script.cut()), (false, 0), "the grace is theirs");
+    setup.pass(2 * SECOND).await;
     in_time(end).await.unwrap();
-    assert_eq!(world.stage.cut(), 2);
+    assert_eq!(setup.script.cut(), 2);
     for id in ["1", "2"] {
-        let back = world.entry(id, "h").await;
+        let back = setup.entry(id, "h").await;
         assert_eq!((back.status, back.attempts, back.suspicion.stored()), (Status::Pending, 0, 0));
     }
-    world.stage.go(2);
-    assert_eq!(world.inbox.drain().await.unwrap(), 2);
+    setup.script.go(2);
+    assert_eq!(setup.inbox.drain().await.unwrap(), 2);
 }
 
 #[tokio::test]
 async fn shutdown_ends_though_the_store_does_not_answer() {
-    for fault in [Fault::ErrBefore(ErrorKind::Unavailable), Fault::Hang] {
-        let world = one_handler();
-        let running = world.inbox.start();
+    for fault in [StoreFault::ErrBefore(ErrorKind::Unavailable), StoreFault::Hang] {
+        let setup = one_handler();
+        let running = setup.inbox.start();
         let (sender, source) = oncebox::source::channel("source", 1);
         running.receive(source).unwrap();
-        world.accept("1", "wait").await;
-        in_time(world.stage.started(1)).await;
-        away(&world, fault);
+        setup.accept("1", "wait").await;
+        in_time(setup.script.started(1)).await;
+        away(&setup, fault);
         let delivered = tokio::spawn(async move { sender.deliver(message("2", "ok")).await });
-        world.stage.go(1);
+        setup.script.go(1);
         quiet().await;
         let end = tokio::spawn(running.shutdown());
-        world.pass(29 * SECOND).await;
+        setup.pass(29 * SECOND).await;
         assert!(!end.is_finished(), "{fault:?}: a settlement is still to be written");
-        world.pass(7 * SECOND).await;
+        setup.pass(7 * SECOND).await;
         assert!(end.is_finished(), "{fault:?}");
         assert!(in_time(delivered).await.unwrap().is_err(), "{fault:?}: dropped, and not acknowledged");
         quiet().await;
-        assert_eq!(world.clock.sleepers(), 0, "{fault:?}: nothing of it is left");
-        world.store().faults().clear();
-        assert_eq!(world.status("1", "h").await, Status::Running, "its lease will run out");
+        assert_eq!(setup.clock.sleepers(), 0, "{fault:?}: nothing of it is left");
+        setup.store().faults().clear();
+        assert_eq!(setup.status("1", "h").await, Status::Running, "its lease will run out");
     }
 }
 
 // FAULTS B3, C5: entries claimed while the inbox stops are known, and given back.
 #[tokio::test]
 async fn shutdown_gives_back_a_claim_whose_answer_comes_late_or_was_lost() {
-    for fault in [Fault::Hang, Fault::ErrAfter] {
-        let world = one_handler();
-        let running = world.inbox.start();
+    for fault in [StoreFault::Hang, StoreFault::ErrAfter] {
+        let setup = one_handler();
+        let running = setup.inbox.start();
         in_time(running.idle()).await;
-        world.store().faults().next(Verb::Claim, fault);
-        world.accept("1", "ok").await;
+        setup.store().faults().next(StoreVerb::Claim, fault);
+        setup.accept("1", "ok").await;
         quiet().await;
         let end = tokio::spawn(running.shutdown());
         quiet().await;
-        world.store().faults().release();
-        world.pass(SECOND).await;
+        setup.store().faults().release();
+        setup.pass(SECOND).await;
         assert!(end.is_finished(), "{fault:?}");
-        let back = world.entry("1", "h").await;
+        let back = setup.entry("1", "h").await;
         assert_eq!(
             (back.status, back.attempts, back.suspicion.stored()),
             (Status::Pending, 0, 0),
             "{fault:?}"
         );
-        assert!(world.stage.log().is_empty(), "{fault:?}: nothing new is begun");
+        assert!(setup.script.log().is_empty(), "{fault:?}: nothing new is begun");
     }
 }
 
 #[tokio::test]
 async fn dropping_stops_everything_at_once() {
-    let world = one_handler();
-    let running = world.inbox.start();
+    let setup = one_handler();
+    let running = setup.inbox.start();
     let (sender, source) = oncebox::source::channel("source", 1);
     running.receive(source).unwrap();
-    world.accept("1", "wait").await;
-    in_time(world.stage.started(1)).await;
+    setup.accept("1", "wait").await;
+    in_time(setup.script.started(1)).await;
     drop(running);
     quiet().await;
-    assert_eq!(world.stage.cut(), 1);
-    world.accept("2", "ok").await;
+    assert_eq!(setup.script.cut(), 1);
+    setup.accept("2", "ok").await;
     assert!(sender.deliver(message("3", "ok")).await.is_err());
-    world.pass(Duration::from_mins(2)).await;
-    assert_eq!(world.stage.log(), ["h 1 1"]);
-    assert_eq!(world.clock.sleepers(), 0, "nothing of it is left");
+    setup.pass(Duration::from_mins(2)).await;
+    assert_eq!(setup.script.log(), ["h 1 1"]);
+    assert_eq!(setup.clock.sleepers(), 0, "nothing of it is left");
     // It was given back, and blamed for nothing.
-    let back = world.entry("1", "h").await;
+    let back = setup.entry("1", "h").await;
     assert_eq!((back.status, back.attempts, back.suspicion.stored()), (Status::Pending, 0, 0));
 }
 
@@ -144,38 +151,38 @@ async fn dropping_stops_everything_at_once() {
 #[tokio::test]
 async fn what_is_dropped_is_given_back_when_the_store_returns() {
     for (away_for, status) in [(20 * SECOND, Status::Pending), (40 * SECOND, Status::Running)] {
-        let world = one_handler();
-        let running = world.inbox.start();
-        world.accept("1", "wait").await;
-        in_time(world.stage.started(1)).await;
-        away(&world, Fault::ErrBefore(ErrorKind::Unavailable));
+        let setup = one_handler();
+        let running = setup.inbox.start();
+        setup.accept("1", "wait").await;
+        in_time(setup.script.started(1)).await;
+        away(&setup, StoreFault::ErrBefore(ErrorKind::Unavailable));
         drop(running);
-        world.pass(away_for).await;
-        world.store().faults().clear();
-        world.pass(10 * SECOND).await;
-        let left = world.entry("1", "h").await;
+        setup.pass(away_for).await;
+        setup.store().faults().clear();
+        setup.pass(10 * SECOND).await;
+        let left = setup.entry("1", "h").await;
         assert_eq!((left.status, left.attempts, left.suspicion.stored()), (status, 0, 0), "{away_for:?}");
-        assert_eq!((world.stage.cut(), world.stage.running()), (1, 0));
+        assert_eq!((setup.script.cut(), setup.script.running()), (1, 0));
         if status == Status::Running {
-            assert_eq!(world.clock.sleepers(), 0, "nothing of it is left");
+            assert_eq!(setup.clock.sleepers(), 0, "nothing of it is left");
         }
     }
 }
 
-// Whoever gives up waiting for a shutdown has dropped it.
+// A caller that stops waiting for a shutdown drops it.
 #[tokio::test]
 async fn a_shutdown_that_is_dropped_gives_back_what_runs() {
-    let world = one_handler();
-    let running = world.inbox.start();
-    world.accept("1", "wait").await;
-    in_time(world.stage.started(1)).await;
+    let setup = one_handler();
+    let running = setup.inbox.start();
+    setup.accept("1", "wait").await;
+    in_time(setup.script.started(1)).await;
     let end = tokio::spawn(running.shutdown());
     quiet().await;
     end.abort();
     quiet().await;
-    let back = world.entry("1", "h").await;
+    let back = setup.entry("1", "h").await;
     assert_eq!((back.status, back.attempts, back.suspicion.stored()), (Status::Pending, 0, 0));
-    assert_eq!((world.stage.cut(), world.clock.sleepers()), (1, 0));
+    assert_eq!((setup.script.cut(), setup.clock.sleepers()), (1, 0));
 }
 
 type Block = Arc<Mutex<mpsc::Receiver<()>>>;
@@ -204,34 +211,34 @@ async fn shutdown_ends_though_a_handler_blocks_its_thread() {
     unblock.send(()).unwrap();
 }
 
-struct Broken {
+struct PanickyFixture {
     clock: TestClock,
     store: Panicky,
     inbox: Inbox<Panicky>,
-    stage: Stage,
+    script: RunScript,
 }
 
 /// An inbox over a store with a bug. The store dates its leases with the same clock.
-fn broken() -> Broken {
+fn broken() -> PanickyFixture {
     let clock = TestClock::new();
     let store = Panicky::new(Memory::with_clock(clock.shared()));
     on(clock, store)
 }
 
-fn on(clock: TestClock, store: Panicky) -> Broken {
-    let stage = Stage::default();
+fn on(clock: TestClock, store: Panicky) -> PanickyFixture {
+    let script = RunScript::default();
     // The clock goes on by a minute at a time.
     let config = Config { lease: Duration::from_mins(5), ..Config::default() };
     let inbox = Inbox::builder("test", store.clone())
         .clock(clock.shared())
         .config(config)
-        .on("t", stage.handler("h"))
+        .on("t", script.handler("h"))
         .build()
         .expect("a valid inbox");
-    Broken { clock, store, inbox, stage }
+    PanickyFixture { clock, store, inbox, script }
 }
 
-impl Broken {
+impl PanickyFixture {
     async fn completed(&self) -> u64 {
         let counts = self.store.memory.count(self.inbox.name()).await.expect("a count");
         counts.with_status(Status::Completed)
@@ -245,12 +252,12 @@ async fn a_part_that_panics_starts_again_and_the_others_go_on() {
     let running = broken.inbox.start();
     in_time(running.idle()).await;
     broken.inbox.accept(message("long", "wait")).await.unwrap();
-    in_time(broken.stage.started(1)).await;
+    in_time(broken.script.started(1)).await;
 
-    broken.store.panic_at(Verb::Claim);
+    broken.store.panic_at(StoreVerb::Claim);
     broken.inbox.accept(message("1", "ok")).await.unwrap();
     quiet().await;
-    broken.stage.go(1);
+    broken.script.go(1);
     quiet().await;
     assert_eq!(broken.completed().await, 1, "the settler goes on without the dispatcher");
     pass(&broken.clock, 4 * SECOND).await;
@@ -258,7 +265,7 @@ async fn a_part_that_panics_starts_again_and_the_others_go_on() {
     pass(&broken.clock, 2 * SECOND).await;
     assert_eq!(broken.completed().await, 2);
 
-    for verb in [Verb::Renew, Verb::Rescue, Verb::Sweep] {
+    for verb in [StoreVerb::Renew, StoreVerb::Rescue, StoreVerb::Sweep] {
         broken.store.panic_at(verb);
     }
     broken.inbox.accept(message("longer", "wait")).await.unwrap();
@@ -267,9 +274,9 @@ async fn a_part_that_panics_starts_again_and_the_others_go_on() {
         quiet().await;
     }
     broken.inbox.accept(message("2", "ok")).await.unwrap();
-    broken.stage.go(1);
+    broken.script.go(1);
     in_time(running.idle()).await;
-    assert_eq!((broken.completed().await, broken.stage.log().len()), (4, 4), "the lease was renewed again");
+    assert_eq!((broken.completed().await, broken.script.log().len()), (4, 4), "the lease was renewed again");
 }
 
 // What was being settled is not in hand for ever: that would be renewed for ever, and never run again.
@@ -278,93 +285,93 @@ async fn an_entry_whose_settlement_panics_is_left_to_its_lease() {
     let broken = broken();
     let running = broken.inbox.start();
     in_time(running.idle()).await;
-    broken.store.panic_at(Verb::Settle);
+    broken.store.panic_at(StoreVerb::Settle);
     broken.inbox.accept(message("1", "ok")).await.unwrap();
     quiet().await;
     assert_eq!(running.in_flight(), 0);
     pass(&broken.clock, Duration::from_mins(7)).await;
-    assert_eq!((broken.completed().await, broken.stage.log().len()), (1, 2));
+    assert_eq!((broken.completed().await, broken.script.log().len()), (1, 2));
 }
 
 #[tokio::test]
 async fn a_part_that_cannot_go_on_starts_again_after_a_pause() {
-    let world = one_handler();
-    let running = world.inbox.start();
+    let setup = one_handler();
+    let running = setup.inbox.start();
     in_time(running.idle()).await;
-    world.store().faults().next(Verb::Claim, Fault::ErrBefore(ErrorKind::Corrupt));
-    world.accept("1", "ok").await;
-    world.pass(4 * SECOND).await;
-    assert_eq!(world.count(Status::Completed).await, 0);
-    world.pass(2 * SECOND).await;
-    assert_eq!(world.count(Status::Completed).await, 1);
+    setup.store().faults().next(StoreVerb::Claim, StoreFault::ErrBefore(ErrorKind::Corrupt));
+    setup.accept("1", "ok").await;
+    setup.pass(4 * SECOND).await;
+    assert_eq!(setup.count(Status::Completed).await, 0);
+    setup.pass(2 * SECOND).await;
+    assert_eq!(setup.count(Status::Completed).await, 1);
     drop(running);
 }
 
 // FAULTS D4: one settlement that cannot be stored does not take its batch along.
 #[tokio::test]
 async fn a_settlement_that_cannot_be_stored_is_alone_with_it() {
-    let world = one_handler();
+    let setup = one_handler();
     for id in ["1", "2", "3"] {
-        world.accept(id, "wait").await;
+        setup.accept(id, "wait").await;
     }
-    let running = world.inbox.start();
-    in_time(world.stage.started(3)).await;
-    let corrupt = Some(Fault::ErrBefore(ErrorKind::Corrupt));
-    world.store().faults().script(Verb::Settle, [corrupt, None, corrupt, None]);
-    world.stage.go(3);
+    let running = setup.inbox.start();
+    in_time(setup.script.started(3)).await;
+    let corrupt = Some(StoreFault::ErrBefore(ErrorKind::Corrupt));
+    setup.store().faults().script(StoreVerb::Settle, [corrupt, None, corrupt, None]);
+    setup.script.go(3);
     quiet().await;
-    assert_eq!((world.count(Status::Completed).await, running.in_flight()), (2, 1));
-    assert_eq!(world.count(Status::Running).await, 1);
+    assert_eq!((setup.count(Status::Completed).await, running.in_flight()), (2, 1));
+    assert_eq!(setup.count(Status::Running).await, 1);
     // It is tried again, and does not run again.
-    world.pass(SECOND).await;
-    assert_eq!((world.count(Status::Completed).await, running.in_flight()), (3, 0));
-    assert_eq!(world.stage.log().len(), 3);
+    setup.pass(SECOND).await;
+    assert_eq!((setup.count(Status::Completed).await, running.in_flight()), (3, 0));
+    assert_eq!(setup.script.log().len(), 3);
     drop(running);
 }
 
 #[tokio::test]
 async fn idle_returns_when_there_is_nothing_to_do_and_not_before() {
     // Without handlers there never is.
-    let world = World::new(|inbox, _| inbox);
-    in_time(world.inbox.start().idle()).await;
+    let setup = Testbed::new(|inbox, _| inbox);
+    in_time(setup.inbox.start().idle()).await;
 
     // Two workers of one inbox do not take each other's answers.
-    let world = one_handler();
-    let (first, second) = (world.inbox.start(), world.inbox.start());
+    let setup = one_handler();
+    let (first, second) = (setup.inbox.start(), setup.inbox.start());
     for running in [&first, &second, &first] {
         in_time(running.idle()).await;
     }
     drop(second);
 
-    world.accept("1", "wait").await;
-    in_time(world.stage.started(1)).await;
+    setup.accept("1", "wait").await;
+    in_time(setup.script.started(1)).await;
     let idle = tokio::spawn(async move {
         first.idle().await;
         first
     });
-    world.pass(SECOND).await;
+    setup.pass(SECOND).await;
     assert!(!idle.is_finished(), "one still runs");
-    away(&world, Fault::ErrBefore(ErrorKind::Unavailable));
-    world.stage.go(1);
-    world.pass(SECOND).await;
+    away(&setup, StoreFault::ErrBefore(ErrorKind::Unavailable));
+    setup.script.go(1);
+    setup.pass(SECOND).await;
     assert!(!idle.is_finished(), "it is not settled");
-    world.store().faults().clear();
-    world.pass(10 * SECOND).await;
+    setup.store().faults().clear();
+    setup.pass(10 * SECOND).await;
     assert!(idle.is_finished());
 }
 
 // What waits behind another one for order is due as soon as that one is done.
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_waits_for_whole_lines() {
-    let stage = Stage::default();
+    let script = RunScript::default();
     let inbox: Inbox<Memory> =
-        Inbox::builder("test", Memory::new()).on("t", stage.handler("h")).build().unwrap();
+        Inbox::builder("test", Memory::new()).on("t", script.handler("h")).build().unwrap();
     let running = inbox.start();
     for round in 0..100 {
         let line = (0..10).map(|number| message(&format!("{round}/{number}"), "ok").with_ordering_key("k"));
         inbox.accept_batch(line).await.unwrap();
         in_time(running.idle()).await;
-        assert_eq!(stage.log().len(), 10 * (round + 1));
+        assert_eq!(script.log().len(), 10 * (round + 1));
     }
 }
 
@@ -402,18 +409,18 @@ async fn who_waits_for_the_end_of_all_work_waits_for_a_claim_that_finds_nothing(
     running.shutdown().await;
 }
 
-async fn ends(_: Message, _: &mut Context<Faulty>) -> Result<(), BoxError> {
+async fn ends(_: Message, _: &mut Context<FaultyMemory>) -> Result<(), BoxError> {
     Ok(())
 }
 
 #[tokio::test]
 async fn an_inbox_can_be_started_again() {
-    let world = World::new(|inbox, _| inbox.on("t", handler("h", ends)));
+    let setup = Testbed::new(|inbox, _| inbox.on("t", handler("h", ends)));
     for round in 0..3 {
-        let running = world.inbox.start();
-        world.accept(&round.to_string(), "").await;
+        let running = setup.inbox.start();
+        setup.accept(&round.to_string(), "").await;
         in_time(running.idle()).await;
         in_time(running.shutdown()).await;
-        assert_eq!(world.count(Status::Completed).await, round + 1);
+        assert_eq!(setup.count(Status::Completed).await, round + 1);
     }
 }

@@ -7,16 +7,16 @@ use std::task::Poll;
 use oncebox::config::OrderBy;
 use oncebox::source::{Ack, ChannelSender, channel};
 use oncebox::{Config, ErrorKind, Message, Result};
-use oncebox_testkit::{Fault, Verb};
-use support::{SECOND, World, counts, in_time, message, quiet};
+use oncebox_testkit::{StoreFault, StoreVerb};
+use support::{SECOND, Testbed, counts, in_time, message, quiet};
 use tokio::task::JoinHandle;
 
-const AWAY: Fault = Fault::ErrBefore(ErrorKind::Unavailable);
+const AWAY: StoreFault = StoreFault::ErrBefore(ErrorKind::Unavailable);
 /// An answer that is waited out, and that does not shut the door: those behind the one that got it are received meanwhile.
-const ODD: Fault = Fault::ErrBefore(ErrorKind::Corrupt);
+const ODD: StoreFault = StoreFault::ErrBefore(ErrorKind::Corrupt);
 
-fn world(config: Config) -> World {
-    World::new(|inbox, stage| inbox.config(config).on("t", stage.handler("h")))
+fn setup(config: Config) -> Testbed {
+    Testbed::new(|inbox, script| inbox.config(config).on("t", script.handler("h")))
 }
 
 /// Delivers one after the other, without waiting for the answers.
@@ -41,42 +41,45 @@ fn ran(count: usize) -> Vec<String> {
 // FAULTS B14: the first one fails and waits; those behind it must not be accepted meanwhile.
 #[tokio::test]
 async fn deliveries_with_one_key_do_not_overtake_one_that_has_to_wait() {
-    let world = world(Config::default());
-    let running = world.inbox.start();
+    let setup = setup(Config::default());
+    let running = setup.inbox.start();
     let (sender, source) = channel("source", 100);
     running.receive(source).unwrap();
-    world.store().faults().script(Verb::Accept, [Some(AWAY), None, Some(AWAY), Some(Fault::ErrAfter)]);
+    setup
+        .store()
+        .faults()
+        .script(StoreVerb::Accept, [Some(AWAY), None, Some(AWAY), Some(StoreFault::ErrAfter)]);
     let all = ids(30).iter().map(|id| message(id, "ok").with_ordering_key("k")).collect();
     let answers = deliver(&sender, all).await;
-    world.pass(60 * SECOND).await;
+    setup.pass(60 * SECOND).await;
     for answer in answers {
         assert_eq!(in_time(answer).await.unwrap().unwrap(), Ack::Done);
     }
     in_time(running.idle()).await;
-    assert_eq!(world.stage.log(), ran(30));
+    assert_eq!(setup.script.log(), ran(30));
 }
 
 // The key may be found by the inbox.
 #[tokio::test]
 async fn so_it_is_where_the_inbox_finds_the_key() {
-    let world = world(Config { order: Some(OrderBy::Header("customer".into())), ..Config::default() });
-    let running = world.inbox.start();
+    let setup = setup(Config { order: Some(OrderBy::Header("customer".into())), ..Config::default() });
+    let running = setup.inbox.start();
     let (sender, source) = channel("source", 100);
     running.receive(source).unwrap();
-    world.store().faults().next(Verb::Accept, ODD);
+    setup.store().faults().next(StoreVerb::Accept, ODD);
     let all = ids(20).iter().map(|id| message(id, "ok").with_header("customer", "7")).collect();
     let _answers = deliver(&sender, all).await;
-    assert_eq!(world.store().faults().calls(Verb::Accept), 1, "all are in hand, and wait for the first");
-    world.pass(60 * SECOND).await;
+    assert_eq!(setup.store().faults().calls(StoreVerb::Accept), 1, "all are in hand, and wait for the first");
+    setup.pass(60 * SECOND).await;
     in_time(running.idle()).await;
-    assert_eq!(world.stage.log(), ran(20));
+    assert_eq!(setup.script.log(), ran(20));
 }
 
 // Many at once on several threads, each of which may be the first to reach the store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn deliveries_with_one_key_are_accepted_in_their_order_on_many_threads() {
-    let world = world(Config::default());
-    let running = world.inbox.start();
+    let setup = setup(Config::default());
+    let running = setup.inbox.start();
     let (sender, source) = channel("source", 2_000);
     running.receive(source).unwrap();
     let mut answers = Vec::new();
@@ -92,16 +95,16 @@ async fn deliveries_with_one_key_are_accepted_in_their_order_on_many_threads() {
         assert_eq!(in_time(answer).await.unwrap(), Ack::Done);
     }
     in_time(running.idle()).await;
-    assert_eq!(world.stage.log(), ran(500));
+    assert_eq!(setup.script.log(), ran(500));
 }
 
 #[tokio::test]
 async fn other_keys_and_none_do_not_wait() {
-    let world = world(Config::default());
-    let running = world.inbox.start();
+    let setup = setup(Config::default());
+    let running = setup.inbox.start();
     let (sender, source) = channel("source", 100);
     running.receive(source).unwrap();
-    world.store().faults().next(Verb::Accept, Fault::Hang);
+    setup.store().faults().next(StoreVerb::Accept, StoreFault::Hang);
     let keyed = |id: &str, key: &'static str| message(id, "ok").with_ordering_key(key);
     let first = deliver(&sender, vec![keyed("1", "k"), keyed("2", "k")]).await;
     let others = deliver(&sender, vec![keyed("3", "other"), message("4", "ok")]).await;
@@ -109,17 +112,17 @@ async fn other_keys_and_none_do_not_wait() {
         assert_eq!(in_time(answer).await.unwrap().unwrap(), Ack::Done);
     }
     assert!(first.iter().all(|answer| !answer.is_finished()));
-    world.store().faults().release();
+    setup.store().faults().release();
     for answer in first {
         assert_eq!(in_time(answer).await.unwrap().unwrap(), Ack::Done);
     }
 }
 
-// One that can never be taken holds nobody up.
+// A delivery that can never be taken delays no other.
 #[tokio::test]
 async fn what_is_rejected_is_not_waited_for() {
-    let world = world(Config::default());
-    let running = world.inbox.start();
+    let setup = setup(Config::default());
+    let running = setup.inbox.start();
     let (sender, source) = channel("source", 100);
     running.receive(source).unwrap();
     let keyed = |id: &str| message(id, "ok").with_ordering_key("k");
@@ -133,18 +136,18 @@ async fn what_is_rejected_is_not_waited_for() {
 // What goes back to the broker at a shutdown comes again first, so nothing behind it may be accepted.
 #[tokio::test]
 async fn a_shutdown_leaves_the_line_with_the_broker() {
-    let world = world(Config::default());
-    let running = world.inbox.start();
+    let setup = setup(Config::default());
+    let running = setup.inbox.start();
     let (sender, source) = channel("source", 100);
     running.receive(source).unwrap();
-    world.store().faults().next(Verb::Accept, ODD);
+    setup.store().faults().next(StoreVerb::Accept, ODD);
     let all = ids(5).iter().map(|id| message(id, "ok").with_ordering_key("k")).collect();
     let answers = deliver(&sender, all).await;
-    let offered = world.store().faults().calls(Verb::Accept);
+    let offered = setup.store().faults().calls(StoreVerb::Accept);
     assert_eq!(offered, 1, "the first waits to be tried again, and the others for it");
     in_time(running.shutdown()).await;
     for answer in answers {
         assert!(in_time(answer).await.unwrap().is_err(), "the broker is told nothing");
     }
-    assert_eq!(counts(&world.inbox).await.messages, 0);
+    assert_eq!(counts(&setup.inbox).await.messages, 0);
 }

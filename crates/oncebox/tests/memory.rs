@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use oncebox::state::{Outcome, Settlement, Status};
 use oncebox::store::{
-    Admin as _, Claim, ClaimParams, Mark, MarkIn as _, NewMessage, RescueParams, Route, SettleIn as _,
-    Settled, SweepParams, Transactional as _, Want,
+    Admin as _, Claim, ClaimParams, ClaimQuota, Mark, MarkIn as _, NewMessage, RescueParams, Route,
+    SettleIn as _, Settled, SweepParams, Transactional as _,
 };
 use oncebox::{
     Accepted, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Memory, Message, Policy, Store as _,
@@ -42,7 +42,7 @@ fn offer(id: &str, payload: &str) -> NewMessage {
 }
 
 async fn claim(store: &Memory) -> Claim {
-    let want = Want { route: Route::new(handler()), limit: 1 };
+    let want = ClaimQuota { route: Route::new(handler()), limit: 1 };
     store.claim(&ClaimParams::new(inbox(), vec![want], LEASE)).await.unwrap().remove(0).claim
 }
 

@@ -1,4 +1,4 @@
-//! Who looks on sees everything, and harms nothing: observers, recorders of metrics and propagators that panic.
+//! Observers, metric recorders and propagators get every event, and cannot affect a delivery, even if they panic.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 mod support;
@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
-use oncebox::observe::{Noted, Observer, Propagate, TraceContext};
-use oncebox::state::{Event, Status};
+use oncebox::observe::{Observer, ObserverResult, Propagate, TraceContext};
+use oncebox::state::{EntryEvent, Status};
 use oncebox::store::{Accepted, Claim, NewMessage};
 use oncebox::{Error, Message};
 use parking_lot::Mutex;
-use support::ear::Ear;
-use support::{SECOND, World, in_time, message};
+use support::log_capture::LogCapture;
+use support::{SECOND, Testbed, in_time, message};
 
 #[derive(Clone, Default)]
 struct Diary(Arc<Mutex<Vec<String>>>);
@@ -25,22 +25,22 @@ impl Diary {
 }
 
 impl Observer for Diary {
-    fn accepted(&self, message: &NewMessage, answer: Accepted) -> Noted {
+    fn accepted(&self, message: &NewMessage, answer: Accepted) -> ObserverResult {
         self.write(format!("{} {}", String::from_utf8_lossy(message.message.id()), answer.as_str()));
         Ok(())
     }
 
-    fn refused(&self, _: &Message, error: &Error) -> Noted {
+    fn refused(&self, _: &Message, error: &Error) -> ObserverResult {
         self.write(format!("refused {}", error.kind().as_str()));
         Ok(())
     }
 
-    fn started(&self, _: &Claim, message: &Message) -> Noted {
+    fn started(&self, _: &Claim, message: &Message) -> ObserverResult {
         self.write(format!("{} started", String::from_utf8_lossy(message.id())));
         Ok(())
     }
 
-    fn settled(&self, claim: &Claim, event: Event) -> Noted {
+    fn settled(&self, claim: &Claim, event: EntryEvent) -> ObserverResult {
         self.write(format!("{} {}", claim.handler, event.as_str()));
         Ok(())
     }
@@ -49,13 +49,13 @@ impl Observer for Diary {
 #[tokio::test]
 async fn an_observer_sees_what_happens() {
     let diary = Diary::default();
-    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h")).observer(diary.clone()));
-    world.accept("1", "fail once;ok").await;
-    world.accept("1", "fail once;ok").await;
-    assert!(world.inbox.accept(Message::new("", "t", "")).await.is_err());
-    world.inbox.drain().await.unwrap();
-    world.clock.advance(10 * SECOND);
-    world.inbox.drain().await.unwrap();
+    let setup = Testbed::new(|inbox, script| inbox.on("t", script.handler("h")).observer(diary.clone()));
+    setup.accept("1", "fail once;ok").await;
+    setup.accept("1", "fail once;ok").await;
+    assert!(setup.inbox.accept(Message::new("", "t", "")).await.is_err());
+    setup.inbox.drain().await.unwrap();
+    setup.clock.advance(10 * SECOND);
+    setup.inbox.drain().await.unwrap();
     let lines = diary.0.lock().clone();
     assert_eq!(
         lines,
@@ -65,13 +65,13 @@ async fn an_observer_sees_what_happens() {
 
 /// Fails at everything.
 #[derive(Clone, Copy)]
-enum Broken {
+enum FailingObserver {
     Panics,
     Errs,
 }
 
-impl Broken {
-    fn fail(self) -> Noted {
+impl FailingObserver {
+    fn fail(self) -> ObserverResult {
         match self {
             Self::Panics => panic!("an observer with a bug"),
             Self::Errs => Err("an observer that cannot".into()),
@@ -79,31 +79,31 @@ impl Broken {
     }
 }
 
-impl Observer for Broken {
-    fn accepted(&self, _: &NewMessage, _: Accepted) -> Noted {
+impl Observer for FailingObserver {
+    fn accepted(&self, _: &NewMessage, _: Accepted) -> ObserverResult {
         self.fail()
     }
 
-    fn refused(&self, _: &Message, _: &Error) -> Noted {
+    fn refused(&self, _: &Message, _: &Error) -> ObserverResult {
         self.fail()
     }
 
-    fn started(&self, _: &Claim, _: &Message) -> Noted {
+    fn started(&self, _: &Claim, _: &Message) -> ObserverResult {
         self.fail()
     }
 
-    fn settled(&self, _: &Claim, _: Event) -> Noted {
+    fn settled(&self, _: &Claim, _: EntryEvent) -> ObserverResult {
         self.fail()
     }
 }
 
-impl Propagate for Broken {
+impl Propagate for FailingObserver {
     fn parent(&self, _: &tracing::Span, _: &TraceContext) {
         panic!("a propagator with a bug");
     }
 }
 
-impl Recorder for Broken {
+impl Recorder for FailingObserver {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -122,33 +122,33 @@ impl Recorder for Broken {
 }
 
 /// Accept, handle, retry, poison and settle, by hand and in the background.
-async fn everything_works(world: &World) {
+async fn everything_works(setup: &Testbed) {
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-    world.inbox.accept(message("1", "ok").with_header("traceparent", trace)).await.unwrap();
-    world.inbox.accept(message("1", "ok")).await.unwrap();
-    world.accept("2", "reject no").await;
-    assert!(world.inbox.accept(Message::new("", "t", "")).await.is_err());
-    world.inbox.drain().await.unwrap();
-    assert_eq!(world.status("1", "h").await, Status::Completed);
-    assert_eq!(world.status("2", "h").await, Status::Poisoned);
-    let running = world.inbox.start();
-    world.accept("3", "ok").await;
+    setup.inbox.accept(message("1", "ok").with_header("traceparent", trace)).await.unwrap();
+    setup.inbox.accept(message("1", "ok")).await.unwrap();
+    setup.accept("2", "reject no").await;
+    assert!(setup.inbox.accept(Message::new("", "t", "")).await.is_err());
+    setup.inbox.drain().await.unwrap();
+    assert_eq!(setup.status("1", "h").await, Status::Completed);
+    assert_eq!(setup.status("2", "h").await, Status::Poisoned);
+    let running = setup.inbox.start();
+    setup.accept("3", "ok").await;
     in_time(running.idle()).await;
-    assert_eq!(world.status("3", "h").await, Status::Completed);
+    assert_eq!(setup.status("3", "h").await, Status::Completed);
     in_time(running.shutdown()).await;
 }
 
 #[tokio::test]
 async fn observers_that_fail_harm_nothing_and_are_counted() {
-    for broken in [Broken::Panics, Broken::Errs] {
-        let ear = Ear::default();
-        let _listening = ear.listen();
-        let world = World::new(|inbox, stage| {
-            inbox.on("t", stage.handler("h")).observer(broken).propagate(Broken::Panics)
+    for broken in [FailingObserver::Panics, FailingObserver::Errs] {
+        let capture = LogCapture::default();
+        let _listening = capture.listen();
+        let setup = Testbed::new(|inbox, script| {
+            inbox.on("t", script.handler("h")).observer(broken).propagate(FailingObserver::Panics)
         });
-        everything_works(&world).await;
-        assert!(ear.counted("oncebox_observer_failures_total{inbox=test}") >= 8);
-        assert_eq!(ear.heard("an observer failed").len(), 1, "once in a while");
+        everything_works(&setup).await;
+        assert!(capture.counted("oncebox_observer_failures_total{inbox=test}") >= 8);
+        assert_eq!(capture.logged("observer failed").len(), 1, "once in a while");
     }
 }
 
@@ -174,19 +174,19 @@ impl Propagate for CountingPropagate {
 #[tokio::test]
 async fn nothing_is_propagated_where_no_subscriber_wants_spans() {
     let asked = CountingPropagate::default();
-    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h")).propagate(asked.clone()));
-    everything_works(&world).await;
+    let setup = Testbed::new(|inbox, script| inbox.on("t", script.handler("h")).propagate(asked.clone()));
+    everything_works(&setup).await;
     assert_eq!(asked.0.load(Ordering::SeqCst), 0);
-    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h")).propagate(asked.clone()));
-    let ear = Ear::default();
-    let _wants = ear.listen();
-    everything_works(&world).await;
+    let setup = Testbed::new(|inbox, script| inbox.on("t", script.handler("h")).propagate(asked.clone()));
+    let capture = LogCapture::default();
+    let _wants = capture.listen();
+    everything_works(&setup).await;
     assert!(asked.0.load(Ordering::SeqCst) > 0, "a subscriber wants them");
 }
 
 #[tokio::test]
 async fn a_recorder_of_metrics_that_panics_harms_nothing() {
-    let _guard = metrics::set_default_local_recorder(&Broken::Panics);
-    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h")));
-    everything_works(&world).await;
+    let _guard = metrics::set_default_local_recorder(&FailingObserver::Panics);
+    let setup = Testbed::new(|inbox, script| inbox.on("t", script.handler("h")));
+    everything_works(&setup).await;
 }

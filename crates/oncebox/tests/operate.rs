@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use oncebox::operate::{Backfill, Bulk, Report, State};
+use oncebox::operate::{Backfill, BulkOperation, OperationReport, OperationState};
 use oncebox::state::{ErrorText, Operation, Outcome, Status};
 use oncebox::store::{
-    Admin, AuditFilter, ClaimParams, Filter, NewMessage, OperationView, Route, Store, Want,
+    Admin, AuditFilter, ClaimParams, ClaimQuota, EntryFilter, NewMessage, OperationView, Route, Store,
 };
 use oncebox::{ErrorKind, HandlerKey, InboxName, KeyStrategy, Memory, Message, Policy};
-use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
+use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -35,30 +35,30 @@ async fn poisoned<S: Store>(store: &S, ids: std::ops::Range<usize>, error: &str)
 
 /// Settles everything that is due; returns how much that was.
 async fn work<S: Store>(store: &S, outcome: impl Fn() -> Outcome) -> usize {
-    let want = Want { route: route(), limit: 10_000 };
+    let want = ClaimQuota { route: route(), limit: 10_000 };
     let claimed = store.claim(&ClaimParams::new(inbox(), vec![want], SECOND)).await.unwrap();
     let settle = |one: &oncebox::store::Claimed| one.claim.settle(&Policy::default(), outcome());
     store.settle(&claimed.iter().map(settle).collect::<Vec<_>>()).await.unwrap();
     claimed.len()
 }
 
-fn filter(error: &str) -> Filter {
-    let mut filter = Filter::new(inbox(), Status::Poisoned);
+fn filter(error: &str) -> EntryFilter {
+    let mut filter = EntryFilter::new(inbox(), Status::Poisoned);
     filter.error_contains = Some(error.into());
     filter
 }
 
-fn retry(error: &str) -> Bulk {
-    Bulk::new(Operation::Retry, filter(error)).unwrap().by("ada", "the depot is back")
+fn retry(error: &str) -> BulkOperation {
+    BulkOperation::new(Operation::Retry, filter(error)).unwrap().by("ada", "the depot is back")
 }
 
 /// Runs an operation to its end, with a worker that comes once in every step; returns what it found each time, too.
 async fn run<S: Admin + Clone>(
-    bulk: &Bulk,
+    bulk: &BulkOperation,
     store: &S,
     clock: &TestClock,
     outcome: impl Fn() -> Outcome,
-) -> (oncebox::Result<Report>, Vec<usize>) {
+) -> (oncebox::Result<OperationReport>, Vec<usize>) {
     let running = tokio::spawn({
         let (bulk, store, clock) = (bulk.clone(), store.clone(), clock.shared());
         async move { bulk.run(&store, &clock).await }
@@ -77,7 +77,7 @@ async fn run<S: Admin + Clone>(
     }
 }
 
-async fn parts<S: Admin>(store: &S, bulk: &Bulk) -> Vec<OperationView> {
+async fn parts<S: Admin>(store: &S, bulk: &BulkOperation) -> Vec<OperationView> {
     let mut filter = AuditFilter::new(inbox());
     (filter.parent, filter.limit) = (Some(bulk.id), 10_000);
     store.audit(&filter).await.unwrap().operations
@@ -95,7 +95,8 @@ async fn what_the_filter_takes_is_done_slowly_at_first() {
     assert_eq!(store.count(&inbox()).await.unwrap().with_status(Status::Poisoned), 35, "nothing was done");
     let (report, found) = run(&bulk, &store, &clock, || Outcome::Done).await;
     let report = report.unwrap();
-    assert_eq!((report.state, report.done, report.refused, report.failed), (State::Finished, 30, 0, 0));
+    let counts = (report.done, report.refused, report.failed);
+    assert_eq!((report.state, counts), (OperationState::Finished, (30, 0, 0)));
     assert_eq!(found, [1, 2, 4, 8], "each step twice as many as the one before");
     assert_eq!(work(&store, || Outcome::Done).await, 15);
     let counts = store.count(&inbox()).await.unwrap();
@@ -111,13 +112,13 @@ async fn what_the_filter_takes_is_done_slowly_at_first() {
 // FAULTS J1
 #[tokio::test]
 async fn everything_is_never_meant_by_accident() {
-    let everything = Filter::new(inbox(), Status::Poisoned);
-    let refused = Bulk::new(Operation::Discard, everything.clone()).unwrap_err();
+    let everything = EntryFilter::new(inbox(), Status::Poisoned);
+    let refused = BulkOperation::new(Operation::Discard, everything.clone()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Refused);
     let store = Memory::new();
     poisoned(&store, 0..3, "x").await;
     let clock = TestClock::new();
-    let bulk = Bulk::on_everything(Operation::Discard, everything).unwrap();
+    let bulk = BulkOperation::on_everything(Operation::Discard, everything).unwrap();
     let (report, _) = run(&bulk, &store, &clock, || Outcome::Done).await;
     assert_eq!(report.unwrap().done, 3);
 }
@@ -134,7 +135,8 @@ fn what_is_never_allowed_is_not_begun() {
     ] {
         let mut both = filter("x");
         both.statuses.push(status);
-        for made in [Bulk::new(operation, both.clone()), Bulk::on_everything(operation, both.clone())] {
+        for make in [BulkOperation::new, BulkOperation::on_everything] {
+            let made = make(operation, both.clone());
             let refused = made.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::InvalidConfig, "{refused}");
             let told = refused.what().contains(good) && refused.what().contains(status.as_str());
@@ -143,10 +145,10 @@ fn what_is_never_allowed_is_not_begun() {
     }
     let mut good = filter("x");
     good.statuses = vec![Status::Pending, Status::Poisoned];
-    assert!(Bulk::new(Operation::Discard, good).is_ok());
+    assert!(BulkOperation::new(Operation::Discard, good).is_ok());
 }
 
-// Whoever watches a long one asks every second: its record says how far it has come.
+// An operator who watches a long operation asks every second: its record has the progress.
 #[tokio::test]
 async fn how_far_it_has_come_is_told_by_its_record_alone() {
     let clock = TestClock::new();
@@ -156,15 +158,15 @@ async fn how_far_it_has_come_is_told_by_its_record_alone() {
     (bulk.limit, bulk.per_second) = (2_000, 1_000);
     let (report, _) = run(&bulk, &store, &clock, || Outcome::Done).await;
     let report = report.unwrap();
-    assert_eq!((report.state, report.done), (State::Finished, 1_500));
-    let before = store.faults().calls(Verb::Audit);
+    assert_eq!((report.state, report.done), (OperationState::Finished, 1_500));
+    let before = store.faults().calls(StoreVerb::Audit);
     assert_eq!(bulk.report(&store).await.unwrap().unwrap(), report);
-    assert_eq!(store.faults().calls(Verb::Audit), before + 1, "one look");
+    assert_eq!(store.faults().calls(StoreVerb::Audit), before + 1, "one look");
     let mut one = AuditFilter::new(inbox());
     one.id = Some(bulk.id);
     let record = store.audit(&one).await.unwrap().operations.remove(0);
-    assert_eq!(Report::of(&record).unwrap().unwrap(), report);
-    assert_eq!(Report::of(&parts(&store, &bulk).await[0]).unwrap(), None, "it is done at once");
+    assert_eq!(OperationReport::of(&record).unwrap().unwrap(), report);
+    assert_eq!(OperationReport::of(&parts(&store, &bulk).await[0]).unwrap(), None, "it is done at once");
 }
 
 #[tokio::test]
@@ -178,7 +180,7 @@ async fn no_more_is_done_than_was_allowed() {
     assert_eq!((preview.count, preview.more), (7, true));
     let (report, _) = run(&bulk, &store, &clock, || Outcome::Done).await;
     let report = report.unwrap();
-    assert_eq!((report.state, report.done), (State::Capped, 7));
+    assert_eq!((report.state, report.done), (OperationState::Capped, 7));
     assert_eq!(parts(&store, &bulk).await.len(), 7);
 }
 
@@ -193,14 +195,14 @@ async fn it_stops_when_what_it_does_fails_again() {
     let reject = || Outcome::Reject { error: ErrorText::new("x again") };
     let (report, _) = run(&bulk, &store, &clock, reject).await;
     let report = report.unwrap();
-    assert_eq!(report.state, State::Stopped);
+    assert_eq!(report.state, OperationState::Stopped);
     assert!(report.failed > 5 && report.done < 50, "{report:?}");
     let (again, _) = run(&bulk, &store, &clock, reject).await;
     assert_eq!(again.unwrap(), report, "it stays stopped");
     bulk.go_on = true;
     let (on, _) = run(&bulk, &store, &clock, || Outcome::Done).await;
     let on = on.unwrap();
-    assert_eq!((on.state, on.done), (State::Finished, 100));
+    assert_eq!((on.state, on.done), (OperationState::Finished, 100));
     assert_eq!(parts(&store, &bulk).await.len(), 100, "each once, those that failed again too");
 }
 
@@ -212,7 +214,7 @@ async fn interrupted<S: Admin + Clone>(clock: &TestClock, store: S, reopen: impl
     let faulty = FaultyStore::new(store.clone());
     faulty
         .faults()
-        .script(Verb::Progress, [None, None, None, Some(Fault::ErrBefore(ErrorKind::Unavailable))]);
+        .script(StoreVerb::Progress, [None, None, None, Some(StoreFault::ErrBefore(ErrorKind::Unavailable))]);
     let reject = || Outcome::Reject { error: ErrorText::new("x again") };
     let (report, found) = run(&bulk, &faulty, clock, reject).await;
     assert_eq!(report.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -223,7 +225,7 @@ async fn interrupted<S: Admin + Clone>(clock: &TestClock, store: S, reopen: impl
     let store = reopen(store).await;
     let (report, _) = run(&bulk, &store, clock, || Outcome::Done).await;
     let report = report.unwrap();
-    assert_eq!((report.state, report.done), (State::Finished, 40));
+    assert_eq!((report.state, report.done), (OperationState::Finished, 40));
     let mut keys: Vec<_> = parts(&store, &bulk).await.into_iter().map(|part| part.key).collect();
     keys.sort();
     keys.dedup();
@@ -268,7 +270,7 @@ async fn two_who_carry_it_on_do_not_do_it_twice() {
     assert!(refused.iter().all(|error| error.kind() == ErrorKind::Refused), "{refused:?}");
     assert!(refused.len() <= 1);
     assert_eq!(parts(&store, &bulk).await.len(), 20);
-    let other = Bulk::new(Operation::Discard, filter("x")).unwrap().id(bulk.id);
+    let other = BulkOperation::new(Operation::Discard, filter("x")).unwrap().id(bulk.id);
     assert_eq!(other.run(&store, &clock.shared()).await.unwrap_err().kind(), ErrorKind::OperationReused);
 }
 
@@ -286,15 +288,15 @@ async fn a_backfill_is_recorded_capped_and_carried_on() {
     capped.limit = 1_500;
     assert!(capped.report(&store).await.unwrap().is_none());
     let mut told = Vec::new();
-    let report = capped.run_telling(&store, |report| told.push(report.done)).await.unwrap();
-    assert_eq!((report.state, report.done), (State::Capped, 1_500));
+    let report = capped.run_with_progress(&store, |report| told.push(report.done)).await.unwrap();
+    assert_eq!((report.state, report.done), (OperationState::Capped, 1_500));
     assert_eq!(told, [1_000, 1_500, 1_500]);
     assert_eq!(capped.run(&store).await.unwrap(), report, "the same again is done once");
     assert_eq!(capped.report(&store).await.unwrap().unwrap(), report);
     let other = backfill("another").id(capped.id);
     assert_eq!(other.run(&store).await.unwrap_err().kind(), ErrorKind::OperationReused);
     let rest = backfill("receipt").run(&store).await.unwrap();
-    assert_eq!((rest.state, rest.done), (State::Finished, 1_000), "those that have one are passed over");
+    assert_eq!((rest.state, rest.done), (OperationState::Finished, 1_000), "existing entries are skipped");
     let counts = store.count(&inbox()).await.unwrap();
     assert_eq!(counts.with_status(Status::Pending), 2_500);
     let records = store.audit(&AuditFilter::new(inbox())).await.unwrap().operations;
@@ -308,13 +310,13 @@ async fn an_interrupted_backfill_adds_nothing_twice() {
     let store = Memory::new();
     poisoned(&store, 0..2_500, "x").await;
     let faulty = FaultyStore::new(store.clone());
-    faulty.faults().script(Verb::Progress, [None, Some(Fault::ErrBefore(ErrorKind::Unavailable))]);
+    faulty.faults().script(StoreVerb::Progress, [None, Some(StoreFault::ErrBefore(ErrorKind::Unavailable))]);
     let backfill = backfill("receipt");
     assert_eq!(backfill.run(&faulty).await.unwrap_err().kind(), ErrorKind::Unavailable);
     let noted = backfill.report(&store).await.unwrap().unwrap();
-    assert_eq!((noted.state, noted.done), (State::Running, 1_000));
+    assert_eq!((noted.state, noted.done), (OperationState::Running, 1_000));
     let report = backfill.run(&store).await.unwrap();
-    assert_eq!(report.state, State::Finished);
+    assert_eq!(report.state, OperationState::Finished);
     assert_eq!(report.done, 1_500, "what was added and not noted is not counted again");
     assert_eq!(store.count(&inbox()).await.unwrap().with_status(Status::Pending), 2_500);
 }

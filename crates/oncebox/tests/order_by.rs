@@ -7,7 +7,7 @@ use oncebox::config::OrderBy;
 use oncebox::{BoxError, Config, Context, Inbox, Memory, Message, handler};
 use parking_lot::Mutex;
 
-type Seen = Arc<Mutex<Vec<(String, Option<String>)>>>;
+type SeenOrders = Arc<Mutex<Vec<(String, Option<String>)>>>;
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -15,12 +15,12 @@ fn text(bytes: &[u8]) -> String {
 
 async fn note(message: Message, cx: &mut Context<Memory>) -> Result<(), BoxError> {
     let order = message.ordering_key().map(text);
-    cx.data::<Seen>()?.lock().push((text(message.id()), order));
+    cx.data::<SeenOrders>()?.lock().push((text(message.id()), order));
     Ok(())
 }
 
 async fn orders_of(order: OrderBy, messages: Vec<Message>) -> Vec<(String, Option<String>)> {
-    let seen = Seen::default();
+    let seen = SeenOrders::default();
     let inbox = Inbox::builder("test", Memory::new())
         .config(Config { order: Some(order), ..Config::default() })
         .data(Arc::clone(&seen))

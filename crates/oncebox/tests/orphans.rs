@@ -10,18 +10,18 @@ use std::time::Duration;
 use metrics::{Counter, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use oncebox::observe::names;
 use oncebox::{Config, ErrorKind, Memory};
-use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
+use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
 use parking_lot::Mutex;
-use support::{World, in_time, quiet};
+use support::{Testbed, in_time, quiet};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Subscriber};
 
 const LOOK: Duration = Duration::from_mins(10);
 
-/// Remembers warnings, and what the gauges of orphans say.
+/// Records warnings, and the gauges of orphans.
 #[derive(Clone, Default)]
-struct Ears {
+struct OrphanLog {
     warnings: Arc<Mutex<Vec<String>>>,
     gauges: Arc<Mutex<BTreeMap<String, Arc<Value>>>>,
 }
@@ -39,7 +39,7 @@ impl GaugeFn for Value {
     }
 }
 
-impl Ears {
+impl OrphanLog {
     fn orphaned(&self, handler: &str) -> Option<f64> {
         self.gauges.lock().get(handler).map(|value| f64::from_bits(value.0.load(Ordering::SeqCst)))
     }
@@ -50,7 +50,7 @@ impl Ears {
     }
 }
 
-impl Recorder for Ears {
+impl Recorder for OrphanLog {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -77,12 +77,12 @@ impl Recorder for Ears {
 
 /// The handler and the text of an event.
 #[derive(Default)]
-struct Said {
+struct OrphanEvent {
     handler: String,
     text: String,
 }
 
-impl Visit for Said {
+impl Visit for OrphanEvent {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         match field.name() {
             "handler" => self.handler = format!("{value:?}"),
@@ -92,7 +92,7 @@ impl Visit for Said {
     }
 }
 
-impl Subscriber for Ears {
+impl Subscriber for OrphanLog {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
         *metadata.level() <= Level::WARN
     }
@@ -106,9 +106,9 @@ impl Subscriber for Ears {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut said = Said::default();
+        let mut said = OrphanEvent::default();
         event.record(&mut said);
-        if said.text.contains("this process does not know") {
+        if said.text.contains("entries wait for an unknown handler") {
             self.warnings.lock().push(said.handler);
         }
     }
@@ -123,10 +123,10 @@ fn settings() -> Config {
 }
 
 /// Lets it look so many times.
-async fn pass(world: &World, looks: usize) {
+async fn pass(setup: &Testbed, looks: usize) {
     quiet().await;
     for _ in 0..looks {
-        world.clock.advance(LOOK);
+        setup.clock.advance(LOOK);
         quiet().await;
     }
 }
@@ -134,18 +134,18 @@ async fn pass(world: &World, looks: usize) {
 // FAULTS I1: a handler was removed in a deployment, and comes back with another one.
 #[tokio::test]
 async fn unknown_handlers_are_reported_once_and_again_when_they_come_back() {
-    let ears = Ears::default();
+    let ears = OrphanLog::default();
     let _heard = tracing::subscriber::set_default(ears.clone());
     let _seen = metrics::set_default_local_recorder(&ears);
     let clock = TestClock::new();
     let store = FaultyStore::new(Memory::with_clock(clock.shared()));
-    let before = World::over(store.clone(), clock.clone(), |inbox, stage| {
-        inbox.on("t", stage.handler("gone")).on("t", stage.handler("former")).on("t", stage.handler("h"))
+    let before = Testbed::over(store.clone(), clock.clone(), |inbox, script| {
+        inbox.on("t", script.handler("gone")).on("t", script.handler("former")).on("t", script.handler("h"))
     });
     before.accept("1", "ok").await;
-    let after = World::over(store, clock, |inbox, stage| {
+    let after = Testbed::over(store, clock, |inbox, script| {
         let inbox = inbox.config(settings());
-        inbox.on("t", stage.handler("h")).on("t", stage.handler("renamed").legacy("former"))
+        inbox.on("t", script.handler("h")).on("t", script.handler("renamed").legacy("former"))
     });
     let running = after.inbox.start();
     pass(&after, 5).await;
@@ -167,18 +167,18 @@ async fn unknown_handlers_are_reported_once_and_again_when_they_come_back() {
 
 #[tokio::test]
 async fn looking_for_orphans_survives_its_own_failures() {
-    let ears = Ears::default();
+    let ears = OrphanLog::default();
     let _heard = tracing::subscriber::set_default(ears.clone());
-    let world = World::new(|inbox, stage| inbox.config(settings()).on("t", stage.handler("h")));
-    let other = World::over(world.store().clone(), world.clock.clone(), |inbox, stage| {
-        inbox.on("t", stage.handler("gone"))
+    let setup = Testbed::new(|inbox, script| inbox.config(settings()).on("t", script.handler("h")));
+    let other = Testbed::over(setup.store().clone(), setup.clock.clone(), |inbox, script| {
+        inbox.on("t", script.handler("gone"))
     });
     other.accept("1", "ok").await;
-    let faults = world.store().faults();
-    let away = Fault::ErrBefore(ErrorKind::Unavailable);
-    faults.script(Verb::Orphans, std::iter::repeat_n([away, Fault::Panic], 5).flatten().map(Some));
-    let running = world.inbox.start();
-    pass(&world, 18).await;
+    let faults = setup.store().faults();
+    let away = StoreFault::ErrBefore(ErrorKind::Unavailable);
+    faults.script(StoreVerb::Orphans, std::iter::repeat_n([away, StoreFault::Panic], 5).flatten().map(Some));
+    let running = setup.inbox.start();
+    pass(&setup, 18).await;
     assert_eq!(ears.warned(), ["gone"]);
     in_time(running.shutdown()).await;
 }

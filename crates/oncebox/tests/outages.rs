@@ -8,45 +8,46 @@ use std::time::Duration;
 use oncebox::state::Status;
 use oncebox::store::{Accepted, Store as _};
 use oncebox::{BoxError, Config, Context, ErrorKind, Inbox, Message, Retry, handler};
-use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
-use support::books::{Books, Ledger, book};
-use support::ear::Ear;
-use support::{Faulty, SECOND, World, counts, entry, in_time, message, quiet};
+use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
+use support::books::{EffectsDatabase, FaultySqlite, book};
+use support::log_capture::LogCapture;
+use support::{FaultyMemory, SECOND, Testbed, counts, entry, in_time, message, quiet};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
-const AWAY: Fault = Fault::ErrBefore(ErrorKind::Unavailable);
-const VERBS: [Verb; 5] = [Verb::Claim, Verb::Settle, Verb::Renew, Verb::Rescue, Verb::Sweep];
+const AWAY: StoreFault = StoreFault::ErrBefore(ErrorKind::Unavailable);
+const VERBS: [StoreVerb; 5] =
+    [StoreVerb::Claim, StoreVerb::Settle, StoreVerb::Renew, StoreVerb::Rescue, StoreVerb::Sweep];
 
-fn one_handler() -> World {
-    World::new(|inbox, stage| inbox.on("t", stage.handler("h")))
+fn one_handler() -> Testbed {
+    Testbed::new(|inbox, script| inbox.on("t", script.handler("h")))
 }
 
 // FAULTS A15, E5: longer than any lease.
 #[tokio::test]
 async fn an_outage_loses_nothing_and_burns_nothing() {
-    let denied = Fault::ErrBefore(ErrorKind::Denied);
-    for fault in [AWAY, Fault::ErrBefore(ErrorKind::ReadOnly), denied, Fault::Hang] {
-        let world = one_handler();
-        let running = world.inbox.start();
+    let denied = StoreFault::ErrBefore(ErrorKind::Denied);
+    for fault in [AWAY, StoreFault::ErrBefore(ErrorKind::ReadOnly), denied, StoreFault::Hang] {
+        let setup = one_handler();
+        let running = setup.inbox.start();
         for id in ["long", "ends"] {
-            world.accept(id, "wait").await;
+            setup.accept(id, "wait").await;
         }
-        in_time(world.stage.started(2)).await;
-        world.accept("pending", "snooze 60;ok").await;
-        world.stage.says("h", "pending", "ok");
+        in_time(setup.script.started(2)).await;
+        setup.accept("pending", "snooze 60;ok").await;
+        setup.script.says("h", "pending", "ok");
         for verb in VERBS {
-            world.store().faults().always(verb, fault);
+            setup.store().faults().always(verb, fault);
         }
         // One that hangs is done when the store is back, before anybody can say that the worker lives.
-        world.store().faults().always(Verb::Rescue, AWAY);
-        world.stage.go(1);
-        world.pass(Duration::from_mins(20)).await;
-        assert_eq!(world.stage.running(), 0, "{fault:?}: who lost the lease must not go on");
-        world.store().faults().clear();
-        world.stage.go(1);
-        world.pass(Duration::from_mins(1)).await;
+        setup.store().faults().always(StoreVerb::Rescue, AWAY);
+        setup.script.go(1);
+        setup.pass(Duration::from_mins(20)).await;
+        assert_eq!(setup.script.running(), 0, "{fault:?}: who lost the lease must not go on");
+        setup.store().faults().clear();
+        setup.script.go(1);
+        setup.pass(Duration::from_mins(1)).await;
         for id in ["long", "ends", "pending"] {
-            let done = world.entry(id, "h").await;
+            let done = setup.entry(id, "h").await;
             assert_eq!(
                 (done.status, done.attempts, done.suspicion.stored()),
                 (Status::Completed, 0, 0),
@@ -54,37 +55,37 @@ async fn an_outage_loses_nothing_and_burns_nothing() {
             );
         }
         assert_eq!(running.in_flight(), 0);
-        assert!(world.stage.log().len() <= 4, "{fault:?}: {:?}", world.stage.log());
+        assert!(setup.script.log().len() <= 4, "{fault:?}: {:?}", setup.script.log());
     }
 }
 
 #[tokio::test]
 async fn the_log_says_when_the_store_answers_again() {
-    let ear = Ear::default();
-    let _listening = ear.listen();
-    let world = one_handler();
-    world.store().faults().script(Verb::Accept, [Some(AWAY), Some(AWAY)]);
+    let capture = LogCapture::default();
+    let _listening = capture.listen();
+    let setup = one_handler();
+    setup.store().faults().script(StoreVerb::Accept, [Some(AWAY), Some(AWAY)]);
     for _ in 0..2 {
-        world.inbox.accept(message("1", "ok")).await.expect_err("it is away");
-        world.clock.advance(SECOND);
+        setup.inbox.accept(message("1", "ok")).await.expect_err("it is away");
+        setup.clock.advance(SECOND);
     }
-    assert_eq!(ear.heard("the store answers again"), Vec::<String>::new());
+    assert_eq!(capture.logged("the store answers again"), Vec::<String>::new());
     for id in ["1", "2"] {
-        world.accept(id, "ok").await;
+        setup.accept(id, "ok").await;
     }
-    let heard = ear.heard("the store answers again");
-    assert_eq!(heard.len(), 1, "{heard:?}");
+    let logged = capture.logged("the store answers again");
+    assert_eq!(logged.len(), 1, "{logged:?}");
     for part in ["INFO", "verb=\"accept\"", "failed_for=2s", "calls=2"] {
-        assert!(heard[0].contains(part), "{part}: {heard:?}");
+        assert!(logged[0].contains(part), "{part}: {logged:?}");
     }
     // What is wrong with the settings is no answer, and what lasted for a moment no outage.
-    let wrong = Fault::ErrBefore(ErrorKind::InvalidConfig);
-    world.store().faults().script(Verb::Accept, [Some(AWAY), Some(wrong), None, Some(AWAY)]);
+    let wrong = StoreFault::ErrBefore(ErrorKind::InvalidConfig);
+    setup.store().faults().script(StoreVerb::Accept, [Some(AWAY), Some(wrong), None, Some(AWAY)]);
     for (id, after) in [("3", SECOND), ("3", SECOND), ("3", SECOND), ("4", Duration::ZERO), ("4", SECOND)] {
-        let _ = world.inbox.accept(message(id, "ok")).await;
-        world.clock.advance(after);
+        let _ = setup.inbox.accept(message(id, "ok")).await;
+        setup.clock.advance(after);
     }
-    assert_eq!(ear.heard("the store answers again").len(), 1);
+    assert_eq!(capture.logged("the store answers again").len(), 1);
 }
 
 // FAULTS B3, D2: what was done and not answered is found by asking again, and nothing runs twice.
@@ -93,20 +94,24 @@ async fn an_answer_that_was_lost_changes_nothing() {
     // So long that renewals whose answers are lost leave time for others.
     let config = || Config { lease: Duration::from_mins(5), ..Config::default() };
     for verb in VERBS {
-        for faults in [vec![Fault::ErrAfter], vec![Fault::ErrAfter; 5], vec![Fault::ErrAfter, AWAY, AWAY]] {
-            let world = World::new(|inbox, stage| inbox.config(config()).on("t", stage.handler("h")));
-            let running = world.inbox.start();
+        for faults in [
+            vec![StoreFault::ErrAfter],
+            vec![StoreFault::ErrAfter; 5],
+            vec![StoreFault::ErrAfter, AWAY, AWAY],
+        ] {
+            let setup = Testbed::new(|inbox, script| inbox.config(config()).on("t", script.handler("h")));
+            let running = setup.inbox.start();
             in_time(running.idle()).await;
-            world.store().faults().script(verb, faults.iter().copied().map(Some));
+            setup.store().faults().script(verb, faults.iter().copied().map(Some));
             for id in ["1", "2", "3"] {
-                world.accept(id, "wait").await;
+                setup.accept(id, "wait").await;
             }
-            world.pass(Duration::from_mins(2)).await;
-            world.stage.go(3);
-            world.pass(Duration::from_mins(2)).await;
-            assert_eq!(world.stage.log().len(), 3, "{verb:?} {faults:?}");
+            setup.pass(Duration::from_mins(2)).await;
+            setup.script.go(3);
+            setup.pass(Duration::from_mins(2)).await;
+            assert_eq!(setup.script.log().len(), 3, "{verb:?} {faults:?}");
             for id in ["1", "2", "3"] {
-                let done = world.entry(id, "h").await;
+                let done = setup.entry(id, "h").await;
                 assert_eq!(
                     (done.status, done.suspicion.stored()),
                     (Status::Completed, 0),
@@ -122,21 +127,21 @@ async fn an_answer_that_was_lost_changes_nothing() {
 #[tokio::test]
 async fn a_rescue_whose_answer_was_lost_is_asked_for_again() {
     for (verb, faults) in [
-        (Verb::Rescue, vec![Fault::ErrAfter]),
-        (Verb::Rescue, vec![Fault::ErrAfter, AWAY, Fault::ErrAfter]),
-        (Verb::Settle, vec![Fault::ErrAfter]),
-        (Verb::Settle, vec![AWAY, AWAY, AWAY]),
+        (StoreVerb::Rescue, vec![StoreFault::ErrAfter]),
+        (StoreVerb::Rescue, vec![StoreFault::ErrAfter, AWAY, StoreFault::ErrAfter]),
+        (StoreVerb::Settle, vec![StoreFault::ErrAfter]),
+        (StoreVerb::Settle, vec![AWAY, AWAY, AWAY]),
     ] {
-        let world = one_handler();
-        let running = world.inbox.start();
-        world.accept("1", "wait").await;
-        in_time(world.stage.started(1)).await;
-        world.die(running, Duration::from_mins(5)).await;
-        world.stage.says("h", "1", "ok");
-        world.store().faults().script(verb, faults.iter().copied().map(Some));
-        let running = world.inbox.start();
-        world.pass(10 * SECOND).await;
-        let done = world.entry("1", "h").await;
+        let setup = one_handler();
+        let running = setup.inbox.start();
+        setup.accept("1", "wait").await;
+        in_time(setup.script.started(1)).await;
+        setup.die(running, Duration::from_mins(5)).await;
+        setup.script.says("h", "1", "ok");
+        setup.store().faults().script(verb, faults.iter().copied().map(Some));
+        let running = setup.inbox.start();
+        setup.pass(10 * SECOND).await;
+        let done = setup.entry("1", "h").await;
         assert_eq!((done.status, done.suspicion.stored()), (Status::Completed, 1), "{verb:?} {faults:?}");
         drop(running);
     }
@@ -145,26 +150,26 @@ async fn a_rescue_whose_answer_was_lost_is_asked_for_again() {
 // The deadline of a claim that was asked for twice counts from the first time.
 #[tokio::test]
 async fn a_claim_that_took_long_to_be_known_is_not_held_too_long() {
-    let world = World::new(|inbox, stage| {
+    let setup = Testbed::new(|inbox, script| {
         let config = Config { lease: 10 * SECOND, ..Config::default() };
-        inbox.config(config).on("t", stage.handler("h"))
+        inbox.config(config).on("t", script.handler("h"))
     });
-    let running = world.inbox.start();
+    let running = setup.inbox.start();
     in_time(running.idle()).await;
-    world.store().faults().script(Verb::Claim, [Some(Fault::ErrAfter), Some(Fault::Hang)]);
-    world.store().faults().always(Verb::Renew, AWAY);
-    world.accept("1", "wait").await;
+    setup.store().faults().script(StoreVerb::Claim, [Some(StoreFault::ErrAfter), Some(StoreFault::Hang)]);
+    setup.store().faults().always(StoreVerb::Renew, AWAY);
+    setup.accept("1", "wait").await;
     quiet().await;
-    world.pass(4 * SECOND).await;
-    world.store().faults().release();
-    in_time(world.stage.started(1)).await;
-    world.pass(5 * SECOND).await;
-    assert_eq!(world.stage.cut(), 1, "stopped before the lease of the first call ends");
+    setup.pass(4 * SECOND).await;
+    setup.store().faults().release();
+    in_time(setup.script.started(1)).await;
+    setup.pass(5 * SECOND).await;
+    assert_eq!(setup.script.cut(), 1, "stopped before the lease of the first call ends");
     drop(running);
 }
 
 /// Waits until a message is done; the store tells of every change.
-async fn done(inbox: &Inbox<Ledger>, id: &str) {
+async fn done(inbox: &Inbox<FaultySqlite>, id: &str) {
     let mut wakeup = inbox.store().wakeups().expect("SQLite tells of changes").subscribe();
     in_time(async {
         while entry(inbox, id, "book").await.status != Status::Completed {
@@ -177,7 +182,7 @@ async fn done(inbox: &Inbox<Ledger>, id: &str) {
 // FAULTS C1, D2: exactly once, wherever an answer is lost on the way.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transactional_handler_takes_effect_once_whatever_is_lost() {
-    let books = Books::new();
+    let books = EffectsDatabase::new();
     let store = books.store();
     let inbox = Inbox::builder("test", store.clone())
         .on("t", handler("book", book).retry(Retry::never()))
@@ -185,17 +190,24 @@ async fn a_transactional_handler_takes_effect_once_whatever_is_lost() {
         .unwrap();
     let running = inbox.start();
     let mut ids = Vec::new();
-    for verb in [Verb::Accept, Verb::Claim, Verb::Begin, Verb::Complete, Verb::Commit, Verb::Settle] {
-        for fault in [AWAY, Fault::ErrAfter] {
+    for verb in [
+        StoreVerb::Accept,
+        StoreVerb::Claim,
+        StoreVerb::Begin,
+        StoreVerb::Complete,
+        StoreVerb::Commit,
+        StoreVerb::Settle,
+    ] {
+        for fault in [AWAY, StoreFault::ErrAfter] {
             let id = format!("{verb:?} {fault:?}");
             in_time(running.idle()).await;
             store.faults().next(verb, fault);
             // A settlement is written only for a handler that does not complete in its own transaction.
-            if verb == Verb::Settle {
-                store.faults().next(Verb::Complete, AWAY);
+            if verb == StoreVerb::Settle {
+                store.faults().next(StoreVerb::Complete, AWAY);
             }
             let first = inbox.accept(message(&id, "")).await;
-            if verb == Verb::Accept {
+            if verb == StoreVerb::Accept {
                 let kind = if fault == AWAY { ErrorKind::Unavailable } else { ErrorKind::CommitUnknown };
                 assert_eq!(first.unwrap_err().kind(), kind);
                 let again = inbox.accept(message(&id, "")).await.unwrap();
@@ -216,7 +228,7 @@ async fn a_transactional_handler_takes_effect_once_whatever_is_lost() {
     in_time(running.shutdown()).await;
 }
 
-async fn book_or_fail(message: Message, cx: &mut Context<Ledger>) -> Result<(), BoxError> {
+async fn book_or_fail(message: Message, cx: &mut Context<FaultySqlite>) -> Result<(), BoxError> {
     let attempt = cx.attempt();
     book(message, cx).await?;
     match attempt {
@@ -229,7 +241,7 @@ async fn book_or_fail(message: Message, cx: &mut Context<Ledger>) -> Result<(), 
 // FAULTS C2: the transaction is rolled back before the failure is written, or the two would wait for each other.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_transactional_handler_leaves_no_effect() {
-    let books = Books::new();
+    let books = EffectsDatabase::new();
     let few = Duration::from_millis(20);
     let inbox = Inbox::builder("test", books.store())
         .on("t", handler("book", book_or_fail).retry(Retry::new(3, few, few)))
@@ -242,7 +254,7 @@ async fn a_failed_transactional_handler_leaves_no_effect() {
     in_time(running.shutdown()).await;
 }
 
-async fn hog(message: Message, cx: &mut Context<Ledger>) -> Result<(), BoxError> {
+async fn hog(message: Message, cx: &mut Context<FaultySqlite>) -> Result<(), BoxError> {
     let first = message.payload() == "hog"
         && cx.data::<Arc<Semaphore>>()?.try_acquire().map(SemaphorePermit::forget).is_ok();
     book(message, cx).await?;
@@ -256,7 +268,7 @@ async fn hog(message: Message, cx: &mut Context<Ledger>) -> Result<(), BoxError>
 // FAULTS B6, E6: a handler that holds what the renewals need is stopped, and everything else goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_that_never_ends_its_transaction_does_not_stop_the_others() {
-    let books = Books::new();
+    let books = EffectsDatabase::new();
     let inbox = Inbox::builder("test", books.store())
         .config(Config { lease: Duration::from_millis(600), ..Config::default() })
         .data(Arc::new(Semaphore::new(1)))
@@ -275,7 +287,7 @@ async fn a_handler_that_never_ends_its_transaction_does_not_stop_the_others() {
     in_time(running.shutdown()).await;
 }
 
-async fn book_late(message: Message, cx: &mut Context<Ledger>) -> Result<(), BoxError> {
+async fn book_late(message: Message, cx: &mut Context<FaultySqlite>) -> Result<(), BoxError> {
     let (begun, go) = cx.data::<Arc<(Notify, Semaphore)>>().map(|gate| (&gate.0, &gate.1))?;
     begun.notify_one();
     go.acquire().await?.forget();
@@ -285,7 +297,7 @@ async fn book_late(message: Message, cx: &mut Context<Ledger>) -> Result<(), Box
 // FAULTS B4, C14: a zombie wakes up after its entry was taken over and done.
 #[tokio::test]
 async fn the_effects_of_a_zombie_are_rolled_back() {
-    let (books, clock) = (Books::new(), TestClock::new());
+    let (books, clock) = (EffectsDatabase::new(), TestClock::new());
     let gate = Arc::new((Notify::new(), Semaphore::new(0)));
     let worker = || {
         let store = FaultyStore::new(books.options().clock(clock.shared()).open().unwrap());
@@ -294,7 +306,7 @@ async fn the_effects_of_a_zombie_are_rolled_back() {
     };
     let (zombie, other) = (worker(), worker());
     zombie.accept(message("1", "")).await.unwrap();
-    zombie.store().faults().always(Verb::Renew, AWAY);
+    zombie.store().faults().always(StoreVerb::Renew, AWAY);
     let late = tokio::spawn(async move { zombie.drain().await });
     in_time(gate.0.notified()).await;
     clock.advance(Duration::from_secs(301));
@@ -306,7 +318,7 @@ async fn the_effects_of_a_zombie_are_rolled_back() {
     // First come, first served: the zombie goes on before the one that holds the claim.
     gate.1.add_permits(1);
     assert_eq!(in_time(late).await.unwrap().unwrap(), 1);
-    assert_eq!(books.effects("1"), 0, "the claim belongs to somebody else");
+    assert_eq!(books.effects("1"), 0, "another worker has the claim");
     gate.1.add_permits(1);
     let (other, ran) = in_time(second).await.unwrap();
     assert_eq!((ran.unwrap(), books.effects("1")), (1, 1));
@@ -314,49 +326,49 @@ async fn the_effects_of_a_zombie_are_rolled_back() {
     assert_eq!((done.status, done.suspicion.stored()), (Status::Completed, 1));
 }
 
-async fn in_a_transaction(_: Message, cx: &mut Context<Faulty>) -> Result<(), oncebox::Error> {
+async fn in_a_transaction(_: Message, cx: &mut Context<FaultyMemory>) -> Result<(), oncebox::Error> {
     cx.tx().await.map(drop)
 }
 
-// What cannot be committed, now or ever, is the handler's failure; what nobody is to blame for is not.
+// A commit that can never work is the handler's failure. Any other failed commit is not.
 #[tokio::test]
 async fn only_a_commit_that_can_never_work_is_a_failed_attempt() {
     for kind in
         [ErrorKind::Unavailable, ErrorKind::Full, ErrorKind::ReadOnly, ErrorKind::Denied, ErrorKind::Corrupt]
     {
-        let world = World::new(|inbox, _| inbox.on("t", handler("h", in_a_transaction)));
-        world.store().faults().next(Verb::Commit, Fault::ErrBefore(kind));
-        world.accept("1", "").await;
-        let running = world.inbox.start();
+        let setup = Testbed::new(|inbox, _| inbox.on("t", handler("h", in_a_transaction)));
+        setup.store().faults().next(StoreVerb::Commit, StoreFault::ErrBefore(kind));
+        setup.accept("1", "").await;
+        let running = setup.inbox.start();
         in_time(running.idle()).await;
-        let failed = world.entry("1", "h").await;
+        let failed = setup.entry("1", "h").await;
         let burned = u32::from(kind == ErrorKind::Corrupt);
         assert_eq!(
             (failed.status, failed.attempts, failed.suspicion.stored()),
             (Status::Pending, burned, 0),
             "{kind:?}"
         );
-        world.pass(5 * SECOND).await;
-        assert_eq!(world.status("1", "h").await, Status::Completed, "{kind:?}");
+        setup.pass(5 * SECOND).await;
+        assert_eq!(setup.status("1", "h").await, Status::Completed, "{kind:?}");
     }
 }
 
 // FAULTS J6: trouble is waited out, not shouted at the store.
 #[tokio::test]
 async fn a_store_that_is_away_is_asked_less_and_less() {
-    let world = one_handler();
-    let running = world.inbox.start();
-    world.accept("1", "wait").await;
-    in_time(world.stage.started(1)).await;
-    world.store().faults().always(Verb::Settle, AWAY);
-    world.stage.go(1);
-    world.pass(Duration::from_mins(1)).await;
-    let calls = world.store().faults().calls(Verb::Settle);
+    let setup = one_handler();
+    let running = setup.inbox.start();
+    setup.accept("1", "wait").await;
+    in_time(setup.script.started(1)).await;
+    setup.store().faults().always(StoreVerb::Settle, AWAY);
+    setup.script.go(1);
+    setup.pass(Duration::from_mins(1)).await;
+    let calls = setup.store().faults().calls(StoreVerb::Settle);
     assert!((10..=25).contains(&calls), "{calls} calls in a minute");
-    world.store().faults().clear();
-    world.pass(6 * SECOND).await;
-    assert_eq!(world.status("1", "h").await, Status::Completed);
-    assert_eq!(world.stage.log().len(), 1);
+    setup.store().faults().clear();
+    setup.pass(6 * SECOND).await;
+    assert_eq!(setup.status("1", "h").await, Status::Completed);
+    assert_eq!(setup.script.log().len(), 1);
     drop(running);
 }
 
@@ -364,34 +376,34 @@ async fn a_store_that_is_away_is_asked_less_and_less() {
 #[tokio::test]
 async fn a_settlement_that_is_refused_is_tried_until_its_lease_ends() {
     for kind in [ErrorKind::Corrupt, ErrorKind::InvalidConfig, ErrorKind::InvalidMessage] {
-        let world = one_handler();
-        let running = world.inbox.start();
-        world.accept("1", "wait").await;
-        in_time(world.stage.started(1)).await;
-        let refused = Some(Fault::ErrBefore(kind));
-        world.store().faults().script(Verb::Settle, [refused]);
-        world.stage.go(1);
+        let setup = one_handler();
+        let running = setup.inbox.start();
+        setup.accept("1", "wait").await;
+        in_time(setup.script.started(1)).await;
+        let refused = Some(StoreFault::ErrBefore(kind));
+        setup.store().faults().script(StoreVerb::Settle, [refused]);
+        setup.script.go(1);
         quiet().await;
-        world.accept("other", "ok").await;
+        setup.accept("other", "ok").await;
         quiet().await;
-        assert_eq!(world.status("other", "h").await, Status::Completed, "{kind:?}: it does not wait");
+        assert_eq!(setup.status("other", "h").await, Status::Completed, "{kind:?}: it does not wait");
         assert_eq!(running.in_flight(), 1, "{kind:?}");
-        world.store().faults().script(Verb::Settle, [refused; 3]);
-        world.pass(10 * SECOND).await;
-        let done = world.entry("1", "h").await;
+        setup.store().faults().script(StoreVerb::Settle, [refused; 3]);
+        setup.pass(10 * SECOND).await;
+        let done = setup.entry("1", "h").await;
         assert_eq!((done.status, done.suspicion.stored()), (Status::Completed, 0), "{kind:?}");
-        assert_eq!((world.stage.log().len(), running.in_flight()), (2, 0), "{kind:?}");
+        assert_eq!((setup.script.log().len(), running.in_flight()), (2, 0), "{kind:?}");
 
         // One that is refused for good is let go when its lease ends, so that it can be rescued.
-        world.accept("2", "wait").await;
-        in_time(world.stage.started(3)).await;
-        world.store().faults().always(Verb::Settle, Fault::ErrBefore(kind));
-        world.stage.go(1);
-        world.pass(Duration::from_mins(6)).await;
-        world.store().faults().clear();
-        world.stage.says("h", "2", "ok");
-        world.pass(Duration::from_mins(6)).await;
-        let done = world.entry("2", "h").await;
+        setup.accept("2", "wait").await;
+        in_time(setup.script.started(3)).await;
+        setup.store().faults().always(StoreVerb::Settle, StoreFault::ErrBefore(kind));
+        setup.script.go(1);
+        setup.pass(Duration::from_mins(6)).await;
+        setup.store().faults().clear();
+        setup.script.says("h", "2", "ok");
+        setup.pass(Duration::from_mins(6)).await;
+        let done = setup.entry("2", "h").await;
         assert_eq!((done.status, done.suspicion.stored()), (Status::Completed, 1), "{kind:?}");
         assert_eq!(running.in_flight(), 0, "{kind:?}");
     }
@@ -400,19 +412,26 @@ async fn a_settlement_that_is_refused_is_tried_until_its_lease_ends() {
 // No refused login, privilege or connection ends a part of a running inbox.
 #[tokio::test]
 async fn a_refused_login_ends_no_component() {
-    let ear = Ear::default();
-    let _listening = ear.listen();
-    let world = one_handler();
-    let verbs = [Verb::Register, Verb::Claim, Verb::Renew, Verb::Rescue, Verb::Sweep, Verb::Backlog];
+    let capture = LogCapture::default();
+    let _listening = capture.listen();
+    let setup = one_handler();
+    let verbs = [
+        StoreVerb::Register,
+        StoreVerb::Claim,
+        StoreVerb::Renew,
+        StoreVerb::Rescue,
+        StoreVerb::Sweep,
+        StoreVerb::Backlog,
+    ];
     for verb in verbs {
-        world.store().faults().always(verb, Fault::ErrBefore(ErrorKind::Denied));
+        setup.store().faults().always(verb, StoreFault::ErrBefore(ErrorKind::Denied));
     }
-    let running = world.inbox.start();
-    world.pass(Duration::from_mins(3)).await;
-    assert_eq!(ear.heard("component failed"), Vec::<String>::new());
-    world.store().faults().clear();
-    world.accept("1", "ok").await;
-    world.pass(10 * SECOND).await;
-    assert_eq!(world.status("1", "h").await, Status::Completed);
+    let running = setup.inbox.start();
+    setup.pass(Duration::from_mins(3)).await;
+    assert_eq!(capture.logged("component failed"), Vec::<String>::new());
+    setup.store().faults().clear();
+    setup.accept("1", "ok").await;
+    setup.pass(10 * SECOND).await;
+    assert_eq!(setup.status("1", "h").await, Status::Completed);
     drop(running);
 }

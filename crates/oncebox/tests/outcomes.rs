@@ -1,4 +1,4 @@
-//! What a handler says, and what becomes of its entry.
+//! Outcomes of handlers, and the resulting states of their entries.
 
 mod support;
 
@@ -9,114 +9,114 @@ use oncebox::state::{PoisonReason, Status};
 use oncebox::time::Clock as _;
 use oncebox::{Context, ErrorKind, Message, Policy, Retry, handler};
 use parking_lot::Mutex;
-use support::{Faulty, SECOND, World, in_time, message, quiet};
+use support::{FaultyMemory, SECOND, Testbed, in_time, message, quiet};
 
-fn quick(attempts: u32) -> World {
-    World::new(|inbox, stage| {
-        inbox.on("t", stage.handler("h").retry(Retry::new(attempts, 2 * SECOND, 8 * SECOND)))
+fn quick(attempts: u32) -> Testbed {
+    Testbed::new(|inbox, script| {
+        inbox.on("t", script.handler("h").retry(Retry::new(attempts, 2 * SECOND, 8 * SECOND)))
     })
 }
 
 #[tokio::test]
 async fn failures_are_retried_later_and_later_and_then_poisoned() {
-    let world = quick(5);
-    let running = world.inbox.start();
-    world.accept("1", "fail no truck").await;
-    in_time(world.stage.started(1)).await;
+    let setup = quick(5);
+    let running = setup.inbox.start();
+    setup.accept("1", "fail no truck").await;
+    in_time(setup.script.started(1)).await;
     // Each wait lies in the upper half of 2, 4, 8 and 8 seconds.
     for (attempt, base) in [(1, 2), (2, 4), (3, 8), (4, 8)] {
         in_time(running.idle()).await;
-        let failed = world.entry("1", "h").await;
+        let failed = setup.entry("1", "h").await;
         assert_eq!((failed.status, failed.attempts), (Status::Pending, attempt));
         assert_eq!(failed.error.unwrap().as_str(), "no truck");
-        let (before, base) = (world.clock.monotonic(), base * SECOND);
-        world.pass_until(async || world.stage.log().len() > usize::try_from(attempt).unwrap()).await;
-        let waited = world.clock.monotonic().saturating_sub(before);
+        let (before, base) = (setup.clock.monotonic(), base * SECOND);
+        setup.pass_until(async || setup.script.log().len() > usize::try_from(attempt).unwrap()).await;
+        let waited = setup.clock.monotonic().saturating_sub(before);
         assert!(waited >= base / 2 && waited <= base + SECOND / 2, "{waited:?} after attempt {attempt}");
     }
     in_time(running.idle()).await;
-    let poisoned = world.entry("1", "h").await;
+    let poisoned = setup.entry("1", "h").await;
     assert_eq!((poisoned.status, poisoned.attempts, poisoned.suspicion.stored()), (Status::Poisoned, 5, 0));
     assert_eq!(poisoned.reason, Some(PoisonReason::Exhausted));
     assert_eq!(poisoned.error.unwrap().as_str(), "no truck");
-    world.pass(Duration::from_mins(10)).await;
-    assert_eq!(world.stage.log(), ["h 1 1", "h 1 2", "h 1 3", "h 1 4", "h 1 5"]);
+    setup.pass(Duration::from_mins(10)).await;
+    assert_eq!(setup.script.log(), ["h 1 1", "h 1 2", "h 1 3", "h 1 4", "h 1 5"]);
 }
 
 #[tokio::test]
 async fn without_retries_the_first_failure_poisons() {
     for attempts in [0, 1] {
-        let world = quick(attempts);
-        world.accept("1", "fail no").await;
-        world.inbox.drain().await.unwrap();
-        assert_eq!(world.status("1", "h").await, Status::Poisoned, "{attempts} attempts");
+        let setup = quick(attempts);
+        setup.accept("1", "fail no").await;
+        setup.inbox.drain().await.unwrap();
+        assert_eq!(setup.status("1", "h").await, Status::Poisoned, "{attempts} attempts");
     }
 }
 
 #[tokio::test]
 async fn control_words_do_what_they_say() {
-    let world = quick(3);
-    let running = world.inbox.start();
-    world.accept("rejected", "reject broken for good").await;
-    world.accept("discarded", "discard too old").await;
-    world.accept("snoozed", "snooze 100").await;
-    world.accept("later", "after 50;ok").await;
+    let setup = quick(3);
+    let running = setup.inbox.start();
+    setup.accept("rejected", "reject broken for good").await;
+    setup.accept("discarded", "discard too old").await;
+    setup.accept("snoozed", "snooze 100").await;
+    setup.accept("later", "after 50;ok").await;
     in_time(running.idle()).await;
 
-    let rejected = world.entry("rejected", "h").await;
+    let rejected = setup.entry("rejected", "h").await;
     assert_eq!((rejected.status, rejected.attempts), (Status::Poisoned, 0), "no attempt is burned");
     assert_eq!(rejected.reason, Some(PoisonReason::Rejected));
     assert_eq!(rejected.error.unwrap().as_str(), "broken for good");
 
-    let discarded = world.entry("discarded", "h").await;
+    let discarded = setup.entry("discarded", "h").await;
     assert_eq!((discarded.status, discarded.attempts), (Status::Discarded, 0));
     assert_eq!(discarded.error.unwrap().as_str(), "too old");
 
-    let later = world.entry("later", "h").await;
+    let later = setup.entry("later", "h").await;
     assert_eq!((later.status, later.attempts), (Status::Pending, 1), "a failed attempt");
     assert_eq!(later.error.unwrap().as_str(), "later");
 
-    world.pass(49 * SECOND).await;
-    assert_eq!(world.stage.runs("h", "later"), 1);
-    world.pass(2 * SECOND).await;
-    assert_eq!(world.stage.runs("h", "later"), 2);
-    assert_eq!(world.stage.runs("h", "snoozed"), 1);
-    world.pass(Duration::from_mins(20)).await;
-    let snoozed = world.entry("snoozed", "h").await;
+    setup.pass(49 * SECOND).await;
+    assert_eq!(setup.script.runs("h", "later"), 1);
+    setup.pass(2 * SECOND).await;
+    assert_eq!(setup.script.runs("h", "later"), 2);
+    assert_eq!(setup.script.runs("h", "snoozed"), 1);
+    setup.pass(Duration::from_mins(20)).await;
+    let snoozed = setup.entry("snoozed", "h").await;
     assert_eq!((snoozed.status, snoozed.attempts), (Status::Pending, 0), "a snooze is no attempt");
-    assert!(world.stage.runs("h", "snoozed") > 5);
+    assert!(setup.script.runs("h", "snoozed") > 5);
     for (id, runs) in [("rejected", 1), ("discarded", 1), ("later", 2)] {
-        assert_eq!(world.stage.runs("h", id), runs, "{id}");
+        assert_eq!(setup.script.runs("h", id), runs, "{id}");
     }
 }
 
 // A wait without end must not end the inbox.
 #[tokio::test]
-async fn a_snooze_for_ever_harms_nobody() {
-    let world = quick(3);
-    let running = world.inbox.start();
-    world.accept("1", &format!("snooze {}", u64::MAX)).await;
-    world.accept("2", &format!("after {}", u64::MAX)).await;
-    world.accept("3", "ok").await;
+async fn a_snooze_for_ever_delays_no_other() {
+    let setup = quick(3);
+    let running = setup.inbox.start();
+    setup.accept("1", &format!("snooze {}", u64::MAX)).await;
+    setup.accept("2", &format!("after {}", u64::MAX)).await;
+    setup.accept("3", "ok").await;
     in_time(running.idle()).await;
-    assert_eq!((running.in_flight(), world.count(Status::Pending).await), (0, 2));
-    assert_eq!(world.status("3", "h").await, Status::Completed);
+    assert_eq!((running.in_flight(), setup.count(Status::Pending).await), (0, 2));
+    assert_eq!(setup.status("3", "h").await, Status::Completed);
 }
 
 // FAULTS C2
 #[tokio::test]
 async fn a_panic_is_a_failed_attempt_and_the_worker_lives() {
-    let world = quick(2);
-    let running = world.inbox.start();
-    world.accept("1", "panic at the disco;ok").await;
-    world.accept("2", "ok").await;
+    let setup = quick(2);
+    let running = setup.inbox.start();
+    setup.accept("1", "panic at the disco;ok").await;
+    setup.accept("2", "ok").await;
     in_time(running.idle()).await;
-    let failed = world.entry("1", "h").await;
+    let failed = setup.entry("1", "h").await;
     assert_eq!((failed.status, failed.attempts, failed.suspicion.stored()), (Status::Pending, 1, 0));
     assert!(failed.error.unwrap().as_str().contains("at the disco"));
-    assert_eq!(world.status("2", "h").await, Status::Completed);
-    world.pass(3 * SECOND).await;
-    assert_eq!(world.status("1", "h").await, Status::Completed);
+    assert_eq!(setup.status("2", "h").await, Status::Completed);
+    setup.pass(3 * SECOND).await;
+    assert_eq!(setup.status("1", "h").await, Status::Completed);
 }
 
 struct PanicsWhenDropped;
@@ -127,12 +127,12 @@ impl Drop for PanicsWhenDropped {
     }
 }
 
-async fn panics_early(_: Message, _: &mut Context<Faulty>) -> Result<(), oncebox::BoxError> {
+async fn panics_early(_: Message, _: &mut Context<FaultyMemory>) -> Result<(), oncebox::BoxError> {
     let _angry = PanicsWhenDropped;
     Ok(())
 }
 
-async fn panics_when_stopped(_: Message, _: &mut Context<Faulty>) -> Result<(), oncebox::BoxError> {
+async fn panics_when_stopped(_: Message, _: &mut Context<FaultyMemory>) -> Result<(), oncebox::BoxError> {
     let _angry = PanicsWhenDropped;
     std::future::pending::<()>().await;
     Ok(())
@@ -141,17 +141,17 @@ async fn panics_when_stopped(_: Message, _: &mut Context<Faulty>) -> Result<(), 
 // FAULTS C2: wherever it panics, the entry comes back and the slot is free again.
 #[tokio::test]
 async fn a_panic_in_a_destructor_is_a_failed_attempt_too() {
-    let world = World::new(|inbox, _| {
+    let setup = Testbed::new(|inbox, _| {
         inbox
             .on("t", handler("end", panics_early).concurrency(1))
             .on("t", handler("timeout", panics_when_stopped).timeout(SECOND).concurrency(1))
             .on("t", handler("cut", panics_when_stopped).concurrency(1))
     });
-    world.accept("1", "").await;
-    let running = world.inbox.start();
-    world.pass(2 * SECOND).await;
+    setup.accept("1", "").await;
+    let running = setup.inbox.start();
+    setup.pass(2 * SECOND).await;
     for key in ["end", "timeout"] {
-        let failed = world.entry("1", key).await;
+        let failed = setup.entry("1", key).await;
         assert_eq!(
             (failed.status, failed.attempts, failed.suspicion.stored()),
             (Status::Pending, 1, 0),
@@ -160,9 +160,9 @@ async fn a_panic_in_a_destructor_is_a_failed_attempt_too() {
     }
     assert_eq!(running.in_flight(), 1);
     let end = tokio::spawn(running.shutdown());
-    world.pass(40 * SECOND).await;
+    setup.pass(40 * SECOND).await;
     assert!(end.is_finished());
-    let cut = world.entry("1", "cut").await;
+    let cut = setup.entry("1", "cut").await;
     assert_eq!(
         (cut.status, cut.suspicion.stored()),
         (Status::Pending, 0),
@@ -173,32 +173,32 @@ async fn a_panic_in_a_destructor_is_a_failed_attempt_too() {
 // FAULTS C4
 #[tokio::test]
 async fn a_timeout_is_a_failed_attempt() {
-    let world = World::new(|inbox, stage| {
-        inbox.on("t", stage.handler("h").timeout(10 * SECOND).retry(Retry::never()).concurrency(1))
+    let setup = Testbed::new(|inbox, script| {
+        inbox.on("t", script.handler("h").timeout(10 * SECOND).retry(Retry::never()).concurrency(1))
     });
-    let running = world.inbox.start();
-    world.accept("1", "wait").await;
-    world.accept("2", "ok").await;
-    in_time(world.stage.started(1)).await;
-    world.pass(9 * SECOND).await;
-    assert_eq!((world.stage.cut(), world.stage.log().len()), (0, 1));
-    world.pass(2 * SECOND).await;
-    assert_eq!(world.stage.cut(), 1, "its run was stopped");
-    let late = world.entry("1", "h").await;
+    let running = setup.inbox.start();
+    setup.accept("1", "wait").await;
+    setup.accept("2", "ok").await;
+    in_time(setup.script.started(1)).await;
+    setup.pass(9 * SECOND).await;
+    assert_eq!((setup.script.cut(), setup.script.log().len()), (0, 1));
+    setup.pass(2 * SECOND).await;
+    assert_eq!(setup.script.cut(), 1, "its run was stopped");
+    let late = setup.entry("1", "h").await;
     assert_eq!((late.status, late.attempts), (Status::Poisoned, 1));
     assert!(late.error.unwrap().as_str().contains("10s"));
-    assert_eq!(world.status("2", "h").await, Status::Completed, "its slot is free again");
+    assert_eq!(setup.status("2", "h").await, Status::Completed, "its slot is free again");
     drop(running);
 }
 
 #[derive(serde::Deserialize)]
-struct Order {
+struct NumberedOrder {
     order: u64,
 }
 
 type Orders = Arc<Mutex<Vec<u64>>>;
 
-async fn take(order: Order, cx: &mut Context<Faulty>) -> Result<(), oncebox::Error> {
+async fn take(order: NumberedOrder, cx: &mut Context<FaultyMemory>) -> Result<(), oncebox::Error> {
     cx.data::<Orders>()?.lock().push(order.order);
     Ok(())
 }
@@ -207,26 +207,26 @@ async fn take(order: Order, cx: &mut Context<Faulty>) -> Result<(), oncebox::Err
 #[tokio::test]
 async fn what_does_not_decode_waits_for_a_newer_build_and_is_then_poisoned() {
     let orders = Orders::default();
-    let world = World::new(|inbox, _| {
+    let setup = Testbed::new(|inbox, _| {
         let mut policy = Policy::default();
         (policy.decode_grace, policy.decode_retry) = (Duration::from_mins(10), Duration::from_mins(1));
         inbox.data(Arc::clone(&orders)).on("t", handler("take", take).policy(policy))
     });
-    let running = world.inbox.start();
-    world.accept("good", r#"{"order":7}"#).await;
-    world.accept("bad", r#"{"order":"seven"}"#).await;
-    world.accept("bytes", "\u{1}\u{0}").await;
+    let running = setup.inbox.start();
+    setup.accept("good", r#"{"order":7}"#).await;
+    setup.accept("bad", r#"{"order":"seven"}"#).await;
+    setup.accept("bytes", "\u{1}\u{0}").await;
     in_time(running.idle()).await;
     assert_eq!(*orders.lock(), [7]);
     for id in ["bad", "bytes"] {
-        let waits = world.entry(id, "take").await;
+        let waits = setup.entry(id, "take").await;
         assert_eq!((waits.status, waits.attempts), (Status::Pending, 0), "no attempt is burned");
         assert!(waits.error.unwrap().as_str().contains("does not decode"));
     }
-    world.pass(Duration::from_mins(9)).await;
-    assert_eq!(world.count(Status::Pending).await, 2);
-    world.pass(Duration::from_mins(3)).await;
-    let poisoned = world.entry("bad", "take").await;
+    setup.pass(Duration::from_mins(9)).await;
+    assert_eq!(setup.count(Status::Pending).await, 2);
+    setup.pass(Duration::from_mins(3)).await;
+    let poisoned = setup.entry("bad", "take").await;
     assert_eq!((poisoned.status, poisoned.attempts), (Status::Poisoned, 0));
     assert_eq!(poisoned.reason, Some(PoisonReason::Undecodable));
     drop(running);
@@ -235,40 +235,40 @@ async fn what_does_not_decode_waits_for_a_newer_build_and_is_then_poisoned() {
 // FAULTS C11: writing a failure down must never fail itself.
 #[tokio::test]
 async fn any_error_text_can_be_kept() {
-    let world = quick(1);
-    world.accept("1", &format!("fail {}\0{}", "x".repeat(10), "é".repeat(1 << 20))).await;
-    world.inbox.drain().await.unwrap();
-    let poisoned = world.entry("1", "h").await;
+    let setup = quick(1);
+    setup.accept("1", &format!("fail {}\0{}", "x".repeat(10), "é".repeat(1 << 20))).await;
+    setup.inbox.drain().await.unwrap();
+    let poisoned = setup.entry("1", "h").await;
     let text = poisoned.error.unwrap();
     assert!(text.as_str().starts_with("xxxxxxxxxx\u{fffd}é") && text.as_str().chars().count() == 2_000);
 }
 
-async fn forwards(message: Message, cx: &mut Context<Faulty>) -> Result<(), oncebox::Error> {
-    let next = cx.data::<Arc<Next>>()?;
+async fn forwards(message: Message, cx: &mut Context<FaultyMemory>) -> Result<(), oncebox::Error> {
+    let next = cx.data::<Arc<NextInbox>>()?;
     next.inbox.accept(message).await.map(drop)
 }
 
-struct Next {
-    inbox: oncebox::Inbox<Faulty>,
+struct NextInbox {
+    inbox: oncebox::Inbox<FaultyMemory>,
 }
 
 // FAULTS C10: an outage burns no attempts.
 #[tokio::test]
 async fn a_store_that_is_away_is_not_the_handlers_failure() {
-    let next = World::new(|inbox, stage| inbox.on("t", stage.handler("next")));
-    let world = World::new(|inbox, _| {
-        let next = Arc::new(Next { inbox: next.inbox.clone() });
+    let next = Testbed::new(|inbox, script| inbox.on("t", script.handler("next")));
+    let setup = Testbed::new(|inbox, _| {
+        let next = Arc::new(NextInbox { inbox: next.inbox.clone() });
         inbox.data(next).on("t", handler("forward", forwards).retry(Retry::never()))
     });
     let faults = next.store().faults();
     for kind in [ErrorKind::Unavailable, ErrorKind::Full, ErrorKind::ReadOnly] {
-        faults.next(oncebox_testkit::Verb::Accept, oncebox_testkit::Fault::ErrBefore(kind));
+        faults.next(oncebox_testkit::StoreVerb::Accept, oncebox_testkit::StoreFault::ErrBefore(kind));
     }
-    faults.next(oncebox_testkit::Verb::Accept, oncebox_testkit::Fault::ErrAfter);
-    world.accept("1", "ok").await;
-    let running = world.inbox.start();
-    world.pass(10 * SECOND).await;
-    let done = world.entry("1", "forward").await;
+    faults.next(oncebox_testkit::StoreVerb::Accept, oncebox_testkit::StoreFault::ErrAfter);
+    setup.accept("1", "ok").await;
+    let running = setup.inbox.start();
+    setup.pass(10 * SECOND).await;
+    let done = setup.entry("1", "forward").await;
     assert_eq!((done.status, done.attempts), (Status::Completed, 0));
     assert_eq!(next.inbox.drain().await.unwrap(), 1);
     drop(running);
@@ -276,45 +276,45 @@ async fn a_store_that_is_away_is_not_the_handlers_failure() {
 
 #[tokio::test]
 async fn a_handler_gets_no_more_than_its_share_of_runs() {
-    let world = World::new(|inbox, stage| {
+    let setup = Testbed::new(|inbox, script| {
         let config = oncebox::Config { in_flight: 5, ..oncebox::Config::default() };
         inbox
             .config(config)
-            .on("t", stage.handler("narrow").concurrency(2))
-            .on("u", stage.handler("wide").concurrency(64))
+            .on("t", script.handler("narrow").concurrency(2))
+            .on("u", script.handler("wide").concurrency(64))
     });
-    let running = world.inbox.start();
+    let running = setup.inbox.start();
     for number in 0..20 {
-        world.accept(&format!("n{number}"), "wait").await;
-        world.inbox.accept(Message::new(format!("w{number}"), "u", "wait")).await.unwrap();
+        setup.accept(&format!("n{number}"), "wait").await;
+        setup.inbox.accept(Message::new(format!("w{number}"), "u", "wait")).await.unwrap();
     }
     quiet().await;
-    world.pass(SECOND).await;
-    assert_eq!((running.in_flight(), world.stage.running()), (5, 5));
-    let narrow = world.stage.log().iter().filter(|line| line.starts_with("narrow")).count();
+    setup.pass(SECOND).await;
+    assert_eq!((running.in_flight(), setup.script.running()), (5, 5));
+    let narrow = setup.script.log().iter().filter(|line| line.starts_with("narrow")).count();
     assert!((1..=2).contains(&narrow), "{narrow}");
-    world.stage.go(40);
+    setup.script.go(40);
     in_time(running.idle()).await;
-    assert_eq!(world.stage.log().len(), 40);
-    assert_eq!(world.stage.peak(), 5);
+    assert_eq!(setup.script.log().len(), 40);
+    assert_eq!(setup.script.peak(), 5);
 }
 
 // Slots must not stay empty behind runs that take hours.
 #[tokio::test]
 async fn long_runs_do_not_keep_free_slots_from_work() {
-    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").concurrency(16)));
-    let running = world.inbox.start();
+    let setup = Testbed::new(|inbox, script| inbox.on("t", script.handler("h").concurrency(16)));
+    let running = setup.inbox.start();
     for number in 0..14 {
-        world.accept(&format!("long{number}"), "wait").await;
+        setup.accept(&format!("long{number}"), "wait").await;
     }
-    in_time(world.stage.started(14)).await;
-    world.accept("short", "ok").await;
+    in_time(setup.script.started(14)).await;
+    setup.accept("short", "ok").await;
     quiet().await;
-    world.pass(SECOND).await;
-    assert_eq!(world.status("short", "h").await, Status::Completed);
-    world.accept("shorter", "ok").await;
-    world.inbox.accept(message("shortest", "ok")).await.unwrap();
-    world.pass(SECOND).await;
-    assert_eq!(world.count(Status::Completed).await, 3);
+    setup.pass(SECOND).await;
+    assert_eq!(setup.status("short", "h").await, Status::Completed);
+    setup.accept("shorter", "ok").await;
+    setup.inbox.accept(message("shortest", "ok")).await.unwrap();
+    setup.pass(SECOND).await;
+    assert_eq!(setup.count(Status::Completed).await, 3);
     drop(running);
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use oncebox::store::Admin as _;
 use oncebox::{
-    BoxError, Builder, Context, Dedupe, ErrorKind, Inbox, KeyStrategy, Memory, Message, Registration, handler,
+    BoxError, Context, Dedupe, ErrorKind, Inbox, InboxBuilder, KeyStrategy, Memory, Message, Registration,
+    handler,
 };
 use parking_lot::Mutex;
 
@@ -23,7 +24,7 @@ fn noting(key: &str) -> Registration<Memory> {
     handler(key, note)
 }
 
-fn inbox(build: impl FnOnce(Builder<Memory>) -> Builder<Memory>) -> (Inbox<Memory>, Runs) {
+fn inbox(build: impl FnOnce(InboxBuilder<Memory>) -> InboxBuilder<Memory>) -> (Inbox<Memory>, Runs) {
     let runs = Runs::default();
     let builder = Inbox::builder("test", Memory::new()).data(Arc::clone(&runs));
     (build(builder).build().unwrap(), runs)

@@ -11,16 +11,16 @@ use oncebox::source::{Ack, ChannelSender, Delivery, Settle, Source, channel};
 use oncebox::state::Status;
 use oncebox::store::Transactional;
 use oncebox::{Config, Error, ErrorKind, Message, Result, Retry};
-use oncebox_testkit::{Fault, Verb};
+use oncebox_testkit::{StoreFault, StoreVerb};
 use parking_lot::Mutex;
-use support::{SECOND, World, counts, in_time, message, quiet};
+use support::{SECOND, Testbed, counts, in_time, message, quiet};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-const AWAY: Fault = Fault::ErrBefore(ErrorKind::Unavailable);
+const AWAY: StoreFault = StoreFault::ErrBefore(ErrorKind::Unavailable);
 
-fn one_handler() -> World {
-    World::new(|inbox, stage| inbox.on("t", stage.handler("h")))
+fn one_handler() -> Testbed {
+    Testbed::new(|inbox, script| inbox.on("t", script.handler("h")))
 }
 
 /// Delivers without waiting for the answer.
@@ -32,16 +32,16 @@ fn deliver(sender: &ChannelSender, message: Message) -> JoinHandle<Result<Ack>> 
 // FAULTS A1
 #[tokio::test]
 async fn a_delivery_is_acknowledged_only_when_it_is_stored() {
-    let world = one_handler();
-    let running = world.inbox.start();
+    let setup = one_handler();
+    let running = setup.inbox.start();
     let (sender, source) = channel("source", 10);
     running.receive(source).unwrap();
-    world.store().faults().next(Verb::Accept, Fault::Hang);
+    setup.store().faults().next(StoreVerb::Accept, StoreFault::Hang);
     let delivery = deliver(&sender, message("1", "ok"));
-    in_time(world.store().faults().wait_for_hanging(1)).await;
+    in_time(setup.store().faults().wait_for_hanging(1)).await;
     quiet().await;
     assert!(!delivery.is_finished());
-    world.store().faults().release();
+    setup.store().faults().release();
     assert_eq!(in_time(delivery).await.unwrap().unwrap(), Ack::Done);
     assert_eq!(
         in_time(deliver(&sender, message("1", "ok"))).await.unwrap().unwrap(),
@@ -49,61 +49,64 @@ async fn a_delivery_is_acknowledged_only_when_it_is_stored() {
         "a duplicate"
     );
     in_time(running.idle()).await;
-    assert_eq!(world.stage.log(), ["h 1 1"]);
+    assert_eq!(setup.script.log(), ["h 1 1"]);
 }
 
 // FAULTS A4: an unknown commit is never an acknowledgement.
 #[tokio::test]
 async fn a_delivery_whose_commit_is_unknown_is_asked_for_again_before_it_is_acknowledged() {
-    let world = one_handler();
-    let running = world.inbox.start();
+    let setup = one_handler();
+    let running = setup.inbox.start();
     let (sender, source) = channel("source", 10);
     running.receive(source).unwrap();
-    world.store().faults().script(Verb::Accept, [Some(Fault::ErrAfter), Some(Fault::ErrAfter), Some(AWAY)]);
+    setup
+        .store()
+        .faults()
+        .script(StoreVerb::Accept, [Some(StoreFault::ErrAfter), Some(StoreFault::ErrAfter), Some(AWAY)]);
     let delivery = deliver(&sender, message("1", "ok"));
     quiet().await;
-    assert_eq!(counts(&world.inbox).await.messages, 1, "it is stored");
-    assert!(!delivery.is_finished(), "and nobody knows");
-    world.pass(SECOND).await;
+    assert_eq!(counts(&setup.inbox).await.messages, 1, "it is stored");
+    assert!(!delivery.is_finished(), "and no answer arrived");
+    setup.pass(SECOND).await;
     assert_eq!(in_time(delivery).await.unwrap().unwrap(), Ack::Done);
-    assert_eq!(world.store().faults().calls(Verb::Accept), 4);
+    assert_eq!(setup.store().faults().calls(StoreVerb::Accept), 4);
     in_time(running.idle()).await;
-    assert_eq!(world.stage.log(), ["h 1 1"]);
+    assert_eq!(setup.script.log(), ["h 1 1"]);
 }
 
 // FAULTS A15, F1: no negative acknowledgements, which brokers count, and no more deliveries than can be held.
 #[tokio::test]
 async fn while_the_store_is_away_deliveries_are_held_and_no_more_are_taken() {
     for kind in [ErrorKind::Unavailable, ErrorKind::Full, ErrorKind::ReadOnly, ErrorKind::Corrupt] {
-        let world = World::new(|inbox, stage| {
-            inbox.config(Config { prefetch: 3, ..Config::default() }).on("t", stage.handler("h"))
+        let setup = Testbed::new(|inbox, script| {
+            inbox.config(Config { prefetch: 3, ..Config::default() }).on("t", script.handler("h"))
         });
-        let running = world.inbox.start();
-        let (broker, source) = Broker::new();
+        let running = setup.inbox.start();
+        let (broker, source) = FlakyBroker::new();
         running.receive(source).unwrap();
-        world.store().faults().always(Verb::Accept, Fault::ErrBefore(kind));
+        setup.store().faults().always(StoreVerb::Accept, StoreFault::ErrBefore(kind));
         for number in 0..10 {
             broker.send(message(&number.to_string(), "ok"));
         }
-        world.pass(Duration::from_mins(5)).await;
+        setup.pass(Duration::from_mins(5)).await;
         assert_eq!((broker.taken(), broker.acks()), (3, vec![]), "{kind:?}");
-        world.store().faults().clear();
-        world.pass(20 * SECOND).await;
+        setup.store().faults().clear();
+        setup.pass(20 * SECOND).await;
         assert_eq!(broker.acks(), vec![Ack::Done; 10], "{kind:?}");
         in_time(running.idle()).await;
-        assert_eq!(world.stage.log().len(), 10, "{kind:?}");
+        assert_eq!(setup.script.log().len(), 10, "{kind:?}");
     }
 }
 
 // FAULTS A11: what is wrong with the message itself never gets better.
 #[tokio::test]
 async fn a_message_that_can_never_be_taken_is_rejected_with_a_reason() {
-    let world = World::new(|inbox, stage| {
+    let setup = Testbed::new(|inbox, script| {
         let limits = Limits { id: 8, payload: 8, ..Limits::default() };
         let config = Config { limits, unrouted: Unrouted::Refuse, ..Config::default() };
-        inbox.config(config).on("t", stage.handler("h"))
+        inbox.config(config).on("t", script.handler("h"))
     });
-    let running = world.inbox.start();
+    let running = setup.inbox.start();
     let (sender, source) = channel("source", 10);
     running.receive(source).unwrap();
     let bad = [
@@ -120,17 +123,17 @@ async fn a_message_that_can_never_be_taken_is_rejected_with_a_reason() {
             "{ack:?} does not say: {why}"
         );
     }
-    assert_eq!(counts(&world.inbox).await.messages, 0);
-    assert_eq!(world.store().faults().calls(Verb::Accept), 0, "the store was not even asked");
+    assert_eq!(counts(&setup.inbox).await.messages, 0);
+    assert_eq!(setup.store().faults().calls(StoreVerb::Accept), 0, "the store was not even asked");
     assert_eq!(in_time(deliver(&sender, message("1", "ok"))).await.unwrap().unwrap(), Ack::Done);
 }
 
 #[tokio::test]
 async fn inline_handlers_decide_what_the_broker_is_told() {
-    let world = World::new(|inbox, stage| {
-        inbox.on("t", stage.handler("h").inline().retry(Retry::new(3, 7 * SECOND, 9 * SECOND)))
+    let setup = Testbed::new(|inbox, script| {
+        inbox.on("t", script.handler("h").inline().retry(Retry::new(3, 7 * SECOND, 9 * SECOND)))
     });
-    let running = world.inbox.start();
+    let running = setup.inbox.start();
     let (sender, source) = channel("source", 10);
     running.receive(source).unwrap();
     let answers = [
@@ -150,87 +153,87 @@ async fn inline_handlers_decide_what_the_broker_is_told() {
 // DESIGN rule 1: busy elsewhere is held back, never acknowledged, never dead-lettered, and nothing the broker counts.
 #[tokio::test]
 async fn a_delivery_that_is_busy_elsewhere_is_held_until_it_is_a_duplicate() {
-    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").inline()));
-    let running = world.inbox.start();
+    let setup = Testbed::new(|inbox, script| inbox.on("t", script.handler("h").inline()));
+    let running = setup.inbox.start();
     let (sender, source) = channel("source", 10);
     running.receive(source).unwrap();
     let first = deliver(&sender, message("twice", "wait"));
-    in_time(world.stage.started(1)).await;
+    in_time(setup.script.started(1)).await;
     let second = deliver(&sender, message("twice", "wait"));
-    world.pass(20 * SECOND).await;
+    setup.pass(20 * SECOND).await;
     assert!(!first.is_finished() && !second.is_finished(), "the broker is told nothing yet");
-    assert!(world.store().faults().calls(Verb::Mark) > 2, "it was looked at meanwhile");
-    world.stage.go(1);
+    assert!(setup.store().faults().calls(StoreVerb::Mark) > 2, "it was looked at meanwhile");
+    setup.script.go(1);
     assert_eq!(in_time(first).await.unwrap().unwrap(), Ack::Done);
-    world.pass(10 * SECOND).await;
+    setup.pass(10 * SECOND).await;
     assert_eq!(in_time(second).await.unwrap().unwrap(), Ack::Done);
-    assert_eq!(world.stage.log(), ["h twice 1"]);
+    assert_eq!(setup.script.log(), ["h twice 1"]);
 }
 
 // DESIGN rule 1: not held for ever either; the wait is a setting.
 #[tokio::test]
 async fn a_delivery_that_stays_busy_is_brought_again_later() {
     for (wait, passed) in [(SECOND, 2 * SECOND), (Duration::ZERO, Duration::ZERO)] {
-        let world = World::new(|inbox, stage| {
+        let setup = Testbed::new(|inbox, script| {
             let config = Config { busy_wait: wait, ..Config::default() };
-            inbox.config(config).on("t", stage.handler("h").inline())
+            inbox.config(config).on("t", script.handler("h").inline())
         });
-        let running = world.inbox.start();
+        let running = setup.inbox.start();
         let (sender, source) = channel("source", 10);
         running.receive(source).unwrap();
         let first = deliver(&sender, message("twice", "wait"));
-        in_time(world.stage.started(1)).await;
+        in_time(setup.script.started(1)).await;
         let second = deliver(&sender, message("twice", "wait"));
-        world.pass(passed).await;
+        setup.pass(passed).await;
         let second = in_time(second).await.unwrap().unwrap();
         assert!(matches!(second, Ack::Busy { .. }), "not a failure: {second:?}");
-        world.stage.go(1);
+        setup.script.go(1);
         assert_eq!(in_time(first).await.unwrap().unwrap(), Ack::Done);
     }
 }
 
-// A shutdown does not wait for somebody else; what is held goes back to the broker untold.
+// A shutdown does not wait for another worker. A held delivery goes back to the broker unsettled.
 #[tokio::test]
 async fn a_delivery_that_is_busy_is_let_go_at_shutdown() {
-    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").inline()));
-    let mut tx = Transactional::begin(world.store()).await.unwrap();
-    assert!(world.inbox.once(&mut tx, &message("1", ""), "h").await.unwrap().is_first());
-    let running = world.inbox.start();
+    let setup = Testbed::new(|inbox, script| inbox.on("t", script.handler("h").inline()));
+    let mut tx = Transactional::begin(setup.store()).await.unwrap();
+    assert!(setup.inbox.once(&mut tx, &message("1", ""), "h").await.unwrap().is_first());
+    let running = setup.inbox.start();
     let (sender, source) = channel("source", 10);
     running.receive(source).unwrap();
     let held = deliver(&sender, message("1", "ok"));
-    world.clock.wait_for_sleepers(1).await;
+    setup.clock.wait_for_sleepers(1).await;
     quiet().await;
     in_time(running.shutdown()).await;
     assert!(in_time(held).await.unwrap().is_err(), "the broker is told nothing");
-    assert!(world.stage.log().is_empty());
+    assert!(setup.script.log().is_empty());
 }
 
 #[tokio::test]
 async fn a_source_that_is_over_ends_its_receiver_and_nothing_else() {
-    let world = one_handler();
-    let running = world.inbox.start();
+    let setup = one_handler();
+    let running = setup.inbox.start();
     let (sender, source) = channel("source", 10);
     running.receive(source).unwrap();
     let delivery = deliver(&sender, message("1", "ok"));
     in_time(delivery).await.unwrap().unwrap();
     drop(sender);
     quiet().await;
-    world.accept("2", "ok").await;
+    setup.accept("2", "ok").await;
     in_time(running.idle()).await;
-    assert_eq!(world.stage.log().len(), 2);
+    assert_eq!(setup.script.log().len(), 2);
     in_time(running.shutdown()).await;
 }
 
 #[tokio::test]
 async fn shutdown_settles_what_it_can_and_drops_the_rest_unsettled() {
-    let world = one_handler();
-    let running = world.inbox.start();
+    let setup = one_handler();
+    let running = setup.inbox.start();
     let (sender, source) = channel("source", 10);
     running.receive(source).unwrap();
-    world.store().faults().script(Verb::Accept, [Some(Fault::Hang), Some(AWAY)]);
+    setup.store().faults().script(StoreVerb::Accept, [Some(StoreFault::Hang), Some(AWAY)]);
     let stored = deliver(&sender, message("1", "ok"));
-    in_time(world.store().faults().wait_for_hanging(1)).await;
+    in_time(setup.store().faults().wait_for_hanging(1)).await;
     let held = deliver(&sender, message("2", "ok"));
     quiet().await;
     let end = tokio::spawn(running.shutdown());
@@ -238,24 +241,24 @@ async fn shutdown_settles_what_it_can_and_drops_the_rest_unsettled() {
     let late = deliver(&sender, message("3", "ok"));
     quiet().await;
     assert!(!end.is_finished());
-    world.store().faults().release();
+    setup.store().faults().release();
     assert_eq!(in_time(stored).await.unwrap().unwrap(), Ack::Done);
     assert!(in_time(held).await.unwrap().is_err(), "the broker keeps it");
     in_time(end).await.unwrap();
     assert!(in_time(late).await.unwrap().is_err());
-    assert_eq!(counts(&world.inbox).await.messages, 1);
-    assert_eq!(world.status("1", "h").await, Status::Pending);
+    assert_eq!(counts(&setup.inbox).await.messages, 1);
+    assert_eq!(setup.status("1", "h").await, Status::Pending);
 }
 
 /// A broker that counts what is taken from it, and can fail in its own ways.
 #[derive(Clone)]
-struct Broker {
+struct FlakyBroker {
     sender: mpsc::UnboundedSender<Message>,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<FlakyBrokerState>>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct FlakyBrokerState {
     taken: usize,
     acks: Vec<Ack>,
     /// Acknowledgements that fail.
@@ -264,16 +267,16 @@ struct Seen {
     panics_in: Option<usize>,
 }
 
-struct Queue {
+struct FlakyQueue {
     messages: mpsc::UnboundedReceiver<Message>,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<FlakyBrokerState>>,
 }
 
-impl Broker {
-    fn new() -> (Self, Queue) {
+impl FlakyBroker {
+    fn new() -> (Self, FlakyQueue) {
         let (sender, messages) = mpsc::unbounded_channel();
-        let seen = Arc::<Mutex<Seen>>::default();
-        (Self { sender, seen: Arc::clone(&seen) }, Queue { messages, seen })
+        let seen = Arc::<Mutex<FlakyBrokerState>>::default();
+        (Self { sender, seen: Arc::clone(&seen) }, FlakyQueue { messages, seen })
     }
 
     fn send(&self, message: Message) {
@@ -290,7 +293,7 @@ impl Broker {
 }
 
 #[async_trait]
-impl Source for Queue {
+impl Source for FlakyQueue {
     fn name(&self) -> &'static str {
         "broker"
     }
@@ -310,14 +313,14 @@ impl Source for Queue {
         }
         let message = self.messages.recv().await?;
         self.seen.lock().taken += 1;
-        Some(Delivery::new(message, Tag(Arc::clone(&self.seen))))
+        Some(Delivery::new(message, FlakyTag(Arc::clone(&self.seen))))
     }
 }
 
-struct Tag(Arc<Mutex<Seen>>);
+struct FlakyTag(Arc<Mutex<FlakyBrokerState>>);
 
 #[async_trait]
-impl Settle for Tag {
+impl Settle for FlakyTag {
     async fn settle(self: Box<Self>, ack: Ack) -> Result<()> {
         let mut seen = self.0.lock();
         if seen.deaf {
@@ -331,9 +334,9 @@ impl Settle for Tag {
 // FAULTS A3: the broker brings it again, and it is a duplicate.
 #[tokio::test]
 async fn an_acknowledgement_that_fails_is_no_error() {
-    let world = one_handler();
-    let running = world.inbox.start();
-    let (broker, source) = Broker::new();
+    let setup = one_handler();
+    let running = setup.inbox.start();
+    let (broker, source) = FlakyBroker::new();
     running.receive(source).unwrap();
     broker.seen.lock().deaf = true;
     broker.send(message("1", "ok"));
@@ -343,36 +346,36 @@ async fn an_acknowledgement_that_fails_is_no_error() {
     quiet().await;
     assert_eq!((broker.taken(), broker.acks()), (2, vec![Ack::Done]));
     in_time(running.idle()).await;
-    assert_eq!(world.stage.log(), ["h 1 1"]);
+    assert_eq!(setup.script.log(), ["h 1 1"]);
 }
 
 // FAULTS J8
 #[tokio::test]
 async fn a_source_that_panics_is_received_from_again_after_a_pause() {
-    let world = one_handler();
-    let running = world.inbox.start();
-    let (broker, source) = Broker::new();
+    let setup = one_handler();
+    let running = setup.inbox.start();
+    let (broker, source) = FlakyBroker::new();
     broker.seen.lock().panics_in = Some(1);
     running.receive(source).unwrap();
     for id in ["1", "2", "3"] {
         broker.send(message(id, "ok"));
     }
-    world.pass(4 * SECOND).await;
+    setup.pass(4 * SECOND).await;
     assert_eq!(broker.taken(), 1);
-    world.pass(2 * SECOND).await;
+    setup.pass(2 * SECOND).await;
     assert_eq!(broker.taken(), 3);
     in_time(running.idle()).await;
     assert_eq!(broker.acks(), vec![Ack::Done; 3], "what was in hand when it panicked is not forgotten");
-    assert_eq!(world.count(Status::Completed).await, 3);
+    assert_eq!(setup.count(Status::Completed).await, 3);
 }
 
 #[tokio::test]
 async fn several_sources_are_received_from_side_by_side() {
-    let world = one_handler();
-    let running = world.inbox.start();
-    let brokers: Vec<Broker> = (0..3)
+    let setup = one_handler();
+    let running = setup.inbox.start();
+    let brokers: Vec<FlakyBroker> = (0..3)
         .map(|_| {
-            let (broker, source) = Broker::new();
+            let (broker, source) = FlakyBroker::new();
             running.receive(source).unwrap();
             broker
         })
@@ -384,7 +387,7 @@ async fn several_sources_are_received_from_side_by_side() {
     }
     quiet().await;
     in_time(running.idle()).await;
-    assert_eq!(world.stage.log().len(), 30, "an id is unique within its source only");
+    assert_eq!(setup.script.log().len(), 30, "an id is unique within its source only");
     for broker in brokers {
         assert_eq!(broker.acks(), vec![Ack::Done; 10]);
     }

@@ -138,24 +138,24 @@ fn of_many_threads_one_does_the_work() {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum RecentStep {
     Admit(u8),
     Done(u8),
     Fail(u8),
     Pass(u8),
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<RecentStep>> {
     let step = prop_oneof![
-        4 => (0..8_u8).prop_map(Step::Admit),
-        3 => (0..8_u8).prop_map(Step::Done),
-        1 => (0..8_u8).prop_map(Step::Fail),
-        1 => (0..8_u8).prop_map(Step::Pass),
+        4 => (0..8_u8).prop_map(RecentStep::Admit),
+        3 => (0..8_u8).prop_map(RecentStep::Done),
+        1 => (0..8_u8).prop_map(RecentStep::Fail),
+        1 => (0..8_u8).prop_map(RecentStep::Pass),
     ];
     proptest::collection::vec(step, 0..200)
 }
 
-/// What each key is: being worked on, or done at a minute.
+/// State of each key: in work, or done at a minute.
 #[derive(Clone, Copy)]
 enum Model {
     Open,
@@ -171,7 +171,7 @@ proptest! {
         for step in steps {
             model.retain(|_, slot| !matches!(slot, Model::Done(at) if *at + 10 <= now));
             match step {
-                Step::Admit(key) => match (recent.admit([key]), model.get(&key)) {
+                RecentStep::Admit(key) => match (recent.admit([key]), model.get(&key)) {
                     (Ok(Admission::Duplicate), Some(Model::Done(_))) | (Ok(Admission::Busy), Some(Model::Open)) => {}
                     (Err(error), None) => {
                         prop_assert_eq!(error.kind(), ErrorKind::Full);
@@ -184,18 +184,18 @@ proptest! {
                     }
                     (answer, _) => prop_assert!(false, "{key} is {answer:?}"),
                 },
-                Step::Done(key) => {
+                RecentStep::Done(key) => {
                     if let Some(permit) = permits.remove(&key) {
                         Permit::done(permit);
                         model.insert(key, Model::Done(now));
                     }
                 }
-                Step::Fail(key) => {
+                RecentStep::Fail(key) => {
                     if permits.remove(&key).is_some() {
                         model.remove(&key);
                     }
                 }
-                Step::Pass(minutes) => {
+                RecentStep::Pass(minutes) => {
                     now += u64::from(minutes);
                     clock.advance(u32::from(minutes) * MINUTE);
                 }

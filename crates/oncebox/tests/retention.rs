@@ -1,4 +1,4 @@
-//! What happens to messages over time: windows of handlers, sweeps that fail, handlers that come late, and advice.
+//! Messages over time: windows of handlers, sweeps that fail, handlers that come late, and advice.
 
 mod support;
 
@@ -7,45 +7,45 @@ use std::time::Duration;
 use oncebox::store::{Accepted, Mark, MarkIn as _, Transactional as _};
 use oncebox::time::Clock as _;
 use oncebox::{Config, Dedupe, ErrorKind, HandlerKey, Inbox, KeyStrategy, Memory, Message, Processed};
-use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
-use support::{SECOND, Stage, World, counts, in_time, message, quiet};
+use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
+use support::{RunScript, SECOND, Testbed, counts, in_time, message, quiet};
 
 const HOUR: Duration = Duration::from_hours(1);
 const DAY: Duration = Duration::from_hours(24);
 
-async fn messages(world: &World) -> u64 {
-    counts(&world.inbox).await.messages
+async fn messages(setup: &Testbed) -> u64 {
+    counts(&setup.inbox).await.messages
 }
 
 /// Runs a message of a type through its handlers.
-async fn finish(world: &World, id: &str, kind: &str) {
-    world.inbox.accept(Message::new(id.to_owned(), kind, "ok")).await.expect("accept");
-    world.inbox.drain().await.expect("drain");
+async fn finish(setup: &Testbed, id: &str, kind: &str) {
+    setup.inbox.accept(Message::new(id.to_owned(), kind, "ok")).await.expect("accept");
+    setup.inbox.drain().await.expect("drain");
 }
 
 /// Lets hours pass in a few steps, and everybody act at each.
-async fn hours(world: &World, hours: usize) {
+async fn hours(setup: &Testbed, hours: usize) {
     quiet().await;
     for _ in 0..hours * 12 {
-        world.clock.advance(HOUR / 12);
+        setup.clock.advance(HOUR / 12);
         quiet().await;
     }
 }
 
 #[tokio::test]
 async fn each_handler_has_its_window() {
-    let world = World::new(|inbox, stage| {
-        let short = stage.handler("short").retention(HOUR);
-        let long = stage.handler("long").retention(30 * DAY);
-        inbox.on(["s", "both"], short).on(["l", "both"], long).on("t", stage.handler("h"))
+    let setup = Testbed::new(|inbox, script| {
+        let short = script.handler("short").retention(HOUR);
+        let long = script.handler("long").retention(30 * DAY);
+        inbox.on(["s", "both"], short).on(["l", "both"], long).on("t", script.handler("h"))
     });
     for (id, kind) in [("1", "s"), ("2", "l"), ("3", "t"), ("4", "both")] {
-        finish(&world, id, kind).await;
+        finish(&setup, id, kind).await;
     }
     for (passes, left) in [(HOUR, 3), (7 * DAY, 2), (22 * DAY, 2), (DAY, 0)] {
-        world.clock.advance(passes);
-        world.inbox.sweep().await.unwrap();
-        assert_eq!(messages(&world).await, left, "after another {passes:?}");
+        setup.clock.advance(passes);
+        setup.inbox.sweep().await.unwrap();
+        assert_eq!(messages(&setup).await, left, "after another {passes:?}");
     }
 }
 
@@ -55,10 +55,10 @@ async fn former_keys_have_the_window_of_their_handler() {
     let clock = TestClock::new();
     let store = FaultyStore::new(Memory::with_clock(clock.shared()));
     let before =
-        World::over(store.clone(), clock.clone(), |inbox, stage| inbox.on("t", stage.handler("old")));
+        Testbed::over(store.clone(), clock.clone(), |inbox, script| inbox.on("t", script.handler("old")));
     finish(&before, "1", "t").await;
-    let after = World::over(store, clock, |inbox, stage| {
-        inbox.on("t", stage.handler("new").legacy("old").retention(30 * DAY))
+    let after = Testbed::over(store, clock, |inbox, script| {
+        inbox.on("t", script.handler("new").legacy("old").retention(30 * DAY))
     });
     after.clock.advance(29 * DAY);
     assert_eq!(after.inbox.sweep().await.unwrap().messages, 0);
@@ -71,12 +71,12 @@ async fn former_keys_have_the_window_of_their_handler() {
 async fn a_process_that_does_not_know_a_handler_forgets_nothing_of_it() {
     let clock = TestClock::new();
     let store = FaultyStore::new(Memory::with_clock(clock.shared()));
-    let knows = World::over(store.clone(), clock.clone(), |inbox, stage| {
+    let knows = Testbed::over(store.clone(), clock.clone(), |inbox, script| {
         inbox
-            .on("t", stage.handler("long").retention(30 * DAY))
-            .on("i", stage.handler("i").inline().retention(30 * DAY))
+            .on("t", script.handler("long").retention(30 * DAY))
+            .on("i", script.handler("i").inline().retention(30 * DAY))
     });
-    let other = World::over(store, clock.clone(), |inbox, stage| inbox.on("u", stage.handler("h")));
+    let other = Testbed::over(store, clock.clone(), |inbox, script| inbox.on("u", script.handler("h")));
     // Neither has ever swept or started when the first message comes.
     finish(&knows, "1", "t").await;
     let inline = || Message::new("1", "i", "ok");
@@ -98,11 +98,11 @@ async fn a_process_that_does_not_know_a_handler_forgets_nothing_of_it() {
 async fn a_running_process_keeps_what_it_registered() {
     let clock = TestClock::new();
     let store = FaultyStore::new(Memory::with_clock(clock.shared()));
-    let longer = World::over(store.clone(), clock.clone(), |inbox, stage| {
+    let longer = Testbed::over(store.clone(), clock.clone(), |inbox, script| {
         let inbox = inbox.config(Config { retention: None, ..Config::default() });
-        inbox.on("t", stage.handler("h"))
+        inbox.on("t", script.handler("h"))
     });
-    let shorter = World::over(store, clock, |inbox, stage| inbox.on("t", stage.handler("h")));
+    let shorter = Testbed::over(store, clock, |inbox, script| inbox.on("t", script.handler("h")));
     finish(&longer, "1", "t").await;
     let running = longer.inbox.start();
     for _ in 0..30 {
@@ -111,7 +111,7 @@ async fn a_running_process_keeps_what_it_registered() {
     }
     in_time(running.shutdown()).await;
     longer.clock.advance(2 * DAY);
-    assert_eq!(shorter.inbox.sweep().await.unwrap().messages, 1, "nobody relies on it any more");
+    assert_eq!(shorter.inbox.sweep().await.unwrap().messages, 1, "no process relies on it any more");
 }
 
 // A process that accepts and leaves the work to others never sweeps.
@@ -119,11 +119,11 @@ async fn a_running_process_keeps_what_it_registered() {
 async fn an_accepting_process_keeps_what_it_registered() {
     let clock = TestClock::new();
     let store = FaultyStore::new(Memory::with_clock(clock.shared()));
-    let gateway = World::over(store.clone(), clock.clone(), |inbox, stage| {
-        inbox.on("t", stage.handler("h").retention(30 * DAY))
+    let gateway = Testbed::over(store.clone(), clock.clone(), |inbox, script| {
+        inbox.on("t", script.handler("h").retention(30 * DAY))
     });
-    let worker = World::over(store.clone(), clock.clone(), |inbox, stage| {
-        inbox.on("t", stage.handler("h").retention(7 * DAY))
+    let worker = Testbed::over(store.clone(), clock.clone(), |inbox, script| {
+        inbox.on("t", script.handler("h").retention(7 * DAY))
     });
     gateway.accept("first", "ok").await;
     assert_eq!(worker.inbox.drain().await.unwrap(), 1);
@@ -131,7 +131,7 @@ async fn an_accepting_process_keeps_what_it_registered() {
         clock.advance(DAY / 3);
         // Once in a while the store cannot be told: what was said before counts.
         if third % 6 == 1 {
-            store.faults().next(Verb::Register, Fault::ErrBefore(ErrorKind::Unavailable));
+            store.faults().next(StoreVerb::Register, StoreFault::ErrBefore(ErrorKind::Unavailable));
         }
         gateway.accept(&third.to_string(), "ok").await;
         gateway.accept(&format!("{third} again"), "ok").await;
@@ -145,77 +145,78 @@ async fn an_accepting_process_keeps_what_it_registered() {
 // What cannot be told to the store is told to the caller: nothing is stored that others may forget too early.
 #[tokio::test]
 async fn nothing_is_stored_before_its_window_is_known() {
-    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").retention(30 * DAY)));
-    world.store().faults().next(Verb::Register, Fault::ErrBefore(ErrorKind::Unavailable));
-    let error = world.inbox.accept(message("1", "ok")).await.unwrap_err();
-    assert_eq!((error.kind(), messages(&world).await), (ErrorKind::Unavailable, 0));
-    finish(&world, "1", "t").await;
-    finish(&world, "2", "t").await;
-    assert_eq!(world.store().faults().calls(Verb::Register), 2, "once is enough");
+    let setup = Testbed::new(|inbox, script| inbox.on("t", script.handler("h").retention(30 * DAY)));
+    setup.store().faults().next(StoreVerb::Register, StoreFault::ErrBefore(ErrorKind::Unavailable));
+    let error = setup.inbox.accept(message("1", "ok")).await.unwrap_err();
+    assert_eq!((error.kind(), messages(&setup).await), (ErrorKind::Unavailable, 0));
+    finish(&setup, "1", "t").await;
+    finish(&setup, "2", "t").await;
+    assert_eq!(setup.store().faults().calls(StoreVerb::Register), 2, "once is enough");
 }
 
 // A message that is compared with nothing cannot have been forgotten.
 #[tokio::test]
 async fn what_is_not_compared_is_never_stale() {
-    let world = World::new(|inbox, stage| {
-        let off = stage.handler("off").dedupe(Dedupe::Off);
-        inbox.on("t", stage.handler("h")).on("o", off).on("both", stage.handler("too").dedupe(Dedupe::Off))
+    let setup = Testbed::new(|inbox, script| {
+        let off = script.handler("off").dedupe(Dedupe::Off);
+        inbox.on("t", script.handler("h")).on("o", off).on("both", script.handler("too").dedupe(Dedupe::Off))
     });
-    let start = world.clock.now();
-    finish(&world, "1", "t").await;
-    finish(&world, "1", "o").await;
-    world.clock.advance(7 * DAY);
-    assert_eq!(world.inbox.sweep().await.unwrap().messages, 2);
+    let start = setup.clock.now();
+    finish(&setup, "1", "t").await;
+    finish(&setup, "1", "o").await;
+    setup.clock.advance(7 * DAY);
+    assert_eq!(setup.inbox.sweep().await.unwrap().messages, 2);
     let dated = |kind: &str| Message::new("1", kind, "ok").with_time(start);
-    assert_eq!(world.inbox.accept(dated("t")).await.unwrap(), Accepted::Stale);
-    assert!(matches!(world.inbox.accept(dated("o")).await.unwrap(), Accepted::First(_)));
-    assert_eq!(world.inbox.drain().await.unwrap(), 1);
+    assert_eq!(setup.inbox.accept(dated("t")).await.unwrap(), Accepted::Stale);
+    assert!(matches!(setup.inbox.accept(dated("o")).await.unwrap(), Accepted::First(_)));
+    assert_eq!(setup.inbox.drain().await.unwrap(), 1);
 }
 
 #[tokio::test]
 async fn a_window_works_beside_for_ever() {
-    let world = World::new(|inbox, stage| {
+    let setup = Testbed::new(|inbox, script| {
         let inbox = inbox.config(Config { retention: None, ..Config::default() });
-        inbox.on("s", stage.handler("short").retention(HOUR)).on("t", stage.handler("h"))
+        inbox.on("s", script.handler("short").retention(HOUR)).on("t", script.handler("h"))
     });
-    finish(&world, "1", "s").await;
-    finish(&world, "2", "t").await;
-    let running = world.inbox.start();
-    hours(&world, 2).await;
-    assert_eq!(messages(&world).await, 1);
-    world.clock.advance(1_000 * DAY);
-    assert_eq!(world.inbox.sweep().await.unwrap().messages, 0);
+    finish(&setup, "1", "s").await;
+    finish(&setup, "2", "t").await;
+    let running = setup.inbox.start();
+    hours(&setup, 2).await;
+    assert_eq!(messages(&setup).await, 1);
+    setup.clock.advance(1_000 * DAY);
+    assert_eq!(setup.inbox.sweep().await.unwrap().messages, 0);
     running.shutdown().await;
 }
 
 // FAULTS H1: marks of inline handlers, and of `once`.
 #[tokio::test]
 async fn marks_have_the_window_of_their_handler() {
-    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("long").inline().retention(30 * DAY)));
+    let setup =
+        Testbed::new(|inbox, script| inbox.on("t", script.handler("long").inline().retention(30 * DAY)));
     let mark = async |name: &str| {
-        let key = KeyStrategy::MessageId.key(world.inbox.name(), &message("1", "")).unwrap();
-        let mut tx = world.store().begin().await.unwrap();
+        let key = KeyStrategy::MessageId.key(setup.inbox.name(), &message("1", "")).unwrap();
+        let mut tx = setup.store().begin().await.unwrap();
         let handler = HandlerKey::new(name).unwrap();
-        let mark = world.store().mark(&mut tx, world.inbox.name(), &key, &handler, None).await.unwrap();
-        world.store().commit(tx).await.unwrap();
+        let mark = setup.store().mark(&mut tx, setup.inbox.name(), &key, &handler, None).await.unwrap();
+        setup.store().commit(tx).await.unwrap();
         mark
     };
-    world.inbox.process(message("1", "ok")).await.unwrap();
+    setup.inbox.process(message("1", "ok")).await.unwrap();
     assert_eq!(mark("other").await, Mark::First);
-    world.clock.advance(29 * DAY);
-    world.inbox.sweep().await.unwrap();
+    setup.clock.advance(29 * DAY);
+    setup.inbox.sweep().await.unwrap();
     assert_eq!((mark("long").await, mark("other").await), (Mark::Duplicate, Mark::First));
-    world.clock.advance(DAY);
-    world.inbox.sweep().await.unwrap();
+    setup.clock.advance(DAY);
+    setup.inbox.sweep().await.unwrap();
     assert_eq!(mark("long").await, Mark::First);
 }
 
 #[test]
 fn a_window_that_is_too_short_is_refused_at_start() {
     let build = |window, lease| {
-        let stage = Stage::default();
+        let script = RunScript::default();
         let config = Config { lease, ..Config::default() };
-        let h = stage.handler("h").legacy("before").retention(window);
+        let h = script.handler("h").legacy("before").retention(window);
         Inbox::builder("test", Memory::new()).config(config).on("t", h).build()
     };
     let error = build(SECOND, Duration::from_mins(5)).unwrap_err();
@@ -234,32 +235,32 @@ fn a_window_that_is_too_short_is_refused_at_start() {
 // FAULTS H4
 #[tokio::test]
 async fn a_sweeper_survives_its_own_failures() {
-    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").retention(HOUR)));
-    finish(&world, "1", "t").await;
-    let faults = world.store().faults();
-    let broken = Fault::ErrBefore(ErrorKind::Corrupt);
-    faults.script(Verb::Sweep, [broken, Fault::Panic, Fault::ErrAfter, broken].map(Some));
-    let running = world.inbox.start();
-    hours(&world, 8).await;
-    assert_eq!(messages(&world).await, 0);
-    assert!(faults.calls(Verb::Sweep) > 4, "it goes on");
+    let setup = Testbed::new(|inbox, script| inbox.on("t", script.handler("h").retention(HOUR)));
+    finish(&setup, "1", "t").await;
+    let faults = setup.store().faults();
+    let broken = StoreFault::ErrBefore(ErrorKind::Corrupt);
+    faults.script(StoreVerb::Sweep, [broken, StoreFault::Panic, StoreFault::ErrAfter, broken].map(Some));
+    let running = setup.inbox.start();
+    hours(&setup, 8).await;
+    assert_eq!(messages(&setup).await, 0);
+    assert!(faults.calls(StoreVerb::Sweep) > 4, "it goes on");
     in_time(running.shutdown()).await;
 }
 
 // FAULTS H4: an error in the middle of a sweep does not keep the next one of the same process away.
 #[tokio::test]
 async fn a_sweep_that_was_broken_off_is_taken_up_again() {
-    let world = World::new(|inbox, _| inbox);
+    let setup = Testbed::new(|inbox, _| inbox);
     let batch = (0..10_001).map(|n| message(&n.to_string(), "")).collect::<Vec<_>>();
-    world.inbox.accept_batch(batch).await.unwrap();
-    world.clock.advance(7 * DAY);
-    let broken = Fault::ErrBefore(ErrorKind::Unavailable);
-    world.store().faults().script(Verb::Sweep, [None, Some(broken)]);
-    assert_eq!(world.inbox.sweep().await.unwrap_err().kind(), ErrorKind::Unavailable);
-    assert_eq!(messages(&world).await, 1);
-    let other = World::over(world.store().clone(), world.clock.clone(), |inbox, _| inbox);
-    assert_eq!(other.inbox.sweep().await.unwrap().messages, 0, "somebody else sweeps");
-    assert_eq!(world.inbox.sweep().await.unwrap().messages, 1);
+    setup.inbox.accept_batch(batch).await.unwrap();
+    setup.clock.advance(7 * DAY);
+    let broken = StoreFault::ErrBefore(ErrorKind::Unavailable);
+    setup.store().faults().script(StoreVerb::Sweep, [None, Some(broken)]);
+    assert_eq!(setup.inbox.sweep().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(messages(&setup).await, 1);
+    let other = Testbed::over(setup.store().clone(), setup.clock.clone(), |inbox, _| inbox);
+    assert_eq!(other.inbox.sweep().await.unwrap().messages, 0, "another process sweeps");
+    assert_eq!(setup.inbox.sweep().await.unwrap().messages, 1);
 }
 
 // FAULTS I2
@@ -267,29 +268,30 @@ async fn a_sweep_that_was_broken_off_is_taken_up_again() {
 async fn a_handler_that_was_added_later_gets_what_is_stored() {
     let clock = TestClock::new();
     let store = FaultyStore::new(Memory::with_clock(clock.shared()));
-    let before = World::over(store.clone(), clock.clone(), |inbox, stage| inbox.on("t", stage.handler("h")));
+    let before =
+        Testbed::over(store.clone(), clock.clone(), |inbox, script| inbox.on("t", script.handler("h")));
     for n in 0..1_500 {
         before.accept(&n.to_string(), "ok").await;
     }
     before.inbox.accept(Message::new("another", "u", "ok")).await.unwrap();
     before.inbox.drain().await.unwrap();
-    let world = World::over(store, clock, |inbox, stage| {
-        let new = stage.handler("new").legacy("never");
-        inbox.on("t", stage.handler("h")).on(["t", "v"], new).on("t", stage.handler("inline").inline())
+    let setup = Testbed::over(store, clock, |inbox, script| {
+        let new = script.handler("new").legacy("never");
+        inbox.on("t", script.handler("h")).on(["t", "v"], new).on("t", script.handler("inline").inline())
     });
-    let running = world.inbox.start();
+    let running = setup.inbox.start();
     in_time(running.idle()).await;
-    assert_eq!(world.stage.log().len(), 0, "not by itself");
+    assert_eq!(setup.script.log().len(), 0, "not by itself");
     // The answer to the second page is lost.
-    world.store().faults().script(Verb::Backfill, [None, Some(Fault::ErrAfter)]);
-    assert_eq!(world.inbox.backfill("new").await.unwrap_err().kind(), ErrorKind::CommitUnknown);
-    assert_eq!(world.inbox.backfill("new").await.unwrap(), 0, "all was done but the answer");
-    in_time(world.stage.started(1_500)).await;
+    setup.store().faults().script(StoreVerb::Backfill, [None, Some(StoreFault::ErrAfter)]);
+    assert_eq!(setup.inbox.backfill("new").await.unwrap_err().kind(), ErrorKind::CommitUnknown);
+    assert_eq!(setup.inbox.backfill("new").await.unwrap(), 0, "all was done but the answer");
+    in_time(setup.script.started(1_500)).await;
     in_time(running.idle()).await;
-    assert!(world.stage.log().iter().all(|line| line.starts_with("new ")));
-    assert_eq!(world.stage.log().len(), 1_500);
-    for (key, what) in [("never", "use its current key"), ("nobody", "no handler"), ("inline", "is inline")] {
-        let error = world.inbox.backfill(key).await.unwrap_err();
+    assert!(setup.script.log().iter().all(|line| line.starts_with("new ")));
+    assert_eq!(setup.script.log().len(), 1_500);
+    for (key, what) in [("never", "use its current key"), ("absent", "no handler"), ("inline", "is inline")] {
+        let error = setup.inbox.backfill(key).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidHandler);
         assert!(error.to_string().contains(what), "{error}");
     }
@@ -298,41 +300,41 @@ async fn a_handler_that_was_added_later_gets_what_is_stored() {
 
 #[tokio::test]
 async fn what_is_stored_under_several_keys_is_not_backfilled() {
-    let world = World::new(|inbox, stage| {
-        let by_content = stage.handler("content").dedupe(Dedupe::By(KeyStrategy::Content));
-        inbox.on("t", stage.handler("h")).on("t", by_content)
+    let setup = Testbed::new(|inbox, script| {
+        let by_content = script.handler("content").dedupe(Dedupe::By(KeyStrategy::Content));
+        inbox.on("t", script.handler("h")).on("t", by_content)
     });
-    world.accept("1", "ok").await;
-    world.inbox.drain().await.unwrap();
-    let error = world.inbox.backfill("h").await.unwrap_err();
+    setup.accept("1", "ok").await;
+    setup.inbox.drain().await.unwrap();
+    let error = setup.inbox.backfill("h").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidHandler);
     assert!(error.to_string().contains("go by several keys"), "{error}");
-    assert_eq!(world.inbox.drain().await.unwrap(), 0, "nothing runs a second time");
+    assert_eq!(setup.inbox.drain().await.unwrap(), 0, "nothing runs a second time");
 }
 
 #[tokio::test]
 async fn advice_is_about_what_came() {
-    let world = World::new(|inbox, stage| {
-        inbox.on("t", stage.handler("h")).on("u", stage.handler("long").retention(30 * DAY))
+    let setup = Testbed::new(|inbox, script| {
+        inbox.on("t", script.handler("h")).on("u", script.handler("long").retention(30 * DAY))
     });
-    let advice = world.inbox.retention_advice();
+    let advice = setup.inbox.retention_advice();
     assert_eq!((advice.duplicates, advice.window, advice.covered), (0, Some(7 * DAY), true));
-    finish(&world, "1", "t").await;
+    finish(&setup, "1", "t").await;
     for _ in 0..3 {
-        world.clock.advance(HOUR);
-        assert!(matches!(world.inbox.accept(message("1", "ok")).await.unwrap(), Accepted::Duplicate(_)));
+        setup.clock.advance(HOUR);
+        assert!(matches!(setup.inbox.accept(message("1", "ok")).await.unwrap(), Accepted::Duplicate(_)));
     }
-    world.inbox.accept_batch([message("1", "ok"), message("2", "ok")]).await.unwrap();
-    world.inbox.receive(message("1", "ok")).await.unwrap();
-    let advice = world.inbox.retention_advice();
+    setup.inbox.accept_batch([message("1", "ok"), message("2", "ok")]).await.unwrap();
+    setup.inbox.receive(message("1", "ok")).await.unwrap();
+    let advice = setup.inbox.retention_advice();
     assert_eq!((advice.duplicates, advice.latest), (5, 3 * HOUR), "whichever way they came");
     assert_eq!(
         advice.to_string(),
         "the latest of 5 duplicates came 3 h after the first; the window of 7 days covers it 56 times"
     );
-    world.clock.advance(4 * DAY);
-    world.inbox.accept(message("1", "ok")).await.unwrap();
-    assert!(!world.inbox.retention_advice().covered, "a later one may not have been recognised");
+    setup.clock.advance(4 * DAY);
+    setup.inbox.accept(message("1", "ok")).await.unwrap();
+    assert!(!setup.inbox.retention_advice().covered, "a later one may not have been recognised");
 }
 
 // A short window is not kept for an hour longer; a set interval counts.
@@ -347,22 +349,22 @@ async fn how_often_is_swept_goes_by_the_shortest_window() {
         (short(Some(10 * SECOND), None), None, 10 * SECOND, 10),
         (short(Some(DAY), None), None, DAY, 24),
     ] {
-        let world = World::new(|inbox, stage| {
-            let handler = stage.handler("h");
+        let setup = Testbed::new(|inbox, script| {
+            let handler = script.handler("h");
             let handler = if let Some(own) = own { handler.retention(own) } else { handler };
             inbox.config(config.clone()).on("t", handler)
         });
-        finish(&world, "1", "t").await;
-        let running = world.inbox.start();
+        finish(&setup, "1", "t").await;
+        let running = setup.inbox.start();
         quiet().await;
         let step = gone_after / u32::try_from(calls).unwrap();
         for _ in 0..calls {
-            assert_eq!(messages(&world).await, 1, "{config:?}");
-            world.clock.advance(step);
+            assert_eq!(messages(&setup).await, 1, "{config:?}");
+            setup.clock.advance(step);
             quiet().await;
         }
         assert_eq!(
-            (messages(&world).await, world.store().faults().calls(Verb::Sweep)),
+            (messages(&setup).await, setup.store().faults().calls(StoreVerb::Sweep)),
             (0, calls),
             "{config:?}"
         );

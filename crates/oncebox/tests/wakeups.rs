@@ -8,10 +8,10 @@ use std::time::Duration;
 use oncebox::store::Admin as _;
 use oncebox::{BoxError, Config, Context, Inbox, Memory, Message, Retry, Snooze, Status, handler};
 use support::panicky::Panicky;
-use support::{Stage, in_time, message};
+use support::{RunScript, in_time, message};
 use tokio::sync::watch;
 
-/// A store that tells nobody of work: all that is left is what the process tells itself.
+/// A store without wakeups: only those of the process itself remain.
 fn mute() -> Panicky {
     Panicky::new(Memory::new()).mute()
 }
@@ -23,19 +23,19 @@ fn never_polled() -> Config {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn each_message_wakes_its_handler() {
-    let stage = Stage::default();
+    let script = RunScript::default();
     let inbox = Inbox::builder("test", mute())
         .config(never_polled())
-        .on("t", stage.handler("a"))
-        .on("u", stage.handler("b"))
-        .on("v", stage.handler("c"))
+        .on("t", script.handler("a"))
+        .on("u", script.handler("b"))
+        .on("v", script.handler("c"))
         .build()
         .unwrap();
     let running = inbox.start();
     for number in 0..1_000 {
         let kind = ["t", "u", "v"][number % 3];
         inbox.accept(Message::new(number.to_string(), kind, "ok")).await.unwrap();
-        in_time(stage.started(number + 1)).await;
+        in_time(script.started(number + 1)).await;
     }
     in_time(running.idle()).await;
     in_time(running.shutdown()).await;
@@ -43,7 +43,7 @@ async fn each_message_wakes_its_handler() {
 
 /// Does its work at the second or third time, and fails in every way before.
 async fn stumbles(message: Message, cx: &mut Context<Panicky>) -> Result<(), BoxError> {
-    let Ends { runs, done } = cx.data()?;
+    let RunCounts { runs, done } = cx.data()?;
     let run = runs.fetch_add(1, Ordering::SeqCst);
     tokio::task::yield_now().await;
     match (message.payload()[0], cx.attempt()) {
@@ -57,9 +57,9 @@ async fn stumbles(message: Message, cx: &mut Context<Panicky>) -> Result<(), Box
     }
 }
 
-/// How often the handlers ran, and how often to their end.
+/// Number of runs, and of successful runs.
 #[derive(Default)]
-struct Ends {
+struct RunCounts {
     runs: AtomicUsize,
     done: watch::Sender<u64>,
 }
@@ -73,7 +73,7 @@ async fn everything_comes_to_its_end_without_being_looked_for() {
     let done = watch::Sender::new(0);
     let inbox = Inbox::builder("test", store.clone())
         .config(Config { in_flight: 50, batch: 20, ..never_polled() })
-        .data(Ends { done: done.clone(), ..Ends::default() })
+        .data(RunCounts { done: done.clone(), ..RunCounts::default() })
         .on("t", handler("narrow", stumbles).concurrency(3).retry(Retry::new(9, few, few)))
         .on("t", handler("wide", stumbles).concurrency(40).retry(Retry::new(9, few, few)))
         .build()

@@ -9,26 +9,26 @@ use async_trait::async_trait;
 use oncebox::config::ShortWindow;
 use oncebox::source::{Ack, Delivery, Redelivery, Source, channel};
 use oncebox::{Config, ErrorKind, Inbox};
-use support::ear::Ear;
-use support::{World, in_time, message};
+use support::log_capture::LogCapture;
+use support::{Testbed, in_time, message};
 
 const DAY: Duration = Duration::from_hours(24);
 const WEEK: Duration = Duration::from_hours(7 * 24);
 
-fn world(retention: Option<Duration>, short_window: ShortWindow) -> World {
-    World::new(|inbox, stage| {
-        inbox.config(Config { retention, short_window, ..Config::default() }).on("t", stage.handler("h"))
+fn setup(retention: Option<Duration>, short_window: ShortWindow) -> Testbed {
+    Testbed::new(|inbox, script| {
+        inbox.config(Config { retention, short_window, ..Config::default() }).on("t", script.handler("h"))
     })
 }
 
 // FAULTS H1
 #[tokio::test]
 async fn a_handler_that_forgets_earlier_than_the_inbox_counts() {
-    let world = World::new(|inbox, stage| {
+    let setup = Testbed::new(|inbox, script| {
         let config = Config { retention: Some(WEEK), ..Config::default() };
-        inbox.config(config).on("t", stage.handler("h")).on("t", stage.handler("brief").retention(DAY))
+        inbox.config(config).on("t", script.handler("h")).on("t", script.handler("brief").retention(DAY))
     });
-    let running = world.inbox.start();
+    let running = setup.inbox.start();
     let (_sender, source) = channel("broker", 1);
     let error = running.receive(source.redelivers(Redelivery::Within(2 * DAY))).unwrap_err();
     assert!(error.what().contains("`retention` is 86400s"), "{error}");
@@ -47,8 +47,8 @@ async fn a_source_that_remembers_longer_than_the_inbox_is_refused() {
         (None, Redelivery::Within(Duration::MAX), true),
     ];
     for (retention, redelivers, taken) in cases {
-        let world = world(retention, ShortWindow::Refuse);
-        let running = world.inbox.start();
+        let setup = setup(retention, ShortWindow::Refuse);
+        let running = setup.inbox.start();
         let (sender, source) = channel("broker", 1);
         let received = running.receive(source.redelivers(redelivers));
         assert_eq!(received.is_ok(), taken, "{retention:?} {redelivers:?}");
@@ -72,16 +72,16 @@ async fn a_source_that_remembers_longer_than_the_inbox_is_refused() {
 
 #[tokio::test]
 async fn or_it_is_warned_of() {
-    let ear = Ear::default();
-    let _listening = ear.listen();
-    let world = world(Some(DAY), ShortWindow::Warn);
-    let running = world.inbox.start();
+    let capture = LogCapture::default();
+    let _listening = capture.listen();
+    let setup = setup(Some(DAY), ShortWindow::Warn);
+    let running = setup.inbox.start();
     let (sender, source) = channel("broker", 1);
     running.receive(source.redelivers(Redelivery::Within(WEEK))).unwrap();
-    let heard = ear.heard("`retention` is 86400s");
+    let logged = capture.logged("`retention` is 86400s");
     assert!(
-        heard.len() == 1 && heard[0].starts_with("WARN") && heard[0].contains("Within(604800s)"),
-        "{heard:?}"
+        logged.len() == 1 && logged[0].starts_with("WARN") && logged[0].contains("Within(604800s)"),
+        "{logged:?}"
     );
     assert_eq!(in_time(sender.deliver(message("1", "ok"))).await.unwrap(), Ack::Done);
 }
@@ -101,8 +101,8 @@ async fn a_source_need_not_know() {
         }
     }
     assert_eq!(Silent.redelivers_for(), Redelivery::Unknown);
-    let world = world(Some(DAY), ShortWindow::Refuse);
-    world.inbox.start().receive(Silent).unwrap();
+    let setup = setup(Some(DAY), ShortWindow::Refuse);
+    setup.inbox.start().receive(Silent).unwrap();
     // Without a store nothing is remembered anyway, and that was said.
     let direct = Inbox::direct("test").build().unwrap();
     let (_sender, source) = channel("broker", 1);

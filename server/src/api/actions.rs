@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use oncebox::HandlerKey;
-use oncebox::operate::{Bulk, Report, State};
+use oncebox::operate::{BulkOperation, OperationReport, OperationState};
 use oncebox::state::Operation;
-use oncebox::store::{self, Action, Line, OperationId, OperationView, What};
+use oncebox::store::{self, Action, ActionKind, OperationId, OperationView, OrderQueue};
 use oncebox::time::{Clock as _, SystemClock};
 
 use super::jobs::JobState;
@@ -15,7 +15,7 @@ use super::wire::OperationUuid;
 use super::{BackfillRequest, shared, show, wire};
 
 /// Builds an action with its actor and reason.
-fn action(request: &ApiRequest, what: What, audit: wire::AuditFields<'_>) -> ApiResult<Action> {
+fn action(request: &ApiRequest, what: ActionKind, audit: wire::AuditFields<'_>) -> ApiResult<Action> {
     let actor = request.caller.requester(audit.actor)?;
     Ok(Action::new(request.inbox()?.name().clone(), what).id(audit.operation.0).by(&actor, audit.reason))
 }
@@ -28,8 +28,8 @@ async fn act(request: &ApiRequest, action: Action) -> ApiResult<wire::ActionResp
 
 /// Logs an action that was done and returns its response.
 fn logged(request: &ApiRequest, action: &Action, acted: &store::Acted) -> wire::ActionResponse {
-    let Action { id, inbox, actor, token, what, .. } = action;
-    let (verb, repeated) = (what.verb(), acted.repeated);
+    let Action { id, inbox, actor, token, kind, .. } = action;
+    let (verb, repeated) = (kind.verb(), acted.repeated);
     let token = token.as_deref();
     tracing::info!(%inbox, operation = %id, actor = &**actor, token, repeated, verb, "operator action done");
     shared::acted(*id, acted, &request.current.privacy)
@@ -39,7 +39,7 @@ fn logged(request: &ApiRequest, action: &Action, acted: &store::Acted) -> wire::
 pub(super) async fn entry(request: &ApiRequest, operation: Operation) -> ApiResult<wire::ActionResponse> {
     let key = request.key()?;
     let body: wire::EntryAction = request.body()?;
-    let what = What::Entry { key, handler: handler(&body.handler)?, operation };
+    let what = ActionKind::Entry { key, handler: handler(&body.handler)?, operation };
     act(request, action(request, what, body.audit())?).await
 }
 
@@ -47,7 +47,7 @@ pub(super) async fn entry(request: &ApiRequest, operation: Operation) -> ApiResu
 pub(super) async fn erase(request: &ApiRequest) -> ApiResult<wire::ActionResponse> {
     let key = request.key()?;
     let body: wire::ErasureAction = request.body()?;
-    let what = What::Erase { key, discard_unfinished: body.discard_unfinished };
+    let what = ActionKind::Erase { key, discard_unfinished: body.discard_unfinished };
     act(request, action(request, what, body.audit())?).await
 }
 
@@ -65,7 +65,7 @@ pub(super) async fn hold(request: &ApiRequest, pause: bool) -> ApiResult<wire::A
     Ok(wire::ActionResponse { legacy, ..logged(request, &action, &acted) })
 }
 
-fn line(named: &wire::OrderingKeyRef) -> ApiResult<Line> {
+fn line(named: &wire::OrderingKeyRef) -> ApiResult<OrderQueue> {
     let bytes: Box<[u8]> = match (&named.ordering_key, &named.ordering_key_hex) {
         (Some(text), None) => text.as_bytes().into(),
         (None, Some(digits)) => unhex(digits)?,
@@ -74,7 +74,7 @@ fn line(named: &wire::OrderingKeyRef) -> ApiResult<Line> {
             return Err(ApiProblem::new(ProblemKind::Invalid, what));
         }
     };
-    let mut line = Line::new(named.source.as_deref().unwrap_or_default(), bytes);
+    let mut line = OrderQueue::new(named.source.as_deref().unwrap_or_default(), bytes);
     line.tenant = named.tenant.as_deref().map(Into::into);
     Ok(line)
 }
@@ -126,7 +126,7 @@ pub(super) async fn purge(request: &ApiRequest) -> ApiResult<wire::ActionRespons
     let body: wire::PurgeAction = request.body()?;
     let (age, limit) = (purge_age(body.older_than_seconds)?, purge_limit(body.limit)?);
     let known = record(request, body.operation.0).await?;
-    let what = What::Purge { age, limit: shared::cap(known.as_ref(), "limit", limit, body.expected) };
+    let what = ActionKind::Purge { age, limit: shared::cap(known.as_ref(), "limit", limit, body.expected) };
     let action = action(request, what, body.audit())?;
     // A repeated request gets its first result, even if the count changed.
     if known.is_none() {
@@ -139,7 +139,7 @@ pub(super) async fn purge(request: &ApiRequest) -> ApiResult<wire::ActionRespons
 }
 
 /// Builds a bulk operation from a request.
-fn bulk(request: &ApiRequest, plan: &wire::BulkPlan) -> ApiResult<Bulk> {
+fn bulk(request: &ApiRequest, plan: &wire::BulkPlan) -> ApiResult<BulkOperation> {
     let everything = "name the entries in `which`, or set `everything`";
     let bulk = shared::bulk(plan, request.inbox()?.name().clone(), everything);
     let mut bulk = bulk.map_err(|what| ApiProblem::new(ProblemKind::Invalid, what))?;
@@ -175,8 +175,11 @@ pub(super) async fn bulk_action(request: &ApiRequest) -> ApiResult<wire::Operati
     }
     bulk.limit = shared::cap(known.as_ref(), "limit", bulk.limit, body.expected);
     // Recorded before the response, so that another body with the same operation id fails at once.
-    let what =
-        What::Bulk { operation: bulk.operation, filter: Box::new(bulk.filter.clone()), limit: bulk.limit };
+    let what = ActionKind::Bulk {
+        operation: bulk.operation,
+        filter: Box::new(bulk.filter.clone()),
+        limit: bulk.limit,
+    };
     let action = action(request, what, body.audit())?;
     act(request, action).await?;
     let (id, admin) = (bulk.id, std::sync::Arc::clone(&served.admin));
@@ -196,7 +199,7 @@ async fn begun(request: &ApiRequest, id: OperationId) -> wire::OperationReport {
     let stored: ApiResult<Option<wire::OperationReport>> = stored.await;
     stored.ok().flatten().unwrap_or_else(|| wire::OperationReport {
         operation: OperationUuid(id),
-        state: State::Running.as_str().into(),
+        state: OperationState::Running.as_str().into(),
         active: request.api.jobs.get(id) == Some(JobState::Active),
         done: 0,
         refused: 0,
@@ -210,15 +213,15 @@ fn unknown(id: OperationId) -> ApiProblem {
 
 /// Returns the progress of a bulk operation or backfill; `None` for other actions.
 fn report(request: &ApiRequest, record: &OperationView) -> ApiResult<Option<wire::OperationReport>> {
-    let Some(report) = Report::of(record)? else { return Ok(None) };
+    let Some(report) = OperationReport::of(record)? else { return Ok(None) };
     let job = request.api.jobs.get(record.id);
     let mut progress =
         wire::OperationReport { active: job == Some(JobState::Active), ..show::report(&report) };
     // Only the serving process knows the progress of a backfill it runs.
     if &*record.verb == "backfill" && record.progress.is_none() {
         let (state, done) = match job {
-            Some(JobState::Active) => (State::Running.as_str(), 0),
-            Some(JobState::Over(count)) => (State::Finished.as_str(), count),
+            Some(JobState::Active) => (OperationState::Running.as_str(), 0),
+            Some(JobState::Over(count)) => (OperationState::Finished.as_str(), count),
             Some(JobState::Failed) => ("failed", 0),
             // Another process started it, or this one before a restart.
             None => ("unknown", 0),

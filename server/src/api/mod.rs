@@ -32,6 +32,7 @@ use axum::routing::{MethodFilter, get, on};
 use futures_util::FutureExt as _;
 use oncebox::store::{Admin, OperationId};
 use oncebox::{Health, HealthLimits, Inbox, InboxName, Store};
+use oncebox_http::Anonymous;
 use parking_lot::RwLock;
 use serde::Serialize;
 use tower::ServiceExt as _;
@@ -205,7 +206,9 @@ impl OperatorApi {
                     (None, Some(store)) => starting::health(path, store),
                     _ => inner.oneshot(Request::from_parts(head, body)).await.into_response(),
                 };
-                if caller.is_some() { problem::guarded(answer) } else { without_details(&answer) }
+                let answer =
+                    if caller.is_some() { problem::guarded(answer) } else { without_details(&answer) };
+                if role.is_none() { anonymous(answer) } else { answer }
             };
             router = router.route(path, get(answer));
         }
@@ -215,6 +218,12 @@ impl OperatorApi {
                 ApiProblem::new(ProblemKind::Method, "the path exists, with other methods")
             })
     }
+}
+
+/// Marks an answer that every client gets: it proves nothing about the sender.
+fn anonymous(mut answer: Response) -> Response {
+    answer.extensions_mut().insert(Anonymous);
+    answer
 }
 
 /// Reduces a health response to its status: any page in a browser can send such a request.
@@ -231,6 +240,7 @@ async fn answer(
 ) -> Response {
     let answered = AssertUnwindSafe(answered(api, route, parts, request)).catch_unwind().await;
     match answered {
+        Ok(Ok(response)) if route.role.is_none() => anonymous(response),
         Ok(Ok(response)) => response,
         Ok(Err(problem)) => problem.into_response(),
         // Not quoted: the panic message may hold a payload.

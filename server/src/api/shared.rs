@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use oncebox::operate::Bulk;
+use oncebox::operate::BulkOperation;
 use oncebox::store::{
-    self, Action, Admin, Answer, AuditFilter, Backlog, BacklogParams, BlockedBacklog, BlockedParams, Filter,
-    Line, OperationId, OperationView, QuarantineFilter, QuarantineId, QuarantineReason, What,
+    self, Action, ActionKind, ActionResult, Admin, AuditFilter, Backlog, BacklogParams, BlockedBacklog,
+    BlockedParams, EntryFilter, OperationId, OperationView, OrderQueue, QuarantineFilter, QuarantineId,
+    QuarantineReason,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Result};
@@ -29,13 +30,13 @@ pub(crate) fn acted(id: OperationId, acted: &store::Acted, privacy: &Privacy) ->
         erased: None,
     };
     match &acted.answer {
-        Answer::Entry(entry) => response.entry = Some(privacy.entry(entry)),
-        Answer::Changed(changed) => response.changed = Some(*changed),
-        Answer::Erased(counts) => {
+        ActionResult::Entry(entry) => response.entry = Some(privacy.entry(entry)),
+        ActionResult::Changed(changed) => response.changed = Some(*changed),
+        ActionResult::Erased(counts) => {
             let (discarded, quarantined) = (counts.discarded as u64, counts.quarantined as u64);
             response.erased = Some(wire::ErasureResult { discarded, quarantined });
         }
-        Answer::Purged(count) => response.purged = Some(*count as u64),
+        ActionResult::Purged(count) => response.purged = Some(*count as u64),
         _ => {}
     }
     response
@@ -153,10 +154,10 @@ pub(crate) fn bulk(
     plan: &wire::BulkPlan,
     inbox: InboxName,
     everything: &str,
-) -> std::result::Result<Bulk, String> {
+) -> std::result::Result<BulkOperation, String> {
     let filter = plan.which.filter(inbox).map_err(|error| error.what().to_owned())?;
     let narrow = plan.everything || filter.is_narrow();
-    let made = if narrow { Bulk::on_everything } else { Bulk::new };
+    let made = if narrow { BulkOperation::on_everything } else { BulkOperation::new };
     made(plan.verb.into(), filter).map_err(|error| {
         let advice = if narrow { "remove that status" } else { everything };
         format!("{}; {advice}", error.what())
@@ -164,12 +165,12 @@ pub(crate) fn bulk(
 }
 
 /// Returns the action that pauses or resumes a handler, or one of its ordering keys.
-pub(crate) fn hold_of(handler: HandlerKey, line: Option<&Line>, pause: bool) -> What {
+pub(crate) fn hold_of(handler: HandlerKey, line: Option<&OrderQueue>, pause: bool) -> ActionKind {
     match (line.cloned(), pause) {
-        (None, true) => What::Pause { handler },
-        (None, false) => What::Resume { handler },
-        (Some(line), true) => What::PauseKey { handler, line },
-        (Some(line), false) => What::ResumeKey { handler, line },
+        (None, true) => ActionKind::Pause { handler },
+        (None, false) => ActionKind::Resume { handler },
+        (Some(line), true) => ActionKind::PauseKey { handler, line },
+        (Some(line), false) => ActionKind::ResumeKey { handler, line },
     }
 }
 
@@ -204,7 +205,7 @@ impl PauseOperation<'_> {
         let planned = planned.iter().flat_map(|one| one.legacy.iter().chain([&one.key])).map(String::as_str);
         let known: BTreeSet<&str> = stored.chain(planned).collect();
         // A store lists a handler under its newest key, and accepts any.
-        let mut by_key = Filter::any(inbox.clone());
+        let mut by_key = EntryFilter::any(inbox.clone());
         (by_key.handler, by_key.limit) = (Some(handler.clone()), 1);
         if !self.store.list(&by_key).await?.entries.is_empty() {
             return Ok(Vec::new());
@@ -230,21 +231,21 @@ impl PauseOperation<'_> {
     pub(crate) async fn act(
         &self,
         legacy: &[HandlerKey],
-        what: impl Fn(HandlerKey) -> What,
+        what: impl Fn(HandlerKey) -> ActionKind,
     ) -> Result<store::Acted> {
         let action = self.action;
         let mut acted = self.store.act(action).await?;
         for key in legacy {
             let mut part = action.clone();
             (part.id, part.parent) = (action.id.of_legacy(key), Some(action.id));
-            part.what = what(key.clone());
+            part.kind = what(key.clone());
             let done = self.store.act(&part).await.map_err(|error| {
-                let verb = action.what.verb();
+                let verb = action.kind.verb();
                 let what = format!("{verb} was done, but its outcome for the former key {key} is unknown");
                 Error::new(ErrorKind::CommitUnknown, what).caused_by(error)
             })?;
-            if done.answer == Answer::Changed(true) {
-                acted.answer = Answer::Changed(true);
+            if done.answer == ActionResult::Changed(true) {
+                acted.answer = ActionResult::Changed(true);
             }
         }
         Ok(acted)

@@ -1,7 +1,7 @@
 //! Converts types of the store to wire types, and redacts errors and payloads. Tests: below.
 
 use oncebox::Message;
-use oncebox::privacy::{Redaction, Shown};
+use oncebox::privacy::{Redacted, Redaction};
 use oncebox::state::{ErrorText, InLine, PoisonReason};
 use oncebox::store;
 
@@ -72,8 +72,8 @@ impl Privacy {
 
     pub(crate) fn body(&self, message: &Message) -> PayloadView {
         let show = |bytes: &[u8]| match self.0.show(bytes) {
-            Shown::Text(text) => (Some(text), None),
-            Shown::Hidden(why, _) => (None, Some(why.to_owned())),
+            Redacted::Text(text) => (Some(text), None),
+            Redacted::Hidden(why, _) => (None, Some(why.to_owned())),
             _ => (None, Some("it cannot be displayed".to_owned())),
         };
         let (text, hidden) = show(message.payload());
@@ -86,7 +86,7 @@ impl Privacy {
     }
 }
 
-fn label(label: &store::Label) -> MessageLabel {
+fn label(label: &store::MessageLabel) -> MessageLabel {
     let (id, id_hex) = text(&label.id);
     let order = label.ordering_key.as_deref().map(text);
     let (ordering_key, ordering_key_hex) = order.map_or((None, None), |(text, hex)| (Some(text), hex));
@@ -107,7 +107,7 @@ fn message(message: &Message, received_at: oncebox::time::Timestamp) -> MessageS
         quarantine_reason: None,
         received_at: TimeText(received_at),
         time: message.time().map(TimeText),
-        message: label(&store::Label::of(message)),
+        message: label(&store::MessageLabel::of(message)),
         payload_bytes: message.payload().len() as u64,
     }
 }
@@ -147,7 +147,7 @@ pub(crate) fn paused_key(key: &store::PausedKey) -> PausedOrderingKey {
     }
 }
 
-pub(crate) fn counts(counts: &store::Counts) -> InboxCounts {
+pub(crate) fn counts(counts: &store::InboxCounts) -> InboxCounts {
     let count = |one: &store::HandlerCount| EntryCount {
         handler: one.handler.to_string(),
         status: StatusWord(one.status),
@@ -208,7 +208,7 @@ pub(crate) fn operation(one: &store::OperationView) -> OperationRecord {
     }
 }
 
-pub(crate) fn report(report: &oncebox::operate::Report) -> OperationReport {
+pub(crate) fn report(report: &oncebox::operate::OperationReport) -> OperationReport {
     OperationReport {
         operation: OperationUuid(report.id),
         state: report.state.as_str().into(),

@@ -3,15 +3,19 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::anyhow;
 
-use oncebox_telemetry::{Settings, Telemetry, metrics_router};
+use oncebox_telemetry::{OtlpSettings, Telemetry, metrics_router};
 
 use super::log::LogArgs;
 use super::{CommandError, Exit};
 use crate::config;
 use crate::sidecar::{self, Origin, ZeroConfig};
+
+/// Maximum time for tasks that outlive the shutdown to drop their clones of a store.
+const LAST_CLONES: Duration = Duration::from_secs(6);
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -70,14 +74,14 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CommandError> {
         telemetry.shutdown().await;
         served
     });
-    // Tasks have had the grace period to finish.
-    runtime.shutdown_background();
+    // Tasks have had the grace period to finish. One of them may hold the last clone of a store, whose drop empties its log.
+    runtime.shutdown_timeout(LAST_CLONES);
     served.map(|()| ExitCode::SUCCESS)
 }
 
 /// Sets up logs, metrics and traces.
 fn telemetry(log: &LogArgs) -> Result<Telemetry, CommandError> {
-    let settings = Settings::from_env("oncebox").map_err(|error| Exit::Usage.with(error))?;
+    let settings = OtlpSettings::from_env("oncebox").map_err(|error| Exit::Usage.with(error))?;
     let telemetry = Telemetry::new(&settings).map_err(|error| Exit::Start.with(error))?;
     log.start(&telemetry)?;
     telemetry.install().map_err(|error| Exit::Start.with(error))?;

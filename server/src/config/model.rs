@@ -24,6 +24,9 @@ pub(crate) struct ConfigFile {
     pub(crate) tls: Option<Located<TlsTable>>,
     /// Time for running deliveries to finish after a stop signal. Default: `30s`.
     pub(crate) grace: Option<Located<TimeSpan>>,
+    /// Maximum connections from one address. A proxy is one address: set as many as it opens. Default: a quarter of all connections,
+    /// which are at most 4,096, and fewer where file descriptors are few.
+    pub(crate) connections_per_address: Option<Located<usize>>,
     /// Non-public addresses that handlers may have: `true` for this machine and private networks, or a list of networks. Link-local
     /// addresses must be in the list; metadata services of clouds must be listed by their own address. Default: `false`.
     pub(crate) allow_private: Option<Private>,

@@ -30,6 +30,8 @@ const CONCURRENCY: usize = 16;
 pub(crate) struct ConfigPlan {
     pub(crate) listen: SocketAddr,
     pub(crate) tls: Option<TlsPlan>,
+    /// If the default does not fit.
+    pub(crate) connections_per_address: Option<usize>,
     pub(crate) stores: Vec<StorePlan>,
     pub(crate) inboxes: Vec<InboxPlan>,
     /// API for operators, if configured.
@@ -150,6 +152,12 @@ impl Planner {
         let (text, at) = listen.map_or((LISTEN, 0), |listen| (listen.as_str(), listen.at()));
         let listen = self.address(text, at);
         let tls = file.tls.as_ref().and_then(|tls| self.tls(tls));
+        let connections_per_address = file.connections_per_address.as_ref().map(|set| {
+            if **set == 0 {
+                self.wrong(set.at(), "no sender could connect; set at least 1");
+            }
+            **set
+        });
         let mut stores: Vec<StorePlan> =
             file.store.iter().filter_map(|(name, store)| self.store(name, store)).collect();
         if file.store.is_empty() {
@@ -166,7 +174,16 @@ impl Planner {
         let health = self.health(&file.health);
         let listen = listen?;
         let warnings = self.check_secrets(file, &inboxes);
-        self.problems.is_empty().then_some(ConfigPlan { listen, tls, stores, inboxes, api, health, warnings })
+        self.problems.is_empty().then_some(ConfigPlan {
+            listen,
+            tls,
+            connections_per_address,
+            stores,
+            inboxes,
+            api,
+            health,
+            warnings,
+        })
     }
 
     fn tls(&mut self, tls: &Located<model::TlsTable>) -> Option<TlsPlan> {

@@ -112,13 +112,30 @@ const fn six(a: u16, b: u16, c: u16, length: u8) -> Network {
     Network::v6(Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0), length)
 }
 
-/// The special-purpose registries of IANA, and what is like them; before them the metadata services that are in networks which are
-/// public or often allowed. The first that fits counts.
+const fn only(a: u8, b: u8, c: u8, d: u8) -> Network {
+    Network::v4(Ipv4Addr::new(a, b, c, d), 32)
+}
+
+/// The special-purpose registries of IANA, and what is like them; before them the metadata services of clouds. The first that fits
+/// counts.
 const SPECIAL: &[(Network, Special)] = &[
+    // AWS, Azure, Google Cloud, OpenStack and others.
+    (only(169, 254, 169, 254), Special::Metadata),
+    (Network::v6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0xa9fe, 0xa9fe), 128), Special::Metadata),
+    // AWS: the credentials of a task, and of a pod.
+    (only(169, 254, 170, 2), Special::Metadata),
+    (only(169, 254, 170, 23), Special::Metadata),
+    // Oracle Cloud.
+    (only(192, 0, 0, 192), Special::Metadata),
+    // Scaleway.
+    (only(169, 254, 42, 42), Special::Metadata),
+    (Network::v6(Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42), 128), Special::Metadata),
+    // Tencent Cloud.
+    (only(169, 254, 0, 23), Special::Metadata),
     // Alibaba Cloud.
-    (Network::v4(Ipv4Addr::new(100, 100, 100, 200), 32), Special::Metadata),
+    (only(100, 100, 100, 200), Special::Metadata),
     // Azure: a public address that every machine there reaches without leaving its host.
-    (Network::v4(Ipv4Addr::new(168, 63, 129, 16), 32), Special::Metadata),
+    (only(168, 63, 129, 16), Special::Metadata),
     // AWS: metadata, pod identity, time and names.
     (six(0xfd00, 0xec2, 0, 32), Special::Metadata),
     // Google Cloud.
@@ -278,8 +295,8 @@ mod tests {
             assert!(check(&private, address).is_err(), "{address}");
         }
         let named = Allowed { private: false, networks: vec!["169.254.169.0/24".parse().unwrap()] };
-        assert_eq!(check(&named, "169.254.169.254"), Ok(()));
-        assert_eq!(check(&named, "::ffff:169.254.169.254"), Ok(()));
+        assert_eq!(check(&named, "169.254.169.7"), Ok(()));
+        assert_eq!(check(&named, "::ffff:169.254.169.7"), Ok(()));
         assert!(check(&named, "169.254.170.1").is_err());
         assert!(check(&named, "127.0.0.1").is_err());
     }
@@ -287,20 +304,48 @@ mod tests {
     // FAULTS S16: an allowed private network does not include the metadata service of the machine.
     #[test]
     fn metadata_services_are_allowed_by_their_own_address_alone() {
-        let wide = ["0.0.0.0/0", "::/0", "100.64.0.0/10", "168.63.0.0/16", "fd00::/8", "fd00:ec2::/32"];
+        let wide = [
+            "0.0.0.0/0",
+            "::/0",
+            "100.64.0.0/10",
+            "168.63.0.0/16",
+            "169.254.0.0/16",
+            "169.254.169.0/24",
+            "192.0.0.0/24",
+            "fd00::/8",
+            "fd00:ec2::/32",
+            "fe80::/10",
+        ];
         let networks: Vec<Network> = wide.iter().map(|text| text.parse().unwrap()).collect();
-        for address in ["fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "168.63.129.16"] {
+        for address in [
+            "fd00:ec2::254",
+            "fd20:ce::254",
+            "fd00:42::42",
+            "fe80::a9fe:a9fe",
+            "100.100.100.200",
+            "168.63.129.16",
+            "169.254.169.254",
+            "::ffff:169.254.169.254",
+            "169.254.170.2",
+            "169.254.170.23",
+            "169.254.42.42",
+            "169.254.0.23",
+            "192.0.0.192",
+        ] {
             for allowed in [
                 Allowed { private: true, networks: Vec::new() },
                 Allowed { private: true, networks: networks.clone() },
             ] {
                 assert_eq!(check(&allowed, address), Err(Special::Metadata), "{address}");
             }
-            let named = Allowed { private: false, networks: vec![address.parse().unwrap()] };
+            let own = address.trim_start_matches("::ffff:").parse().unwrap();
+            let named = Allowed { private: false, networks: vec![own] };
             assert_eq!(check(&named, address), Ok(()), "{address}");
         }
         let wide = Allowed { private: false, networks };
-        for address in ["100.100.100.201", "168.63.129.17", "fd00::1"] {
+        for address in
+            ["100.100.100.201", "168.63.129.17", "169.254.170.1", "192.0.0.1", "fd00::1", "fe80::1"]
+        {
             assert_eq!(check(&wide, address), Ok(()), "{address}");
         }
     }

@@ -1,6 +1,6 @@
 //! Divides the file descriptors, so that connections leave enough for stores, operators and deliveries. Tests: below.
 
-use oncebox_http::Limits;
+use oncebox_http::ServerLimits;
 
 use crate::config::ConfigPlan;
 
@@ -45,7 +45,7 @@ pub(super) fn raise_limit() -> Option<usize> {
 
 /// Divides the descriptors of the process. Deliveries and stores come first, up to two thirds of all.
 pub(super) fn divide(plan: &ConfigPlan, limit: Option<usize>) -> Connections {
-    let max = Limits::default().connections;
+    let max = ServerLimits::default().connections;
     let Some(limit) = limit else { return Connections { messages: max, operators: OPERATORS } };
     let deliveries = plan.inboxes.iter().flat_map(|inbox| &inbox.handlers).map(|handler| handler.concurrency);
     let queues = plan.inboxes.iter().map(|inbox| inbox.rabbitmq.len() * QUEUE);

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use axum::Router;
 use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use axum::{Extension, Router};
 use oncebox::{Inbox, Store};
-use oncebox_http::{Endpoint, Ingress, Limits, Quota, Verify};
+use oncebox_http::{Anonymous, Endpoint, Ingress, Quota, ServerLimits, Verify};
 use parking_lot::RwLock;
 use tower::ServiceExt as _;
 
@@ -78,8 +78,8 @@ impl MessageRoutes {
     pub(super) fn router(self: &Arc<Self>) -> Router {
         let (routes, live, ready) = (Arc::clone(self), Arc::clone(self), Arc::clone(self));
         Router::new()
-            .route("/livez", get(async move || live.live()))
-            .route("/readyz", get(async move || ready.ready()))
+            .route("/livez", get(async move || (Extension(Anonymous), live.live())))
+            .route("/readyz", get(async move || (Extension(Anonymous), ready.ready())))
             .fallback(async move |request: Request| {
                 let router = routes.current.read().clone();
                 router.oneshot(request).await.into_response()
@@ -99,9 +99,11 @@ async fn store_unavailable() -> impl IntoResponse {
 }
 
 /// Returns the limits of a server.
-pub(super) fn limits(plan: &ConfigPlan, connections: usize) -> Limits {
-    let mut limits = Limits::default();
+pub(super) fn limits(plan: &ConfigPlan, connections: usize) -> ServerLimits {
+    let mut limits = ServerLimits::default();
     limits.connections = connections;
+    // One address never fills the port.
+    limits.connections_per_address = (connections / 4).clamp(1, limits.connections_per_address);
     if let Some(grace) = plan.inboxes.iter().map(|inbox| inbox.config.grace).max() {
         limits.grace = grace;
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oncebox::state::{Event, Next, Settlement};
+use oncebox::state::{EntryEvent, NextState, Settlement};
 use oncebox::store::{
     Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount, Failover, NewMessage,
     Orphan, OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Seq, Settled, SweepParams,
@@ -140,12 +140,12 @@ impl MessageLog {
         let (inbox, handler) = (&claim.inbox, &claim.handler);
         let why = settlement.error.as_ref().map_or("", |error| error.as_str());
         let again = match settlement.next {
-            Next::Pending { delay } => delay,
+            NextState::Pending { delay } => delay,
             _ => Duration::ZERO,
         };
         let attempts = settlement.attempts;
         match settlement.event {
-            Event::Done => {
+            EntryEvent::Done => {
                 line!(
                     info,
                     "delivered",
@@ -155,7 +155,7 @@ impl MessageLog {
                     claim.attempts.saturating_add(1)
                 );
             }
-            Event::Fail => {
+            EntryEvent::Fail => {
                 line!(
                     warn,
                     "failed",
@@ -165,20 +165,20 @@ impl MessageLog {
                     about(again)
                 );
             }
-            Event::Exhaust => {
+            EntryEvent::Exhaust => {
                 line!(error, "poisoned", inbox, name, "at {handler} after {attempts} attempts: {why}");
             }
-            Event::Reject => line!(error, "poisoned", inbox, name, "by {handler}: {why}"),
-            Event::Snooze => {
+            EntryEvent::Reject => line!(error, "poisoned", inbox, name, "by {handler}: {why}"),
+            EntryEvent::Snooze => {
                 line!(info, "postponed", inbox, name, "by {handler} for {}, not counted", about(again));
             }
-            Event::Crash => {
+            EntryEvent::Crash => {
                 line!(warn, "crashed", inbox, name, "at {handler}: worker lost, again in {}", about(again));
             }
-            Event::CrashOut => {
+            EntryEvent::CrashOut => {
                 line!(error, "poisoned", inbox, name, "at {handler}: too many worker crashes");
             }
-            Event::Dismiss => line!(warn, "discarded", inbox, name, "by {handler}: {why}"),
+            EntryEvent::Dismiss => line!(warn, "discarded", inbox, name, "by {handler}: {why}"),
             _ => {}
         }
     }

@@ -166,8 +166,11 @@ impl Listeners {
             api.wait_for(AwaitedStore { store: store.name.clone(), reason: None });
         }
         let messages = Arc::new(MessageRoutes::waiting(Arc::clone(&api)));
-        let mut server =
-            Server::new(listener, messages.router()).limits(ingress::limits(plan, connections.messages));
+        let mut limits = ingress::limits(plan, connections.messages);
+        if let Some(set) = plan.connections_per_address {
+            limits.connections_per_address = set.min(limits.connections);
+        }
+        let mut server = Server::new(listener, messages.router()).limits(limits);
         if let Some(tls) = &tls {
             server = server.tls(tls.clone());
         }
@@ -175,7 +178,9 @@ impl Listeners {
         let mut listeners = Self { messages, api, tls, stop, servers };
         listeners.spawn(server);
         if let Some((listener, metrics)) = operators {
-            let limits = ingress::limits(plan, connections.operators);
+            let mut limits = ingress::limits(plan, connections.operators);
+            // A probe of this machine finds room, whoever else asks.
+            limits.loopback = limits.connections / 4;
             let mut server = Server::new(listener, listeners.api.router(&metrics)).limits(limits);
             if let Some(tls) = listeners.tls.as_ref().filter(|_| plan.api.as_ref().is_some_and(|api| api.tls))
             {
@@ -270,6 +275,9 @@ impl<'a> RunningSidecar<'a> {
         }
         if plan.tls.is_some() != self.plan.tls.is_some() {
             bail!("`tls` was added or removed, which needs a restart");
+        }
+        if plan.connections_per_address != self.plan.connections_per_address {
+            bail!("`connections_per_address` changed, which needs a restart");
         }
         let api = |plan: &ConfigPlan| plan.api.as_ref().map(|api| api.listen);
         if api(&plan) != api(&self.plan) {

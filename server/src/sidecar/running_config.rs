@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use axum::Router;
 use oncebox::config::OrderBy;
 use oncebox::{ErrorKind, Inbox, Memory, Registration, Running, Store};
-use oncebox_telemetry::Propagator;
+use oncebox_telemetry::OtelPropagator;
 use tokio::task::JoinSet;
 
 use super::stores::{AnyStore, Stores};
@@ -157,7 +157,7 @@ pub(super) fn build<S: Store>(plan: &InboxPlan, store: S) -> Result<Inbox<S>> {
         KeyLocation::Header(name) => OrderBy::Header(name.as_str().into()),
         KeyLocation::Pointer(pointer) => OrderBy::JsonPointer(pointer.as_str().into()),
     });
-    let mut builder = Inbox::builder(&plan.name, store).config(config).propagate(Propagator);
+    let mut builder = Inbox::builder(&plan.name, store).config(config).propagate(OtelPropagator);
     for handler in &plan.handlers {
         builder = builder.on(handler.types.clone(), registration(&plan.name, handler)?);
     }

@@ -235,7 +235,7 @@ fn outdated(plan: &StorePlan, error: &Error) -> anyhow::Error {
     )
 }
 
-fn postgres(plan: &StorePlan) -> oncebox::Result<oncebox_postgres::Options> {
+fn postgres(plan: &StorePlan) -> oncebox::Result<oncebox_postgres::PostgresOptions> {
     let StorePlace::Postgres { url, schema, prefix, pooled } = &plan.place else {
         let what = format!("the store {:?} is not PostgreSQL", plan.name);
         return Err(Error::new(ErrorKind::InvalidConfig, what));

@@ -3,7 +3,7 @@
 use std::process::{Child, Stdio};
 
 use oncebox::state::{Outcome, Status};
-use oncebox::store::{Admin as _, AuditFilter, Filter, OperationId};
+use oncebox::store::{Admin as _, AuditFilter, EntryFilter, OperationId};
 use oncebox_sqlite::rusqlite::Connection;
 
 use crate::fixture::{ADA, OperateFixture, PATIENCE, inbox, lines, refused, said, work};
@@ -149,7 +149,7 @@ async fn a_killed_operation_continues_and_changes_no_entry_twice() {
     keys.sort();
     keys.dedup();
     assert_eq!(keys.len(), MANY, "each entry has one record");
-    let mut all = Filter::new(inbox(), Status::Completed);
+    let mut all = EntryFilter::new(inbox(), Status::Completed);
     all.limit = 1_000;
     let entries = store.list(&all).await.expect("list").entries;
     let generations: Vec<u32> = entries.iter().map(|entry| entry.generation).collect();

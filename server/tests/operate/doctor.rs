@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oncebox::state::Outcome;
-use oncebox::store::{Admin as _, DuplicateCount, Filter, NewMessage, RegisterParams, Store as _};
+use oncebox::store::{Admin as _, DuplicateCount, EntryFilter, NewMessage, RegisterParams, Store as _};
 use oncebox::time::{Clock, SharedClock, Sleep, SystemClock, Timestamp};
 use oncebox::{KeyStrategy, Message};
 use oncebox_sqlite::Sqlite;
@@ -119,7 +119,7 @@ async fn windows_that_are_too_short_are_found() {
     std::fs::write(&file, config).expect("a file");
     let output = oncebox(["doctor", "--json", "--config"]).arg(&file).output().expect("it runs");
     assert!(code(&output) == 1 && text(&output).contains("short_window"), "{output:?}");
-    let entry = store.list(&Filter::any(inbox())).await.expect("list").entries.remove(0);
+    let entry = store.list(&EntryFilter::any(inbox())).await.expect("list").entries.remove(0);
     let (first, last) = (entry.received_at, entry.received_at.after(DAY * 2 / 3));
     store
         .count_duplicates(&[DuplicateCount { seq: entry.seq, count: 1, first, last, varied: 0 }])

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use oncebox::state::{ErrorText, Outcome, Status};
-use oncebox::store::{Admin as _, ClaimParams, Claimed, NewMessage, Route, Store as _, Want};
+use oncebox::store::{Admin as _, ClaimParams, ClaimQuota, Claimed, NewMessage, Route, Store as _};
 use oncebox::{
     BoxError, Context, HandlerKey, Inbox, InboxName, KeyStrategy, Message, Policy, Reject, handler,
 };
@@ -144,7 +144,7 @@ pub(crate) fn refused() -> Outcome {
 
 /// Settles all due entries and returns their number.
 pub(crate) async fn work(store: &Sqlite, outcome: fn() -> Outcome) -> usize {
-    let want = Want { route: route(), limit: 10_000 };
+    let want = ClaimQuota { route: route(), limit: 10_000 };
     let claimed = store.claim(&ClaimParams::new(inbox(), vec![want], PATIENCE)).await.expect("claim");
     let settle = |one: &Claimed| one.claim.settle(&Policy::default(), outcome());
     store.settle(&claimed.iter().map(settle).collect::<Vec<_>>()).await.expect("settle");

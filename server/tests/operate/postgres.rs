@@ -4,7 +4,7 @@ use std::process::Output;
 
 use oncebox::{BoxError, Context, Inbox, Message, Reject, handler};
 use oncebox_postgres::Postgres;
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 
 use crate::fixture::{ADA, code, lines, oncebox, said, text};
 
@@ -17,7 +17,7 @@ async fn ship(message: Message, _: &mut Context<Postgres>) -> Result<(), BoxErro
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_works_on_tables_in_a_schema_of_their_own() {
-    let cluster = Cluster::start(Version::Debian).expect("a server");
+    let cluster = Cluster::start(PostgresVersion::Debian).expect("a server");
     let url = cluster.url("postgres");
     let run = |command: &[&str], args: &[&str]| -> Output {
         let place = ["--store", "env:WHERE", "--schema", "shop", "--prefix", "inbox_"];
@@ -37,7 +37,7 @@ async fn an_operator_works_on_tables_in_a_schema_of_their_own() {
     let grants = text(&run(&["migrate", "grants", "--role", "wor\"ker"], &[]));
     assert!(grants.contains("GRANT USAGE ON SCHEMA \"shop\" TO \"wor\"\"ker\";"), "{grants}");
     assert!(text(&run(&["migrate", "print"], &[])).contains("\"shop\".\"inbox_entry\""));
-    assert_eq!(text(&run(&["migrate", "apply"], &[])), "main: steps applied: 1 (inbox)\n");
+    assert_eq!(text(&run(&["migrate", "apply"], &[])), "main: steps applied: 2 (inbox)\n");
     assert_eq!(code(&run(&["migrate", "check"], &[])), 0);
     let store = Postgres::options(&url)
         .expect("a URL")

@@ -243,6 +243,10 @@ const WRONG: &[(&str, &str)] = &[
         "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nretention = \"1d\"\nbackfill = true",
         "oncebox.toml:4: `inbox.orders.handler.ship.backfill`: a handler of this inbox has its own `retention` and would get messages again that it has forgotten; remove one of the two",
     ),
+    (
+        "connections_per_address = 0\n[inbox.orders]",
+        "oncebox.toml:1: `connections_per_address`: no sender could connect; set at least 1",
+    ),
     ("", "oncebox.toml:1: no inbox is configured; add one, like [inbox.orders]"),
 ];
 

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
 
 use super::support::{PATIENCE, Receiver, Reply, Request, Sidecar, get, one_handler};
 
@@ -78,6 +79,42 @@ fn idle_connections_do_not_affect_deliveries_and_operators() {
     assert_eq!(get(&format!("{operators}/api/v1/inboxes/orders/counts")).status, 200);
     all_delivered_once(sidecar, &handler, 201);
     drop(untrusted);
+}
+
+/// Strangers who keep their connections: some say nothing, some asked a probe's question, some never end a request.
+fn strangers(address: &str, count: usize) -> Vec<TcpStream> {
+    let says = |number: usize| match number % 3 {
+        0 => "",
+        1 => "GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        _ => "POST /in/orders HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{",
+    };
+    let mut strangers = idle(address, count);
+    for (number, stranger) in strangers.iter_mut().enumerate() {
+        // It may have been closed for another one.
+        let _ = stranger.write_all(says(number).as_bytes());
+    }
+    strangers
+}
+
+/// FAULTS S5: those who came first keep nobody out who comes later, on either port.
+#[test]
+fn a_sender_and_a_probe_that_come_after_idle_strangers_are_answered() {
+    let handler = Receiver::good();
+    let config = one_handler(&handler.url(), "retry = \"never\"\n[api]\nlisten = \"127.0.0.1:0\"\n");
+    let sidecar = Sidecar::limited(256, &config, &[]);
+    let operators = sidecar.operators();
+    let address = |base: &str| base.strip_prefix("http://").unwrap().to_owned();
+    let strangers = [strangers(&address(&sidecar.base), 600), strangers(&address(&operators), 60)];
+    for number in 0..30 {
+        // Far less than the time after which an idle connection ends.
+        let start = Instant::now();
+        assert_eq!(KeptConnection::new(&sidecar).post(&format!("evt_{number}")), 202);
+        assert_eq!(get(&format!("{operators}/readyz")).status, 200);
+        assert_eq!(get(&format!("{}/readyz", sidecar.base)).status, 200);
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    }
+    all_delivered_once(sidecar, &handler, 30);
+    drop(strangers);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! and the memory is reused.
 
 use std::collections::HashSet;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -11,7 +12,7 @@ use axum::http::Request as HttpRequest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
@@ -21,6 +22,10 @@ const CONNECTIONS: usize = 40;
 const STREAMS: usize = 127;
 /// Bytes of a body that never ends.
 const HELD: usize = 65_000;
+/// Size of a complete body, in bytes.
+const COMPLETE: usize = 4 << 20;
+/// Size of a large body, in bytes.
+const LARGE: usize = 200 << 10;
 const MESSAGES: usize = 200;
 /// Known key of `whsec_`, and an unknown one.
 const KEY: &[u8] = b"a key that both sides know well.";
@@ -49,16 +54,21 @@ struct FloodCounts {
     refused: AtomicUsize,
 }
 
-/// Sends a body without its end, and repeats a refused request.
-async fn stream(client: h2::client::SendRequest<Bytes>, counts: Arc<FloodCounts>) -> Option<()> {
+/// Sends a complete body, or one without its end, and repeats a refused request.
+async fn stream(
+    client: h2::client::SendRequest<Bytes>,
+    counts: Arc<FloodCounts>,
+    body: Bytes,
+    whole: bool,
+) -> Option<()> {
     while !counts.stop.load(Ordering::Relaxed) {
         let mut head = HttpRequest::post("http://localhost/in/hook");
         for (name, value) in signed(FORGED, "evt", b"") {
             head = head.header(name, value);
         }
         let mut ready = client.clone().ready().await.ok()?;
-        let (answer, mut body) = ready.send_request(head.body(()).unwrap(), false).ok()?;
-        body.send_data(Bytes::from(vec![b'x'; HELD]), false).ok()?;
+        let (answer, mut sending) = ready.send_request(head.body(()).unwrap(), false).ok()?;
+        sending.send_data(body.clone(), whole).ok()?;
         counts.sent.fetch_add(1, Ordering::Relaxed);
         let answer = answer.await.ok()?;
         assert!(!answer.status().is_success(), "{answer:?}");
@@ -67,15 +77,30 @@ async fn stream(client: h2::client::SendRequest<Bytes>, counts: Arc<FloodCounts>
     None
 }
 
+/// Connects from the address of the senders, or from another one.
+async fn connect(address: &str, number: usize) -> TcpStream {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    let from = Ipv4Addr::new(127, 0, 0, if number.is_multiple_of(2) { 1 } else { 2 });
+    socket.bind((from, 0).into()).expect("an address of this machine");
+    socket.connect(address.parse().expect("an address")).await.expect("the port takes connections")
+}
+
 /// Runs an untrusted client: a connection with the maximum requests, and a new one after it is closed.
-async fn untrusted_client(address: String, counts: Arc<FloodCounts>) {
+async fn untrusted_client(address: String, number: usize, counts: Arc<FloodCounts>) {
     while !counts.stop.load(Ordering::Relaxed) {
-        let socket = TcpStream::connect(&address).await.expect("the port takes connections");
+        let socket = connect(&address, number).await;
         let Ok((client, connection)) = h2::client::handshake(socket).await else { continue };
         let (mut driver, mut streams) = (JoinSet::new(), JoinSet::new());
         driver.spawn(connection);
-        for _ in 0..STREAMS {
-            streams.spawn(stream(client.clone(), Arc::clone(&counts)));
+        for number in 0..STREAMS {
+            // Some bodies are whole, so that their signatures are checked.
+            let (len, whole) = match number {
+                0 => (COMPLETE, true),
+                1..=8 => (1_000, true),
+                _ => (HELD, false),
+            };
+            let body = Bytes::from(vec![b'x'; len]);
+            streams.spawn(stream(client.clone(), Arc::clone(&counts), body, whole));
         }
         while let Some(ended) = streams.join_next().await {
             ended.expect("no untrusted client is let in");
@@ -95,8 +120,11 @@ impl Flood {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let (counts, mut untrusted) = (Arc::<FloodCounts>::default(), JoinSet::new());
         let address = sidecar.base.strip_prefix("http://").unwrap();
-        for _ in 0..CONNECTIONS {
-            untrusted.spawn_on(untrusted_client(address.to_owned(), Arc::clone(&counts)), runtime.handle());
+        for number in 0..CONNECTIONS {
+            untrusted.spawn_on(
+                untrusted_client(address.to_owned(), number, Arc::clone(&counts)),
+                runtime.handle(),
+            );
         }
         let is_high = |counts: &FloodCounts| {
             counts.sent.load(Ordering::Relaxed) >= CONNECTIONS * STREAMS
@@ -132,11 +160,13 @@ fn a_flood_does_not_affect_verified_senders_or_leak_memory() {
     let mut sent = 0;
     let mut send = || {
         sent += 1;
-        let (id, body) = (format!("evt_{sent}"), br#"{"type":"t"}"#);
-        let headers = signed(KEY, &id, body);
+        let id = format!("evt_{sent}");
+        let len = if sent % 10 == 1 { LARGE } else { 10 };
+        let body = format!(r#"{{"type":"t","data":"{}"}}"#, "x".repeat(len)).into_bytes();
+        let headers = signed(KEY, &id, &body);
         let headers = headers.each_ref().map(|(name, value)| (*name, &**value));
         let start = Instant::now();
-        let answer = request("POST", &sidecar.url("hook"), &headers, body).unwrap();
+        let answer = request("POST", &sidecar.url("hook"), &headers, &body).unwrap();
         assert_eq!(answer.status, 202, "{id}: {answer:?}");
         start.elapsed()
     };

@@ -1,4 +1,4 @@
-//! The walk-through of `examples/any-language`, with the Python that is there.
+//! The first steps in any language, with the Python of `examples/any-language`.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -8,12 +8,12 @@ use oncebox_servers::Port;
 
 use super::support::{Sidecar, post};
 
-/// The commands of the README's first steps do what it says, in its order: the sidecar first, then the receiver, then the sender.
+/// The page's commands work in its order: the sidecar first, then the receiver, then the sender.
 #[test]
-fn the_first_steps_of_the_readme_work() {
+fn the_first_steps_work() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
-    let commands: Vec<&str> = readme.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
+    let page = std::fs::read_to_string(root.join("docs/any-language.md")).unwrap();
+    let commands: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
     let [serve, receive, send, ..] = commands[..] else { panic!("there are three steps") };
     // Ports of this test instead of those that a reader has free.
     let reserved = Port::free().unwrap();

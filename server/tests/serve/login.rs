@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 use tempfile::TempDir;
 
 use super::support::{AT_ONCE, Receiver, Sidecar, one_handler, post};
@@ -22,7 +22,7 @@ fn a_rotated_password_is_read_again_where_the_url_names_several_hosts() {
 
 fn rotate(hosts: impl Fn(u16) -> String) {
     let hba = "local all all trust\nhost all app 127.0.0.1/32 scram-sha-256\n";
-    let cluster = Cluster::builder(Version::Debian).hba(hba).start().unwrap();
+    let cluster = Cluster::builder(PostgresVersion::Debian).hba(hba).start().unwrap();
     cluster.create_database("orders").unwrap();
     let sql = |statement: &str| cluster.sql("postgres", statement).unwrap();
     sql("create role app login password 'old-canary'");

@@ -24,7 +24,7 @@ fn addresses_that_are_not_public_are_refused_at_the_start() {
         ("http://[::ffff:10.0.0.1]/", "::ffff:10.0.0.1, a private address"),
         ("http://0.0.0.0/", "an address of \"this network\""),
         ("http://10.0.0.7/", "a private address"),
-        ("http://169.254.169.254/latest/meta-data", "where metadata services are"),
+        ("http://169.254.169.254/latest/meta-data", "the address of a cloud's metadata service"),
         ("http://[64:ff9b::7f00:1]/", "a NAT64 address"),
     ] {
         let (code, said) = checked("", url);
@@ -36,6 +36,10 @@ fn addresses_that_are_not_public_are_refused_at_the_start() {
     }
     assert_eq!(checked("allow_private = true", "http://169.254.169.254/").0, Some(2), "by the list alone");
     assert_eq!(checked("allow_private = [\"169.254.169.254/32\"]", "http://169.254.169.254/").0, Some(0));
+    for wide in ["0.0.0.0/0", "169.254.0.0/16"] {
+        let allow = format!("allow_private = [\"{wide}\"]");
+        assert_eq!(checked(&allow, "http://169.254.169.254/").0, Some(2), "by its own address alone");
+    }
     assert_eq!(checked("allow_private = [\"10.0.0.0/8\"]", "http://127.0.0.1/").0, Some(2));
 }
 

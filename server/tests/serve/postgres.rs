@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 
 use super::support::{AT_ONCE, PATIENCE, Receiver, Reply, Request, Sidecar, get, one_handler, post};
 
@@ -31,7 +31,7 @@ fn at(requests: &[Request], path: &str) -> BTreeMap<String, usize> {
 /// I1, I4: one of two processes is killed while it delivers: nothing is lost, and whatever ran twice was in its hands.
 #[test]
 fn two_processes_share_the_work_and_one_may_die() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     cluster.create_database("orders").unwrap();
     let url = cluster.url("orders");
     // The one that will die never gets an answer.
@@ -64,7 +64,7 @@ fn two_processes_share_the_work_and_one_may_die() {
 
 #[test]
 fn tables_that_are_missing_are_made_or_the_way_is_told() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     cluster.create_database("orders").unwrap();
     let url = cluster.url("orders");
     let dir = tempfile::tempdir().unwrap();
@@ -82,7 +82,7 @@ fn tables_that_are_missing_are_made_or_the_way_is_told() {
     let sql = String::from_utf8_lossy(&printed.stdout);
     assert!(sql.contains("CREATE TABLE") && printed.status.success(), "{printed:?}");
     let applied = run(&["migrate", "apply"]);
-    assert_eq!(String::from_utf8_lossy(&applied.stdout), "main: steps applied: 1 (inbox)\n", "{applied:?}");
+    assert_eq!(String::from_utf8_lossy(&applied.stdout), "main: steps applied: 2 (inbox)\n", "{applied:?}");
     let again = run(&["migrate", "apply"]);
     assert_eq!(String::from_utf8_lossy(&again.stdout), "main: up to date\n", "{again:?}");
     let sidecar = Sidecar::with_env(&shared(&handler.url(), "migrate = false"), &[("DATABASE_URL", &url)]);
@@ -94,7 +94,7 @@ fn tables_that_are_missing_are_made_or_the_way_is_told() {
 /// An operator who reads the log sees when it began, and when it was over.
 #[test]
 fn an_outage_is_logged_from_its_beginning_to_its_end() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     cluster.create_database("orders").unwrap();
     let url = cluster.url("orders");
     let handler = Receiver::good();
@@ -129,7 +129,7 @@ fn a_sidecar_that_waits_for_its_database_stops_on_request() {
 
 #[test]
 fn a_database_that_refuses_us_is_not_waited_for() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let config = "[store.main]\nurl = \"env:DATABASE_URL\"\n[inbox.orders]\n";
     std::fs::write(dir.path().join("oncebox.toml"), config).unwrap();
@@ -144,7 +144,7 @@ fn a_database_that_refuses_us_is_not_waited_for() {
 /// FAULTS I2: a handler that is added later gets what is stored.
 #[test]
 fn a_handler_that_is_new_gets_what_is_stored() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     cluster.create_database("orders").unwrap();
     let url = cluster.url("orders");
     let env = [("DATABASE_URL", url.as_str())];

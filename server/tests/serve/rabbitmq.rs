@@ -6,7 +6,7 @@ use futures_util::StreamExt as _;
 use lapin::options::{BasicConsumeOptions, BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
-use oncebox_servers::RabbitMq;
+use oncebox_servers::RabbitMqServer;
 
 use super::support::{AT_ONCE, PATIENCE, Receiver, Sidecar, one_handler};
 
@@ -37,7 +37,7 @@ async fn next(channel: &Channel, queue: &str) -> String {
 // FAULTS F1: a rejected message is not lost, and does not block the queue.
 #[test]
 fn the_configuration_declares_the_queue_and_where_its_dead_letters_go() {
-    let broker = RabbitMq::shared();
+    let broker = RabbitMqServer::shared();
     let handler = Receiver::good();
     let queue = format!("serve-{}", std::process::id());
     let dead = format!("{queue}.dead");

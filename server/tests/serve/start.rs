@@ -1,6 +1,6 @@
 //! The start, while a database is unavailable.
 
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 
 use super::support::{AT_ONCE, Receiver, Sidecar, get, one_handler, post, request};
 
@@ -11,7 +11,7 @@ const TOKEN_HASH: &str = "sha256:3f04b3a3a683aa585c2386a61f51c9f25324f072683d154
 /// from the start, with the name of the store. The API requires its tokens from the start too.
 #[test]
 fn both_ports_respond_while_the_database_is_unavailable() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     cluster.create_database("orders").unwrap();
     let url = cluster.url("orders");
     cluster.stop().unwrap();

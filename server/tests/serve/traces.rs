@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Confirmation, Connection, ConnectionProperties};
-use oncebox_servers::RabbitMq;
+use oncebox_servers::RabbitMqServer;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -131,7 +131,7 @@ fn each_message_has_one_trace_from_its_receipt_to_its_settlement() {
 
 #[test]
 fn a_message_of_a_broker_has_one_trace_too() {
-    let (broker, sink, handler) = (RabbitMq::shared(), SpanSink::start(), Receiver::good());
+    let (broker, sink, handler) = (RabbitMqServer::shared(), SpanSink::start(), Receiver::good());
     let queue = format!("traces-{}", std::process::id());
     let more = format!(
         "{AT_ONCE}[inbox.orders.rabbitmq.q]\nurl = \"env:AMQP\"\nqueue = \"{queue}\"\ndiscard_rejected = true\n"

@@ -107,7 +107,7 @@ fn the_log_can_be_json() {
     let line = sidecar.wait_words(&["\"event\":\"delivered\""]);
     let json: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(
-        (&json["inbox"], &json["kind"], &json["id"]),
+        (&json["inbox"], &json["message_type"], &json["id"]),
         (&"messages".into(), &"order.placed".into(), &"evt_1".into())
     );
     for line in sidecar.stop().iter().filter(|line| *line != "<end>") {
@@ -202,7 +202,7 @@ fn the_command_line_is_checked() {
     for (args, why) in [
         (&["serve", "--to", "ftp://x"][..], "the command line is wrong: this is no URL of a handler"),
         (&["serve", "--to", "http://u:p@127.0.0.1/"], "the URL holds a password"),
-        (&["serve", "--to", "http://169.254.169.254/"], "a link-local address"),
+        (&["serve", "--to", "http://169.254.169.254/"], "a cloud's metadata service"),
         (&["serve", "--store", "mysql:x"], "this URL is of no store"),
         (
             &["serve", "--store", "postgres://u:canary@localhost/x"],

@@ -13,8 +13,8 @@ use super::{Event, MAX_ATTRIBUTES, Malformed, base64, shown, too_many_attributes
 /// The most members of an event: all attributes, the four that it must have, and its data.
 const MAX_MEMBERS: usize = MAX_ATTRIBUTES + 5;
 
-/// The members of an object, not many more than an event may have, with their values as they were written: data is kept byte for byte, and however deep it is,
-/// nothing goes down into it.
+/// The members of an object, not many more than an event may have, with their values as they were written: data is kept
+/// byte for byte, and however deep it is, nothing recurses into it.
 struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for Members<'de> {
@@ -29,7 +29,7 @@ impl<'de> Deserialize<'de> for Members<'de> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut members = Vec::new();
-                while let Some(member) = map.next_entry::<Name<'de>, &'de RawValue>()? {
+                while let Some(member) = map.next_entry::<MemberName<'de>, &'de RawValue>()? {
                     // The rest is only passed over, for an answer about all of it.
                     if members.len() <= MAX_MEMBERS {
                         members.push((member.0.0, member.1));
@@ -43,7 +43,7 @@ impl<'de> Deserialize<'de> for Members<'de> {
 }
 
 #[derive(serde::Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 
 pub(super) fn event(json: &[u8]) -> Result<Event, Malformed> {
     let Members(members) = serde_json::from_slice(json).map_err(|error| not_json("an event", &error))?;
@@ -91,9 +91,9 @@ pub enum Split<'a> {
 }
 
 /// Splits a list of at most so many items.
-struct Most(usize);
+struct ListSplitter(usize);
 
-impl<'de> DeserializeSeed<'de> for Most {
+impl<'de> DeserializeSeed<'de> for ListSplitter {
     type Value = Split<'de>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -101,7 +101,7 @@ impl<'de> DeserializeSeed<'de> for Most {
     }
 }
 
-impl<'de> Visitor<'de> for Most {
+impl<'de> Visitor<'de> for ListSplitter {
     type Value = Split<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -126,7 +126,7 @@ impl<'de> Visitor<'de> for Most {
 
 pub(super) fn split(json: &[u8], max: usize) -> Result<Split<'_>, Malformed> {
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let split = Most(max).deserialize(&mut deserializer);
+    let split = ListSplitter(max).deserialize(&mut deserializer);
     let split = split.and_then(|split| deserializer.end().map(|()| split));
     split.map_err(|error| not_json("a list", &error))
 }
@@ -170,7 +170,7 @@ fn not_json(what: &str, error: &serde_json::Error) -> Malformed {
 pub(super) fn render(event: &Event) -> Vec<u8> {
     let mut out = serde_json::Map::new();
     let required =
-        [("specversion", "1.0"), ("id", &event.id), ("source", &event.source), ("type", &event.event_type)];
+        [("specversion", "1.0"), ("id", &event.id), ("source", &event.source), ("type", &event.type_name)];
     for (name, value) in required.into_iter().chain(event.attributes()) {
         out.insert(name.to_owned(), value.into());
     }

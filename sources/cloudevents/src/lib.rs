@@ -38,7 +38,7 @@ impl Malformed {
 pub struct Event {
     id: String,
     source: String,
-    event_type: String,
+    type_name: String,
     /// Everything else that is set, extensions included, in the order of its coming; never `specversion`.
     others: Vec<(String, String)>,
     data: Option<Bytes>,
@@ -144,7 +144,7 @@ impl Event {
             return Err(Malformed::new(format!("specversion {shown:?} is not known; 1.0 is")));
         }
         let (id, source, event_type) = (need("id", id)?, need("source", source)?, need("type", event_type)?);
-        Ok(Self { id, source, event_type, others, data })
+        Ok(Self { id, source, type_name: event_type, others, data })
     }
 
     /// Unique within its source.
@@ -159,7 +159,7 @@ impl Event {
 
     /// The type of the event it is.
     pub fn event_type(&self) -> &str {
-        &self.event_type
+        &self.type_name
     }
 
     /// Any attribute but those three, extensions included.
@@ -185,7 +185,7 @@ impl Event {
         headers.push("ce-specversion", "1.0");
         headers.push("ce-id", self.id.clone());
         headers.push("ce-source", self.source.clone());
-        headers.push("ce-type", self.event_type.clone());
+        headers.push("ce-type", self.type_name.clone());
         let (mut order, mut time) = (None, None);
         // Transports bring them in any order.
         let mut others = self.others;
@@ -204,7 +204,7 @@ impl Event {
         }
         let id = format!("{} {}", self.source, self.id);
         let mut message =
-            Message::new(id, self.event_type, self.data.unwrap_or_default()).with_headers(headers);
+            Message::new(id, self.type_name, self.data.unwrap_or_default()).with_headers(headers);
         if let Some(order) = order {
             message = message.with_ordering_key(order);
         }
@@ -214,7 +214,7 @@ impl Event {
         message
     }
 
-    /// Whether its data is JSON, which it is if nothing else is said.
+    /// Returns true if the data is JSON, the default without a media type.
     fn has_json_data(&self) -> bool {
         self.attribute("datacontenttype").is_none_or(is_json)
     }
@@ -229,7 +229,7 @@ pub fn essence(media_type: &str) -> String {
     media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// Whether a media type says that the content is JSON.
+/// Returns true if a media type stands for JSON.
 fn is_json(media_type: &str) -> bool {
     let essence = essence(media_type);
     let subtype = essence.split_once('/').map_or("", |(_, subtype)| subtype);

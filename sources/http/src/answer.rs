@@ -1,4 +1,4 @@
-//! From what became of messages to the answer for a request.
+//! Responses for requests, made from the outcomes of their messages. Tests: below and tests/answers.rs.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ use http::StatusCode;
 use oncebox::{Accepted, ErrorKind, HandlerAnswer, HandlerKey, Processed, Receipt, Received, Result};
 use serde::Serialize;
 
-use crate::problem::{Cause, Document, Problem, after, respond};
+use crate::problem::{ProblemBody, ProblemType, RequestProblem, after, respond};
 
-/// What became of one message.
+/// Outcome of one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum MessageOutcome {
     Accepted,
     Duplicate,
     /// Some of its handlers took it, now or before, and for others it was quarantined.
     Mixed(MixedAnswer),
-    Problem(Problem),
+    Problem(RequestProblem),
 }
 
-/// What became of a message that was quarantined for some of its handlers alone.
+/// Outcome of a message that was quarantined for some of its handlers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MixedAnswer {
-    /// Whether a handler took it with this delivery.
+    /// True if a handler took it with this delivery.
     is_new: bool,
     handlers: Vec<(HandlerKey, &'static str)>,
 }
@@ -50,23 +50,24 @@ impl MixedAnswer {
     }
 }
 
-impl Answer {
+impl MessageOutcome {
     pub(crate) fn of(received: Result<Received>) -> Self {
         let received = match received {
             Ok(received) => received,
             Err(error) if error.kind() == ErrorKind::Duplicate => return Self::Duplicate,
-            Err(error) => return Self::Problem(Problem::of(&error)),
+            Err(error) => return Self::Problem(RequestProblem::of(&error)),
         };
         match received.receipt {
             Receipt::Busy => {
-                Self::Problem(Problem::new(Cause::Busy, "somebody else is working on this message"))
+                Self::Problem(RequestProblem::new(ProblemType::Busy, "another worker has this message"))
             }
             Receipt::Failed { after } | Receipt::Snoozed { after } => {
-                Self::Problem(Problem::new(Cause::Failed, "a handler did not do its work").after(after))
+                Self::Problem(RequestProblem::new(ProblemType::Failed, "a handler failed").after(after))
             }
-            Receipt::Rejected { .. } => {
-                Self::Problem(Problem::new(Cause::Rejected, "a handler says that no retry will help"))
-            }
+            Receipt::Rejected { .. } => Self::Problem(RequestProblem::new(
+                ProblemType::Rejected,
+                "a handler rejected the message for good",
+            )),
             // Done, and what may come to be.
             _ => {
                 if let Some(mixed) = MixedAnswer::of(&received) {
@@ -74,9 +75,10 @@ impl Answer {
                 }
                 let marked = HandlerAnswer::Ran(Processed::Conflict);
                 match received.accepted {
-                    Some(Accepted::Stale) => {
-                        Self::Problem(Problem::new(Cause::Stale, "the message is too old to be compared"))
-                    }
+                    Some(Accepted::Stale) => Self::Problem(RequestProblem::new(
+                        ProblemType::Stale,
+                        "the message is too old to be compared",
+                    )),
                     Some(Accepted::Conflict(_)) => Self::Problem(in_conflict()),
                     _ if received.handlers.iter().any(|(_, answer)| *answer == marked) => {
                         Self::Problem(in_conflict())
@@ -113,8 +115,8 @@ impl Answer {
         }
     }
 
-    /// Of a list, the status of the worst is that of the whole: first what must come again, then what was refused. So a
-    /// sender that looks at the status alone never takes for stored what is not.
+    /// Rank of a status: a list has the status of its worst message. Messages to retry come first, then refused ones.
+    /// So a sender that reads the status alone never takes a message for stored that is not.
     fn rank(&self) -> (bool, u16) {
         let status = self.status();
         let again = status.is_server_error() || matches!(status.as_u16(), 408 | 409 | 429);
@@ -123,27 +125,28 @@ impl Answer {
 }
 
 /// The answer for one message.
-pub(crate) fn one(answer: Answer) -> Response {
+pub(crate) fn one(answer: MessageOutcome) -> Response {
     let json = |status, text: &'static str| {
         respond(status, "application/json", Body::from(Bytes::from_static(text.as_bytes())))
     };
     match answer {
-        Answer::Accepted => json(StatusCode::ACCEPTED, r#"{"outcome":"accepted"}"#),
-        Answer::Duplicate => json(StatusCode::OK, r#"{"outcome":"duplicate"}"#),
-        Answer::Mixed(mixed) => {
-            let json = serde_json::to_vec(&Whole { outcome: mixed.word(), handlers: mixed.handlers() });
+        MessageOutcome::Accepted => json(StatusCode::ACCEPTED, r#"{"outcome":"accepted"}"#),
+        MessageOutcome::Duplicate => json(StatusCode::OK, r#"{"outcome":"duplicate"}"#),
+        MessageOutcome::Mixed(mixed) => {
+            let json =
+                serde_json::to_vec(&MixedOutcome { outcome: mixed.word(), handlers: mixed.handlers() });
             let body = Body::from(json.unwrap_or_default());
-            respond(Answer::Mixed(mixed).status(), "application/json", body)
+            respond(MessageOutcome::Mixed(mixed).status(), "application/json", body)
         }
-        Answer::Problem(problem) => problem.into_response(),
+        MessageOutcome::Problem(problem) => problem.into_response(),
     }
 }
 
-fn in_conflict() -> Problem {
-    Problem::new(Cause::Conflict, "this id was stored before with another content")
+fn in_conflict() -> RequestProblem {
+    RequestProblem::new(ProblemType::Conflict, "this id was stored before with another content")
 }
 
-/// What became of a message for one handler.
+/// Outcome of a message at one handler.
 #[derive(Serialize)]
 struct HandlerItem<'a> {
     handler: &'a str,
@@ -152,45 +155,45 @@ struct HandlerItem<'a> {
 
 /// The answer for one message, where its handlers differ.
 #[derive(Serialize)]
-struct Whole<'a> {
+struct MixedOutcome<'a> {
     outcome: &'static str,
     handlers: Vec<HandlerItem<'a>>,
 }
 
 #[derive(Serialize)]
-struct Item<'a> {
+struct ListedOutcome<'a> {
     status: u16,
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    problem: Option<Document<'a>>,
+    problem: Option<ProblemBody<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     handlers: Vec<HandlerItem<'a>>,
 }
 
 #[derive(Serialize)]
-struct Items<'a> {
-    results: Vec<Item<'a>>,
+struct OutcomeList<'a> {
+    results: Vec<ListedOutcome<'a>>,
 }
 
 /// The answer for a list of messages: one for each, in their order.
-pub(crate) fn many(answers: &[Answer]) -> Response {
-    let results = answers.iter().map(|answer| Item {
+pub(crate) fn many(answers: &[MessageOutcome]) -> Response {
+    let results = answers.iter().map(|answer| ListedOutcome {
         status: answer.status().as_u16(),
         outcome: answer.word(),
         problem: match answer {
-            Answer::Problem(problem) => Some(problem.document()),
+            MessageOutcome::Problem(problem) => Some(problem.document()),
             _ => None,
         },
         handlers: match answer {
-            Answer::Mixed(mixed) => mixed.handlers(),
+            MessageOutcome::Mixed(mixed) => mixed.handlers(),
             _ => Vec::new(),
         },
     });
-    let json = serde_json::to_vec(&Items { results: results.collect() }).unwrap_or_default();
+    let json = serde_json::to_vec(&OutcomeList { results: results.collect() }).unwrap_or_default();
     let worst = answers.iter().max_by_key(|answer| answer.rank());
-    let status = worst.map_or(StatusCode::OK, Answer::status);
+    let status = worst.map_or(StatusCode::OK, MessageOutcome::status);
     let mut response = respond(status, "application/json", Body::from(json));
-    after(&mut response, answers.iter().filter_map(Answer::retry_after).max());
+    after(&mut response, answers.iter().filter_map(MessageOutcome::retry_after).max());
     response
 }
 
@@ -198,22 +201,29 @@ pub(crate) fn many(answers: &[Answer]) -> Response {
 mod tests {
     use super::*;
 
-    fn problem(cause: Cause) -> Answer {
-        Answer::Problem(Problem::new(cause, "x"))
+    fn problem(cause: ProblemType) -> MessageOutcome {
+        MessageOutcome::Problem(RequestProblem::new(cause, "x"))
     }
 
     // A sender that looks at the status alone must not lose a message.
     #[test]
     fn the_worst_of_a_list_is_the_status_of_the_whole() {
-        use Answer::{Accepted, Duplicate};
+        use MessageOutcome::{Accepted, Duplicate};
         for (answers, expected) in [
             (vec![], 200),
             (vec![Duplicate, Duplicate], 200),
             (vec![Duplicate, Accepted], 202),
-            (vec![Accepted, problem(Cause::Malformed)], 400),
-            (vec![problem(Cause::Malformed), problem(Cause::Conflict)], 422),
-            (vec![problem(Cause::Conflict), problem(Cause::Busy), Accepted], 409),
-            (vec![problem(Cause::Busy), problem(Cause::Unavailable), problem(Cause::Conflict)], 503),
+            (vec![Accepted, problem(ProblemType::Malformed)], 400),
+            (vec![problem(ProblemType::Malformed), problem(ProblemType::Conflict)], 422),
+            (vec![problem(ProblemType::Conflict), problem(ProblemType::Busy), Accepted], 409),
+            (
+                vec![
+                    problem(ProblemType::Busy),
+                    problem(ProblemType::Unavailable),
+                    problem(ProblemType::Conflict),
+                ],
+                503,
+            ),
         ] {
             assert_eq!(many(&answers).status().as_u16(), expected, "{answers:?}");
         }

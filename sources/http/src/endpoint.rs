@@ -5,14 +5,14 @@ use std::time::Duration;
 use http::HeaderName;
 use oncebox::{Error, ErrorKind, MAX_NAME, Result};
 
-use crate::format::{Format, Names, ShopifyId};
+use crate::format::{BodyFormat, HeaderNames, ShopifyId};
 use crate::quota::Quota;
 use crate::verify::{REPLAY_WINDOW, Verify};
 
 /// An address that messages are sent to: who may send, how a message and its key are read, and how much is taken.
 ///
 /// Its name is the [source](oncebox::Message::source) of every message that comes in through it. The source is part of
-/// the key, so nobody can use up the ids of another endpoint.
+/// the key, so the senders of one endpoint cannot use up the ids of another.
 ///
 /// ```
 /// use oncebox_http::{Endpoint, Quota, Verify};
@@ -26,7 +26,7 @@ use crate::verify::{REPLAY_WINDOW, Verify};
 pub struct Endpoint {
     pub(crate) name: Box<str>,
     pub(crate) path: Box<str>,
-    pub(crate) format: Format,
+    pub(crate) format: BodyFormat,
     pub(crate) verify: Option<Verify>,
     pub(crate) tenant: Option<Box<str>>,
     pub(crate) message_type: Option<Box<str>>,
@@ -37,7 +37,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    fn new(name: impl Into<Box<str>>, format: Format, verify: Option<Verify>) -> Self {
+    fn new(name: impl Into<Box<str>>, format: BodyFormat, verify: Option<Verify>) -> Self {
         let name = name.into();
         Self {
             path: format!("/{name}").into(),
@@ -56,18 +56,18 @@ impl Endpoint {
     /// Any body. The id stands in the header `message-id`, the type in `message-type`, the ordering key, if there is one,
     /// in `message-ordering-key`. Who may send has to be [said](Self::verify).
     pub fn plain(name: impl Into<Box<str>>) -> Self {
-        let names = Names {
+        let names = HeaderNames {
             id: HeaderName::from_static("message-id"),
             message_type: HeaderName::from_static("message-type"),
             order: HeaderName::from_static("message-ordering-key"),
         };
-        Self::new(name, Format::Plain(names), None)
+        Self::new(name, BodyFormat::Plain(names), None)
     }
 
     /// CloudEvents 1.0, one or many in a request. Source and id together are the key, `partitionkey` is the ordering key.
     /// Who may send has to be [said](Self::verify).
     pub fn cloud_events(name: impl Into<Box<str>>) -> Self {
-        Self::new(name, Format::CloudEvents, None)
+        Self::new(name, BodyFormat::CloudEvents, None)
     }
 
     /// [Standard Webhooks](https://www.standardwebhooks.com): secrets that start with `whsec_`, or public keys that start
@@ -76,7 +76,7 @@ impl Endpoint {
         name: impl Into<Box<str>>,
         secrets: impl IntoIterator<Item = T>,
     ) -> Result<Self> {
-        Ok(Self::new(name, Format::Standard, Some(Verify::standard_webhooks(secrets)?)))
+        Ok(Self::new(name, BodyFormat::Standard, Some(Verify::standard_webhooks(secrets)?)))
     }
 
     /// Webhooks of GitHub. `X-GitHub-Delivery` is the key, `X-GitHub-Event` the type. The payload is the JSON, also where GitHub sends it in a
@@ -85,7 +85,7 @@ impl Endpoint {
         name: impl Into<Box<str>>,
         secrets: impl IntoIterator<Item = T>,
     ) -> Result<Self> {
-        Ok(Self::new(name, Format::GitHub, Some(Verify::github(secrets)?)))
+        Ok(Self::new(name, BodyFormat::GitHub, Some(Verify::github(secrets)?)))
     }
 
     /// Webhooks of Stripe. The event's `id` is the key, its `type` the type. Only `data` is compared with what came before
@@ -94,7 +94,7 @@ impl Endpoint {
         name: impl Into<Box<str>>,
         secrets: impl IntoIterator<Item = T>,
     ) -> Result<Self> {
-        Ok(Self::new(name, Format::Stripe, Some(Verify::stripe(secrets)?)))
+        Ok(Self::new(name, BodyFormat::Stripe, Some(Verify::stripe(secrets)?)))
     }
 
     /// Events of Slack. `event_id` is the key, the type of the inner event the type. The question that Slack asks when the
@@ -103,7 +103,7 @@ impl Endpoint {
         name: impl Into<Box<str>>,
         secrets: impl IntoIterator<Item = T>,
     ) -> Result<Self> {
-        Ok(Self::new(name, Format::Slack, Some(Verify::slack(secrets)?)))
+        Ok(Self::new(name, BodyFormat::Slack, Some(Verify::slack(secrets)?)))
     }
 
     /// Webhooks of Shopify. `X-Shopify-Event-Id` and the topic are the key, unless [said otherwise](Self::shopify_id);
@@ -112,13 +112,13 @@ impl Endpoint {
         name: impl Into<Box<str>>,
         secrets: impl IntoIterator<Item = T>,
     ) -> Result<Self> {
-        Ok(Self::new(name, Format::Shopify(ShopifyId::default()), Some(Verify::shopify(secrets)?)))
+        Ok(Self::new(name, BodyFormat::Shopify(ShopifyId::default()), Some(Verify::shopify(secrets)?)))
     }
 
     /// Which id of Shopify recognises a repeat. Default: [`ShopifyId::Event`]. A change makes every message that Shopify sends
     /// again new.
     pub fn shopify_id(mut self, id: ShopifyId) -> Result<Self> {
-        let Format::Shopify(by) = &mut self.format else {
+        let BodyFormat::Shopify(by) = &mut self.format else {
             return Err(
                 self.refused("takes no webhooks of Shopify, so it cannot be told which of their ids counts")
             );
@@ -127,7 +127,7 @@ impl Endpoint {
         Ok(self)
     }
 
-    /// Who may send.
+    /// Sets the proof that senders must give.
     pub fn verify(mut self, verify: Verify) -> Self {
         self.verify = Some(verify);
         self
@@ -166,8 +166,8 @@ impl Endpoint {
         self.rename(name, |names| &mut names.order)
     }
 
-    fn rename(mut self, name: &str, slot: impl Fn(&mut Names) -> &mut HeaderName) -> Result<Self> {
-        let Format::Plain(names) = &mut self.format else {
+    fn rename(mut self, name: &str, slot: impl Fn(&mut HeaderNames) -> &mut HeaderName) -> Result<Self> {
+        let BodyFormat::Plain(names) = &mut self.format else {
             return Err(self.refused("reads its own headers; only a plain endpoint can be told others"));
         };
         match HeaderName::try_from(name) {
@@ -189,14 +189,14 @@ impl Endpoint {
         self
     }
 
-    /// How much its senders may send together. Default: as much as they like.
+    /// Sets the rate limit of all senders of this endpoint together. Default: none.
     pub fn quota(mut self, quota: Quota) -> Self {
         self.quota = Some(quota);
         self
     }
 
-    /// How old a signature may be, or how far ahead its time. Default 5 minutes. A message that is sent again within it
-    /// is recognised by its key. GitHub and Shopify sign no time.
+    /// Maximum age of a signature, and maximum time it may be ahead. Default: 5 minutes. A message that is sent again
+    /// within it is recognised by its key. GitHub and Shopify sign no time.
     pub fn replay_window(mut self, window: Duration) -> Self {
         self.window = window;
         self
@@ -207,7 +207,7 @@ impl Endpoint {
         &self.name
     }
 
-    /// Whether anybody who reaches it may send.
+    /// Returns true if the endpoint verifies no sender.
     pub fn is_open(&self) -> bool {
         self.verify.as_ref().is_some_and(Verify::is_open)
     }
@@ -232,7 +232,7 @@ impl Endpoint {
         if self.verify.is_none() {
             return refuse("does not say who may send: give it tokens, a signature, or `Verify::loopback()`");
         }
-        if self.message_type.is_some() && matches!(self.format, Format::CloudEvents) {
+        if self.message_type.is_some() && matches!(self.format, BodyFormat::CloudEvents) {
             return refuse("takes CloudEvents, which have a type of their own: leave `message_type` out");
         }
         if self.message_type.as_deref().is_some_and(str::is_empty)

@@ -16,14 +16,15 @@ use metrics::SharedString;
 use oncebox::observe::{LogThrottle, names};
 use oncebox::time::{SharedClock, SystemClock, Timestamp};
 use oncebox::{Error, ErrorKind, Inbox, Incoming, Message, Received, Result, Store};
-use tokio::sync::Semaphore;
 
-use crate::answer::{self, Answer};
-use crate::body::{self, BodyLimits, Budget, Holding, Share, UnverifiedPool, UnverifiedShare};
+use crate::answer::{self, MessageOutcome};
+use crate::body::{
+    self, BodyLimits, Budget, BudgetShare, DigestTurns, Holding, UnverifiedPool, UnverifiedShare,
+};
 use crate::endpoint::Endpoint;
-use crate::format::{Content, Sent, kept};
-use crate::problem::{Cause, Problem, respond};
-use crate::quota::Bucket;
+use crate::format::{Content, VerifiedRequest, kept};
+use crate::problem::{ProblemType, RequestProblem, respond};
+use crate::quota::QuotaBucket;
 use crate::request_batcher::RequestBatcher;
 use crate::verify::{HeadProof, Proof, Refusal, Verify};
 
@@ -44,7 +45,7 @@ pub(crate) trait Sink: Send + Sync {
     /// Opens the receive span of a message.
     fn incoming(&self, message: Message) -> Incoming;
 
-    /// Whether no handler runs before the answer.
+    /// Returns true if no handler runs before the answer.
     fn only_stores(&self, message: &Message) -> bool;
 }
 
@@ -108,7 +109,7 @@ impl Ingress {
         self
     }
 
-    /// What bodies may cost.
+    /// Sets the limits on bodies.
     pub fn bodies(mut self, limits: BodyLimits) -> Self {
         self.bodies = limits;
         self
@@ -130,7 +131,7 @@ impl Ingress {
         if !prefix.is_empty() && !well_formed {
             return refuse(format!("the path {prefix:?} of all endpoints must be like `/in`, or empty"));
         }
-        let mut routes: HashMap<Box<str>, Arc<Route>> = HashMap::new();
+        let mut routes: HashMap<Box<str>, Arc<EndpointRoute>> = HashMap::new();
         for (endpoint, sink) in endpoints {
             endpoint.check()?;
             if routes.values().any(|route| route.endpoint.name == endpoint.name) {
@@ -139,16 +140,16 @@ impl Ingress {
                     endpoint.name
                 ));
             }
-            let bucket = endpoint.quota.map(|quota| Bucket::new(quota, clock.monotonic()));
+            let bucket = endpoint.quota.map(|quota| QuotaBucket::new(quota, clock.monotonic()));
             let (path, source) = (endpoint.path.clone(), Arc::from(&*endpoint.name));
-            let route = Route { endpoint, source, sink, together: RequestBatcher::default(), bucket };
+            let route = EndpointRoute { endpoint, source, sink, together: RequestBatcher::default(), bucket };
             if routes.insert(path.clone(), Arc::new(route)).is_some() {
                 return refuse(format!("two endpoints have the path {path:?}"));
             }
         }
         let (budget, unverified) = (Budget::new(bodies.in_flight), UnverifiedPool::new(bodies.unverified));
         let route = format!("{prefix}/{{*path}}");
-        let digests = Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from));
+        let digests = DigestTurns::new(std::thread::available_parallelism().map_or(1, usize::from));
         let log_throttle = LogThrottle::new(clock.clone());
         let pipeline =
             RequestPipeline { prefix, routes, bodies, budget, unverified, digests, log_throttle, clock };
@@ -166,28 +167,28 @@ impl std::fmt::Debug for Ingress {
     }
 }
 
-/// What every request passes.
+/// Steps that every request passes.
 struct RequestPipeline {
     prefix: String,
-    routes: HashMap<Box<str>, Arc<Route>>,
+    routes: HashMap<Box<str>, Arc<EndpointRoute>>,
     bodies: BodyLimits,
     /// For senders that are verified.
     budget: Arc<Budget>,
     /// For those that are not.
     unverified: Arc<UnverifiedPool>,
-    /// Large bodies that are digested at once.
-    digests: Semaphore,
+    /// Turns at the digests of large bodies.
+    digests: Arc<DigestTurns>,
     log_throttle: LogThrottle,
     clock: SharedClock,
 }
 
-struct Route {
+struct EndpointRoute {
     endpoint: Endpoint,
     /// Its name, for labels.
     source: Arc<str>,
     sink: Arc<dyn Sink>,
     together: RequestBatcher,
-    bucket: Option<Bucket>,
+    bucket: Option<QuotaBucket>,
 }
 
 async fn take(State(pipeline): State<Arc<RequestPipeline>>, request: Request) -> Response {
@@ -202,30 +203,35 @@ async fn take(State(pipeline): State<Arc<RequestPipeline>>, request: Request) ->
 
 /// Counts what a sender is told.
 fn count(source: Option<&Arc<str>>, answer: &'static str) {
-    // Whoever tries addresses makes no labels.
+    // A client that guesses paths adds no labels.
     let source = source.map_or(SharedString::const_str(""), |source| Arc::clone(source).into());
     metrics::counter!(names::HTTP_ANSWERS, "source" => source, "answer" => answer).increment(1);
 }
 
 impl RequestPipeline {
-    async fn take(&self, route: Option<&Arc<Route>>, parts: Parts, body: Body) -> Result<Response, Problem> {
+    async fn take(
+        &self,
+        route: Option<&Arc<EndpointRoute>>,
+        parts: Parts,
+        body: Body,
+    ) -> Result<Response, RequestProblem> {
         if parts.method != Method::POST {
-            return Err(Problem::new(Cause::Method, "only POST brings messages").of_untrusted());
+            return Err(RequestProblem::new(ProblemType::Method, "only POST brings messages").of_untrusted());
         }
         // First what needs no body: only what can still turn out good is read.
         let now = self.clock.now();
         let standing = route.map_or(HeadProof::Fails, |route| route.check_head(&parts, now));
         match (route, standing) {
             (Some(route), HeadProof::Holds) => {
-                let (mut share, max) = (Share::none(&self.budget), self.max_body(route));
+                let (mut share, max) = (BudgetShare::none(&self.budget), self.max_body(route));
                 let holding = Holding::Verified(&mut share);
                 let body = body::read(body, &parts.headers, max, &self.bodies, holding).await?;
                 route.take(&parts, body, share, &self.clock).await
             }
             (Some(route), HeadProof::NeedsBody) => {
                 let proven = self.prove(route, parts, body, now).await;
-                let (parts, body, room) = proven.map_err(Problem::of_untrusted)?;
-                let mut share = Share::none(&self.budget);
+                let (parts, body, room) = proven.map_err(RequestProblem::of_untrusted)?;
+                let mut share = BudgetShare::none(&self.budget);
                 share.grow(body.len())?;
                 drop(room);
                 route.take(&parts, body, share, &self.clock).await
@@ -238,23 +244,23 @@ impl RequestPipeline {
         }
     }
 
-    fn max_body(&self, route: &Route) -> usize {
+    fn max_body(&self, route: &EndpointRoute) -> usize {
         self.bodies.max.min(route.endpoint.max_body)
     }
 
     /// Reads a body whose sender it has to prove, in the room for unverified senders.
     async fn prove(
         &self,
-        route: &Arc<Route>,
+        route: &Arc<EndpointRoute>,
         parts: Parts,
         body: Body,
         now: Timestamp,
-    ) -> Result<(Parts, Bytes, UnverifiedShare), Problem> {
+    ) -> Result<(Parts, Bytes, UnverifiedShare), RequestProblem> {
         let room = self.unverified.enter(peer(&parts), head_bytes(&parts.headers));
         let mut room = room.ok_or_else(body::no_room_for_unverified)?;
         let (holding, max) = (Holding::Unverified(&mut room), self.max_body(route));
         let body = body::read(body, &parts.headers, max, &self.bodies, holding).await?;
-        let (parts, body, holds) = self.verified(route, parts, body, now).await?;
+        let (parts, body, room, holds) = self.verified(route, parts, body, room, now).await?;
         if holds { Ok((parts, body, room)) } else { Err(self.refused(Some(route), &parts, now)) }
     }
 
@@ -264,7 +270,7 @@ impl RequestPipeline {
     }
 
     /// The one answer to a sender that was not verified. The operator is told why; the head alone shows it.
-    fn refused(&self, route: Option<&Arc<Route>>, parts: &Parts, now: Timestamp) -> Problem {
+    fn refused(&self, route: Option<&Arc<EndpointRoute>>, parts: &Parts, now: Timestamp) -> RequestProblem {
         let refusal = route.map_or(Refusal::UnknownPath, |route| route.refusal(parts, now));
         let (source, reason) = (route.map_or("", |route| &route.source), refusal.word());
         let label = route.map_or(SharedString::const_str(""), |route| Arc::clone(&route.source).into());
@@ -283,32 +289,39 @@ impl RequestPipeline {
                 "a sender was not verified"
             );
         }
-        Problem::unverified()
+        RequestProblem::unverified()
     }
 
     /// Checks the proof that needs the body. Large bodies are digested away from the threads that serve connections, a few at
-    /// once.
+    /// once. One that has to give way to others does so while it waits for its turn.
     async fn verified(
         &self,
-        route: &Arc<Route>,
+        route: &Arc<EndpointRoute>,
         parts: Parts,
         body: Bytes,
+        mut room: UnverifiedShare,
         now: Timestamp,
-    ) -> Result<(Parts, Bytes, bool), Problem> {
+    ) -> Result<(Parts, Bytes, UnverifiedShare, bool), RequestProblem> {
         let digests = route.endpoint.verify.as_ref().is_some_and(Verify::digests_body);
         if !digests || body.len() <= body::SMALL {
             let holds = route.holds(&parts, &body, now);
-            return Ok((parts, body, holds));
+            return Ok((parts, body, room, holds));
         }
-        let _turn = self.digests.acquire().await;
+        let turn = tokio::select! {
+            biased;
+            () = room.evicted() => return Err(body::no_room_for_unverified()),
+            turn = self.digests.take(peer(&parts)) => turn,
+        };
         let route = Arc::clone(route);
+        // It goes on without the client: what it has is given back when it ends.
         let digested = tokio::task::spawn_blocking(move || {
             let holds = route.holds(&parts, &body, now);
-            (parts, body, holds)
+            drop(turn);
+            (parts, body, room, holds)
         });
         digested.await.map_err(|error| {
             tracing::error!(%error, "cannot verify a signature");
-            Problem::new(Cause::Unavailable, "the signature could not be checked")
+            RequestProblem::new(ProblemType::Unavailable, "the signature could not be checked")
         })
     }
 }
@@ -322,7 +335,7 @@ fn head_bytes(headers: &HeaderMap) -> usize {
     headers.iter().fold(1 << 10, |bytes, (name, value)| bytes + name.as_str().len() + value.len() + 64)
 }
 
-impl Route {
+impl EndpointRoute {
     fn proof<'a>(&self, parts: &'a Parts, body: &'a [u8], now: Timestamp) -> Proof<'a> {
         let peer = peer(parts).map(|peer| peer.ip());
         Proof { parts, body, peer, now, window: self.endpoint.window }
@@ -348,14 +361,14 @@ impl Route {
         &self,
         parts: &Parts,
         body: Bytes,
-        share: Share,
+        share: BudgetShare,
         clock: &SharedClock,
-    ) -> Result<Response, Problem> {
+    ) -> Result<Response, RequestProblem> {
         let Endpoint { max_batch, .. } = self.endpoint;
         let proof = self.endpoint.verify.as_ref().and_then(Verify::header);
         let message_type = self.endpoint.message_type.as_deref();
         let headers = &parts.headers;
-        let sent = Sent { headers, kept: kept(headers, proof), message_type, max_batch };
+        let sent = VerifiedRequest { headers, kept: kept(headers, proof), message_type, max_batch };
         let content = self.endpoint.format.read(sent, body)?;
         let items = match content {
             Content::One(message) => {
@@ -378,24 +391,30 @@ impl Route {
     }
 
     /// Takes messages from the quota.
-    fn spend(&self, messages: usize, clock: &SharedClock) -> Result<(), Problem> {
+    fn spend(&self, messages: usize, clock: &SharedClock) -> Result<(), RequestProblem> {
         let Some(bucket) = &self.bucket else { return Ok(()) };
         let quota = bucket.take(messages, clock.monotonic());
-        quota.map_err(|wait| Problem::new(Cause::Quota, "the quota is used up").after(wait))
+        quota.map_err(|wait| RequestProblem::new(ProblemType::Quota, "the quota is used up").after(wait))
     }
 
     /// Stores the one message of a request, together with those of others; unless a handler runs first.
-    async fn store_one(&self, message: Message, share: Share) -> Answer {
+    async fn store_one(&self, message: Message, share: BudgetShare) -> MessageOutcome {
         if self.sink.only_stores(&message) {
-            return Answer::of(self.together.receive(&self.sink, self.incoming(message), share).await);
+            return MessageOutcome::of(
+                self.together.receive(&self.sink, self.incoming(message), share).await,
+            );
         }
         let mut answers = self.store(vec![Ok(message)], share).await;
-        answers.pop().unwrap_or_else(|| Answer::of(lost()))
+        answers.pop().unwrap_or_else(|| MessageOutcome::of(lost()))
     }
 
     /// Stores what could be read. In a task of its own: a sender that goes away does not stop it, least of all between a
     /// commit and its answer.
-    async fn store(&self, items: Vec<Result<Message, Problem>>, share: Share) -> Vec<Answer> {
+    async fn store(
+        &self,
+        items: Vec<Result<Message, RequestProblem>>,
+        share: BudgetShare,
+    ) -> Vec<MessageOutcome> {
         let (mut messages, mut refused) = (Vec::new(), Vec::with_capacity(items.len()));
         for item in items {
             refused.push(item.map(|message| messages.push(self.incoming(message))).err());
@@ -418,9 +437,9 @@ impl Route {
             Err(error) => (0..count).map(|_| Err(error.to_shared())).collect(),
         }
         .into_iter();
-        let answer = |refused: Option<Problem>| match refused {
-            Some(problem) => Answer::Problem(problem),
-            None => Answer::of(received.next().unwrap_or_else(lost)),
+        let answer = |refused: Option<RequestProblem>| match refused {
+            Some(problem) => MessageOutcome::Problem(problem),
+            None => MessageOutcome::of(received.next().unwrap_or_else(lost)),
         };
         refused.into_iter().map(answer).collect()
     }

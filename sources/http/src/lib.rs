@@ -21,10 +21,10 @@ pub use endpoint::Endpoint;
 pub use format::ShopifyId;
 pub use ingress::Ingress;
 pub use local::{NotLocal, Pages, check_local, is_address_host, is_loopback_host, named_host};
-/// How events are read and written.
+/// CloudEvents: reads and writes events.
 pub use oncebox_cloudevents as cloudevents;
 pub use quota::Quota;
-pub use server::{Limits, Server, Tls, listen};
+pub use server::{Anonymous, Server, ServerLimits, Tls, listen};
 pub use verify::{Encoding, Verify};
 
 /// The programs of the guides, so that they compile and run.

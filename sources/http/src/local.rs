@@ -63,7 +63,7 @@ const PROXY_HEADERS: [&str; 26] = [
     "x-varnish",
 ];
 
-/// How names of other headers of proxies begin.
+/// Prefixes of other headers that proxies add.
 const PROXY_PREFIXES: [&str; 3] = ["x-forwarded", "x-original-", "x-envoy-"];
 
 /// Checks that a program on this machine made the request for itself.

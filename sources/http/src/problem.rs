@@ -1,4 +1,4 @@
-//! What a sender is told when a message was not simply taken: RFC 9457.
+//! Error responses in the format of RFC 9457. Tests: tests/answers.rs.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use crate::server::Unproven;
 
 /// Why a request, or one message of it, was not simply taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Problem {
-    pub(crate) cause: Cause,
-    /// What happened, for this request.
+pub(crate) struct RequestProblem {
+    pub(crate) cause: ProblemType,
+    /// Cause in this request, for the sender.
     pub(crate) detail: String,
     pub(crate) retry_after: Option<Duration>,
-    /// Whether its sender has not proven who it is.
+    /// True if the sender was not verified.
     pub(crate) unproven: bool,
 }
 
 macro_rules! causes {
     ($($name:ident $word:literal $status:ident $title:literal, $kept:literal, $advice:literal;)+) => {
-        /// What can happen. Each has one status, and says what was kept and what to do.
+        /// Kinds of problems. Each has one status, and says what was kept and what to do.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Cause { $($name,)+ }
+        pub(crate) enum ProblemType { $($name,)+ }
 
-        impl Cause {
+        impl ProblemType {
             /// All of them, for the tests and the documentation.
             #[cfg(test)]
             pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)+];
@@ -64,9 +64,9 @@ causes! {
         "nothing", "check the address, the secret, the signature and the clock of the sender";
     Method "method-not-allowed" METHOD_NOT_ALLOWED "Messages are posted",
         "nothing", "use POST";
-    Timeout "timeout" REQUEST_TIMEOUT "The body came too slowly",
+    Timeout "timeout" REQUEST_TIMEOUT "The body was too slow",
         "nothing", "send the message again";
-    Busy "busy" CONFLICT "The message is being worked on",
+    Busy "busy" CONFLICT "Another worker has the message",
         "nothing new", "send the message again later: it is neither done nor free";
     TooLarge "too-large" PAYLOAD_TOO_LARGE "The message is too large",
         "nothing", "send less, or a reference to the data";
@@ -83,7 +83,7 @@ causes! {
     Quota "over-quota" TOO_MANY_REQUESTS "This source sends too much",
         "nothing", "send the message again after the time in Retry-After";
     Internal "internal" INTERNAL_SERVER_ERROR "The inbox is not set up for this message",
-        "nothing", "send the message again once the operator has looked into it";
+        "nothing", "send the message again after the operator has fixed the configuration";
     Unavailable "unavailable" SERVICE_UNAVAILABLE "The message cannot be stored now",
         "nothing", "send the message again after the time in Retry-After";
     Unknown "outcome-unknown" SERVICE_UNAVAILABLE "It is not known whether the message was stored",
@@ -93,7 +93,7 @@ causes! {
 }
 
 #[derive(Serialize)]
-pub(crate) struct Document<'a> {
+pub(crate) struct ProblemBody<'a> {
     r#type: String,
     title: &'static str,
     status: u16,
@@ -102,11 +102,11 @@ pub(crate) struct Document<'a> {
     advice: &'static str,
 }
 
-/// When to come again, if nothing better is known.
+/// Value of Retry-After if no other time is known.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-impl Problem {
-    pub(crate) fn new(cause: Cause, detail: impl Into<String>) -> Self {
+impl RequestProblem {
+    pub(crate) fn new(cause: ProblemType, detail: impl Into<String>) -> Self {
         let again = matches!(cause.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::CONFLICT);
         Self { cause, detail: detail.into(), retry_after: again.then_some(RETRY_AFTER), unproven: false }
     }
@@ -122,30 +122,30 @@ impl Problem {
         self
     }
 
-    /// The one answer for everybody who is not who it should be.
+    /// The one answer for every sender that was not verified.
     pub(crate) fn unverified() -> Self {
-        Self::new(Cause::Unverified, "the request was not verified").of_untrusted()
+        Self::new(ProblemType::Unverified, "the request was not verified").of_untrusted()
     }
 
-    /// From an error of the inbox. What is wrong with the message is told; what is wrong with the store is logged, and
-    /// is no business of the sender.
+    /// Returns the problem for an error of the inbox. The sender learns what is wrong with the message. An error of the
+    /// store is logged and not shown.
     pub(crate) fn of(error: &Error) -> Self {
         let cause = match error.kind() {
-            ErrorKind::MissingKey => Cause::MissingKey,
-            ErrorKind::InvalidMessage => Cause::Malformed,
-            ErrorKind::TooLarge => Cause::TooLarge,
-            ErrorKind::Unrouted => Cause::Unrouted,
+            ErrorKind::MissingKey => ProblemType::MissingKey,
+            ErrorKind::InvalidMessage => ProblemType::Malformed,
+            ErrorKind::TooLarge => ProblemType::TooLarge,
+            ErrorKind::Unrouted => ProblemType::Unrouted,
             ErrorKind::CommitUnknown => {
-                tracing::warn!(%error, "a sender is told that nothing is known of its message");
-                return Self::new(Cause::Unknown, "the answer of the store to the commit never came");
+                tracing::warn!(%error, "commit outcome unknown, answered 503");
+                return Self::new(ProblemType::Unknown, "the answer of the store to the commit never came");
             }
             ErrorKind::Tenant | ErrorKind::Unsupported | ErrorKind::InvalidConfig => {
-                tracing::error!(%error, "a message cannot be taken as the inbox is set up");
-                return Self::new(Cause::Internal, "the inbox is not set up to take this message");
+                tracing::error!(%error, "inbox configuration refuses message");
+                return Self::new(ProblemType::Internal, "the inbox is not set up to take this message");
             }
             _ => {
-                tracing::warn!(%error, "a sender is told to come again");
-                return Self::new(Cause::Unavailable, "the store does not take messages now");
+                tracing::warn!(%error, "message not stored, sender must retry");
+                return Self::new(ProblemType::Unavailable, "the store does not take messages now");
             }
         };
         Self::new(cause, error.what())
@@ -155,8 +155,8 @@ impl Problem {
         self.cause.status()
     }
 
-    pub(crate) fn document(&self) -> Document<'_> {
-        Document {
+    pub(crate) fn document(&self) -> ProblemBody<'_> {
+        ProblemBody {
             r#type: format!("urn:oncebox:problem:{}", self.cause.word()),
             title: self.cause.title(),
             status: self.status().as_u16(),
@@ -167,7 +167,7 @@ impl Problem {
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for RequestProblem {
     fn into_response(self) -> Response {
         let json = serde_json::to_vec(&self.document()).unwrap_or_default();
         let mut response = respond(self.status(), "application/problem+json", Body::from(json));
@@ -175,18 +175,18 @@ impl IntoResponse for Problem {
         if self.unproven {
             response.extensions_mut().insert(Unproven);
         }
-        if self.cause == Cause::Unverified {
+        if self.cause == ProblemType::Unverified {
             // Required with every 401, and the same for all ways to prove who one is.
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if self.cause == Cause::Method {
+        if self.cause == ProblemType::Method {
             response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
         }
         response
     }
 }
 
-/// An answer that is nobody else's: never cached.
+/// Returns a response that no cache may store.
 pub(crate) fn respond(status: StatusCode, media_type: &'static str, body: Body) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = status;
@@ -212,8 +212,8 @@ mod tests {
     #[test]
     fn every_problem_says_what_was_kept_and_what_to_do() {
         let mut words = std::collections::HashSet::new();
-        for cause in Cause::ALL {
-            let problem = Problem::new(*cause, "x");
+        for cause in ProblemType::ALL {
+            let problem = RequestProblem::new(*cause, "x");
             let json = serde_json::to_value(problem.document()).unwrap();
             for member in ["type", "title", "detail", "kept", "advice"] {
                 assert!(json[member].as_str().is_some_and(|text| !text.is_empty()), "{cause:?} {member}");
@@ -229,11 +229,11 @@ mod tests {
     // FAULTS J5: the metric has a word for each answer, and no other.
     #[test]
     fn every_answer_has_its_word_in_the_metric() {
-        use oncebox::observe::names::{HTTP_ANSWERS, Metric, Values};
+        use oncebox::observe::names::{HTTP_ANSWERS, LabelValues, Metric};
         let label = Metric::named(HTTP_ANSWERS).and_then(|metric| metric.label("answer")).unwrap();
-        let Values::Words(words) = label.values else { panic!("the answers are words") };
+        let LabelValues::Words(words) = label.values else { panic!("the answers are words") };
         let answers =
-            ["accepted", "duplicate"].into_iter().chain(Cause::ALL.iter().map(|cause| cause.word()));
+            ["accepted", "duplicate"].into_iter().chain(ProblemType::ALL.iter().map(|cause| cause.word()));
         assert_eq!(words, answers.collect::<Vec<_>>());
     }
 
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn errors_of_the_store_keep_to_themselves() {
         for kind in [ErrorKind::Unavailable, ErrorKind::CommitUnknown, ErrorKind::Corrupt, ErrorKind::Full] {
-            let problem = Problem::of(&Error::new(kind, "connection to db.internal refused"));
+            let problem = RequestProblem::of(&Error::new(kind, "connection to db.internal refused"));
             assert_eq!(problem.status(), StatusCode::SERVICE_UNAVAILABLE);
             assert!(!problem.detail.contains("db.internal"));
         }

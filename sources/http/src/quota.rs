@@ -1,10 +1,10 @@
-//! How much one source may send.
+//! Rate limit of one source.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// How many messages a source may send: `per_second` on average, and up to `burst` at once.
+/// Rate limit of a source, in messages: `per_second` on average, and up to `burst` at once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quota {
     /// On average. May be a fraction.
@@ -24,15 +24,15 @@ impl Quota {
     }
 }
 
-/// What is left of a quota.
+/// Messages left of a quota.
 #[derive(Debug)]
-pub(crate) struct Bucket {
+pub(crate) struct QuotaBucket {
     quota: Quota,
     /// Messages that may be sent, and when that was so.
     state: Mutex<(f64, Duration)>,
 }
 
-impl Bucket {
+impl QuotaBucket {
     pub(crate) fn new(quota: Quota, now: Duration) -> Self {
         Self { quota, state: Mutex::new((f64::from(quota.burst), now)) }
     }
@@ -65,7 +65,7 @@ mod tests {
     // FAULTS S6.
     #[test]
     fn a_quota_is_used_up_and_comes_back() {
-        let bucket = Bucket::new(Quota { per_second: 2.0, burst: 3 }, Duration::ZERO);
+        let bucket = QuotaBucket::new(Quota { per_second: 2.0, burst: 3 }, Duration::ZERO);
         assert!((0..3).all(|_| bucket.take(1, Duration::ZERO).is_ok()));
         assert_eq!(bucket.take(1, Duration::ZERO), Err(SECOND / 2));
         assert_eq!(bucket.take(1, SECOND / 2), Ok(()));
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_long_list_is_paid_for_afterwards() {
-        let bucket = Bucket::new(Quota::per_second(10), Duration::ZERO);
+        let bucket = QuotaBucket::new(Quota::per_second(10), Duration::ZERO);
         assert_eq!(bucket.take(30, Duration::ZERO), Ok(()));
         assert_eq!(bucket.take(1, SECOND), Err(Duration::from_millis(1_100)));
         assert_eq!(bucket.take(1, 3 * SECOND), Ok(()));

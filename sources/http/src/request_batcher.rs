@@ -6,53 +6,53 @@ use oncebox::source::{BatchPermit, Batcher};
 use oncebox::{Error, ErrorKind, Incoming, Received, Result};
 use tokio::sync::oneshot;
 
-use crate::body::Share;
+use crate::body::BudgetShare;
 use crate::ingress::Sink;
 
 /// Where the messages of one endpoint wait for each other.
 #[derive(Default)]
 pub(crate) struct RequestBatcher {
     /// Begins with the first message: until then there may be no runtime.
-    calls: OnceLock<Batcher<Call>>,
+    calls: OnceLock<Batcher<QueuedMessage>>,
 }
 
-struct Call {
+struct QueuedMessage {
     message: Incoming,
     /// Held until the message is stored.
-    share: Share,
+    share: BudgetShare,
     answer: oneshot::Sender<Result<Received>>,
 }
 
 impl RequestBatcher {
-    /// Stores a message that is only to be stored. Whoever goes away does not stop it.
+    /// Stores a message without inline handlers. A client that disconnects does not stop this.
     pub(crate) async fn receive(
         &self,
         sink: &Arc<dyn Sink>,
         message: Incoming,
-        share: Share,
+        share: BudgetShare,
     ) -> Result<Received> {
         let calls = self.calls.get_or_init(|| {
             let sink = Arc::clone(sink);
-            let bytes = |call: &Call| call.message.message().payload().len();
+            let bytes = |call: &QueuedMessage| call.message.message().payload().len();
             Batcher::start(bytes, move |calls, turn| store(Arc::clone(&sink), calls, turn))
         });
         let (answer, answered) = oneshot::channel();
         let ended = || Error::new(ErrorKind::Unavailable, "the program ends; the message was not stored");
-        calls.push(Call { message, share, answer }).map_err(|_| ended())?;
+        calls.push(QueuedMessage { message, share, answer }).map_err(|_| ended())?;
         let lost = || Err(Error::new(ErrorKind::CommitUnknown, "storing the message was cut off"));
         answered.await.unwrap_or_else(|_| lost())
     }
 }
 
-async fn store(sink: Arc<dyn Sink>, calls: Vec<Call>, _turn: BatchPermit) {
+async fn store(sink: Arc<dyn Sink>, calls: Vec<QueuedMessage>, _turn: BatchPermit) {
     let (mut messages, mut waiting) = (Vec::with_capacity(calls.len()), Vec::with_capacity(calls.len()));
-    for Call { message, share, answer } in calls {
+    for QueuedMessage { message, share, answer } in calls {
         messages.push(message);
         waiting.push((share, answer));
     }
     for (received, (share, answer)) in sink.receive_each(messages).await.into_iter().zip(waiting) {
         drop(share);
-        // Whoever has gone away will be told when it sends again.
+        // A client that disconnected learns the outcome when it retries.
         let _ = answer.send(received);
     }
 }
@@ -93,7 +93,8 @@ mod tests {
         let (together, budget) = (Arc::<RequestBatcher>::default(), Budget::new(1_000));
         let sink: Arc<dyn Sink> = Arc::new(Echo);
         let ask = |id: String| {
-            let (together, sink, share) = (Arc::clone(&together), Arc::clone(&sink), Share::none(&budget));
+            let (together, sink, share) =
+                (Arc::clone(&together), Arc::clone(&sink), BudgetShare::none(&budget));
             async move { together.receive(&sink, Message::new(id, "t", "").into(), share).await }
         };
         let asked: Vec<_> = (0..700).map(|id: usize| tokio::spawn(ask(id.to_string()))).collect();
@@ -102,7 +103,7 @@ mod tests {
             assert_eq!(answer.err().map(|error| error.what().to_owned()), Some(id.to_string()));
         }
         let cut_off = ask("bug".to_owned()).await.err().map(|error| error.kind());
-        assert_eq!(cut_off, Some(ErrorKind::CommitUnknown), "nobody knows what became of it");
+        assert_eq!(cut_off, Some(ErrorKind::CommitUnknown), "the outcome is unknown");
         assert_eq!(ask("1".to_owned()).await.err().map(|error| error.kind()), Some(ErrorKind::Full));
         assert_eq!(Arc::strong_count(&budget), 1, "no share is held");
     }

@@ -7,11 +7,11 @@ use ring::rand::SecureRandom as _;
 
 use oncebox::{Error, ErrorKind, Result};
 
-/// Bytes that nobody may see: they are in no `Debug`, no log and no error.
+/// Secret bytes: no `Debug`, log or error shows them.
 #[derive(Clone)]
-pub(crate) struct Secret(Box<[u8]>);
+pub(crate) struct SecretBytes(Box<[u8]>);
 
-impl Secret {
+impl SecretBytes {
     /// Takes a secret that is not empty.
     pub(crate) fn new(what: &str, bytes: &[u8]) -> Result<Self> {
         if bytes.is_empty() {
@@ -25,7 +25,7 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for SecretBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
@@ -45,16 +45,16 @@ pub(crate) struct Macs {
 
 impl Macs {
     /// At least one.
-    pub(crate) fn new(what: &str, secrets: &[Secret]) -> Result<Self> {
+    pub(crate) fn new(what: &str, secrets: &[SecretBytes]) -> Result<Self> {
         if secrets.is_empty() {
-            return Err(refused(what, "is missing: nothing could be verified"));
+            return Err(refused(what, "is missing: no request could be verified"));
         }
         let keys = secrets.iter().map(|secret| hmac::Key::new(hmac::HMAC_SHA256, secret.bytes())).collect();
         Ok(Self { keys, blind: Blind::new()? })
     }
 
-    /// Whether one of the tags is that of the parts under one of the keys. The work depends on the number of keys and
-    /// tags alone, not on which of them fits.
+    /// Returns true if one of the tags is that of the parts under one of the keys. The work depends only on the number
+    /// of keys and tags.
     pub(crate) fn verify(&self, parts: &[&[u8]], tags: &[Vec<u8>]) -> bool {
         let mut found = false;
         for key in &self.keys {
@@ -128,9 +128,9 @@ pub(crate) mod tests {
 
     #[test]
     fn secrets_are_not_shown() {
-        let secret = Secret::new("secret", b"hidden").unwrap();
+        let secret = SecretBytes::new("secret", b"hidden").unwrap();
         let macs = Macs::new("secret", std::slice::from_ref(&secret)).unwrap();
         assert_eq!(format!("{secret:?} {macs:?}"), "*** 1 secret(s)");
-        assert!(Secret::new("secret", b"").is_err());
+        assert!(SecretBytes::new("secret", b"").is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What senders are told, and what is stored then.
+//! Responses to senders, and the messages stored then.
 
 mod support;
 
@@ -6,19 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::config::{OnConflict, Unrouted};
-use oncebox::store::{Admin as _, Counts};
+use oncebox::store::{Admin as _, InboxCounts};
 use oncebox::{Config, Context, Dedupe, ErrorKind, Inbox, KeyStrategy, Memory, Message, Retry, handler};
-use oncebox_http::{BodyLimits, Endpoint, Ingress, Limits, Quota, Verify};
-use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
+use oncebox_http::{BodyLimits, Endpoint, Ingress, Quota, ServerLimits, Verify};
+use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
 use parking_lot::Mutex;
-use support::{Answer, Client, Running, in_time};
+use support::{HttpResponse, RawHttpClient, RunningServer, in_time};
 use tokio::sync::watch;
 
-type Store = FaultyStore<Memory>;
+type AnswersStore = FaultyStore<Memory>;
 
-struct World {
-    server: Running,
-    inbox: Inbox<Store>,
+struct AnswersFixture {
+    server: RunningServer,
+    inbox: Inbox<AnswersStore>,
     clock: TestClock,
     seen: Arc<Mutex<Vec<Message>>>,
     gate: watch::Sender<bool>,
@@ -32,24 +32,24 @@ fn events(name: &str) -> Endpoint {
     Endpoint::cloud_events(name).verify(Verify::tokens(["token"]).expect("a token"))
 }
 
-async fn world(endpoints: Vec<Endpoint>) -> World {
-    world_of(Config::default(), Limits::default(), endpoints).await
+async fn world(endpoints: Vec<Endpoint>) -> AnswersFixture {
+    world_of(Config::default(), ServerLimits::default(), endpoints).await
 }
 
-async fn world_of(config: Config, limits: Limits, endpoints: Vec<Endpoint>) -> World {
+async fn world_of(config: Config, limits: ServerLimits, endpoints: Vec<Endpoint>) -> AnswersFixture {
     let clock = TestClock::new();
     let store = FaultyStore::new(Memory::with_clock(clock.shared()));
     let (seen, gate) = (Arc::<Mutex<Vec<Message>>>::default(), watch::Sender::new(false));
     let note = {
         let seen = Arc::clone(&seen);
-        move |message: Message, _: &mut Context<Store>| {
+        move |message: Message, _: &mut Context<AnswersStore>| {
             seen.lock().push(message);
             async { Ok::<(), oncebox::Error>(()) }
         }
     };
     let wait = {
         let gate = gate.clone();
-        move |_: Message, _: &mut Context<Store>| {
+        move |_: Message, _: &mut Context<AnswersStore>| {
             let gate = gate.subscribe();
             async move {
                 let _ = gate.clone().wait_for(|open| *open).await;
@@ -57,7 +57,7 @@ async fn world_of(config: Config, limits: Limits, endpoints: Vec<Endpoint>) -> W
             }
         }
     };
-    let fail = |_: Message, _: &mut Context<Store>| async { Err::<(), String>("no".into()) };
+    let fail = |_: Message, _: &mut Context<AnswersStore>| async { Err::<(), String>("no".into()) };
     let inbox = Inbox::builder("in", store)
         .config(config)
         .on("t", handler("note", note))
@@ -74,26 +74,26 @@ async fn world_of(config: Config, limits: Limits, endpoints: Vec<Endpoint>) -> W
     for endpoint in endpoints {
         ingress = ingress.endpoint(endpoint, &inbox);
     }
-    let server = Running::start(ingress.into_router().expect("valid endpoints"), limits).await;
-    World { server, inbox, clock, seen, gate }
+    let server = RunningServer::start(ingress.into_router().expect("valid endpoints"), limits).await;
+    AnswersFixture { server, inbox, clock, seen, gate }
 }
 
 const TOKEN: (&str, &str) = ("authorization", "Bearer token");
 
-impl World {
-    async fn send(&self, id: &str, body: &str) -> Answer {
+impl AnswersFixture {
+    async fn send(&self, id: &str, body: &str) -> HttpResponse {
         self.send_to("/in/shop", id, "t", body).await
     }
 
-    async fn send_to(&self, path: &str, id: &str, kind: &str, body: &str) -> Answer {
+    async fn send_to(&self, path: &str, id: &str, kind: &str, body: &str) -> HttpResponse {
         self.server.post(path, &[TOKEN, ("message-id", id), ("message-type", kind)], body).await
     }
 
-    async fn counts(&self) -> Counts {
+    async fn counts(&self) -> InboxCounts {
         self.inbox.store().inner().count(self.inbox.name()).await.expect("counts")
     }
 
-    /// What a handler is given of the only message.
+    /// Returns the only message, as its handler got it.
     async fn handled(&self) -> Message {
         self.inbox.drain().await.expect("drained");
         let seen = self.seen.lock();
@@ -102,7 +102,7 @@ impl World {
     }
 }
 
-fn without_date(mut answer: Answer) -> Answer {
+fn without_date(mut answer: HttpResponse) -> HttpResponse {
     let lines: Vec<&str> = answer.head.lines().filter(|line| !line.starts_with("date:")).collect();
     answer.head = lines.join("\n");
     answer
@@ -130,7 +130,7 @@ async fn another_content_under_an_id_is_quarantined() {
     let counts = world.counts().await;
     assert_eq!((counts.messages, counts.conflicts), (1, 1));
     let config = Config { on_conflict: Some(OnConflict::FirstWins), ..Config::default() };
-    let lenient = world_of(config, Limits::default(), vec![plain("shop")]).await;
+    let lenient = world_of(config, ServerLimits::default(), vec![plain("shop")]).await;
     lenient.send("1", "one").await;
     assert_eq!(lenient.send("1", "other").await.status, 200);
 }
@@ -162,30 +162,30 @@ async fn the_headers_of_a_plain_message_can_be_others() {
 
 // FAULTS A15, A4: unknown is not stored, and not stored is not unknown.
 #[tokio::test]
-async fn a_store_that_is_away_and_a_commit_nobody_knows_of_are_503() {
+async fn a_store_that_is_away_and_a_commit_in_doubt_are_503() {
     let world = world(vec![plain("shop")]).await;
     let faults = world.inbox.store().faults();
-    faults.next(Verb::Accept, Fault::ErrBefore(ErrorKind::Unavailable));
+    faults.next(StoreVerb::Accept, StoreFault::ErrBefore(ErrorKind::Unavailable));
     let answer = world.send("1", "{}").await;
     assert_eq!((answer.status, &*answer.problem()), (503, "unavailable"));
     assert!(answer.header("retry-after").is_some());
     assert_eq!(world.counts().await.messages, 0);
-    faults.next(Verb::Accept, Fault::ErrAfter);
+    faults.next(StoreVerb::Accept, StoreFault::ErrAfter);
     let answer = world.send("1", "{}").await;
     assert_eq!((answer.status, &*answer.problem()), (503, "outcome-unknown"));
     assert_eq!(world.send("1", "{}").await.status, 200, "it had been stored");
     for kind in [ErrorKind::Full, ErrorKind::ReadOnly, ErrorKind::SchemaOutdated] {
-        faults.next(Verb::Accept, Fault::ErrBefore(kind));
+        faults.next(StoreVerb::Accept, StoreFault::ErrBefore(kind));
         assert_eq!(world.send("2", "{}").await.status, 503, "{kind:?}");
     }
-    faults.next(Verb::Accept, Fault::Panic);
+    faults.next(StoreVerb::Accept, StoreFault::Panic);
     assert_eq!(world.send("2", "{}").await.problem(), "outcome-unknown");
 }
 
 /// Looks like a signature, and is none.
 const FORGED: &str = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
 
-// FAULTS S2, S4: nobody learns from the answer what was wrong, and nothing is stored.
+// FAULTS S2, S4: the answer does not tell what was wrong, and nothing is stored.
 #[tokio::test]
 async fn everybody_who_is_not_verified_gets_the_same_answer_and_leaves_nothing() {
     let github = Endpoint::github("github", ["secret"]).unwrap();
@@ -196,7 +196,7 @@ async fn everybody_who_is_not_verified_gets_the_same_answer_and_leaves_nothing()
         [("message-id", "1"), ("message-type", "t"), ("x-github-delivery", "1"), ("x-github-event", "t")];
     let with = |more: &[(&'static str, &'static str)]| [&id[..], more].concat();
     let attempts = [
-        ("/in/nobody", with(&[TOKEN])),
+        ("/in/unknown", with(&[TOKEN])),
         ("/in/shop/more", with(&[TOKEN])),
         ("/in/SHOP", with(&[TOKEN])),
         ("/in/shop", with(&[])),
@@ -222,7 +222,7 @@ async fn everybody_who_is_not_verified_gets_the_same_answer_and_leaves_nothing()
     for (answer, attempt) in answers.iter().zip(&attempts) {
         assert_eq!(*answer, answers[0], "{attempt:?}");
     }
-    assert_eq!(world.inbox.store().faults().calls(Verb::Accept), 0, "the store was not even asked");
+    assert_eq!(world.inbox.store().faults().calls(StoreVerb::Accept), 0, "the store was not even asked");
     assert_eq!(world.counts().await.messages, 0);
     // One who is on this machine is let in where that is enough.
     assert_eq!(world.server.post("/in/local", &id, "{}").await.status, 202);
@@ -239,7 +239,7 @@ async fn the_same_id_from_two_sources_is_two_messages() {
 
 // FAULTS S12
 #[tokio::test]
-async fn what_proves_who_somebody_is_is_not_stored() {
+async fn credentials_are_not_stored() {
     let world = world(vec![plain("shop")]).await;
     let headers = [
         TOKEN,
@@ -270,7 +270,7 @@ async fn what_is_being_worked_on_is_busy() {
     let first = world.send_to("/in/shop", "1", "slow", "{}");
     let second = async {
         // The first one has begun when its mark was asked for.
-        while world.inbox.store().faults().calls(Verb::Mark) == 0 {
+        while world.inbox.store().faults().calls(StoreVerb::Mark) == 0 {
             tokio::task::yield_now().await;
         }
         let answer = world.send_to("/in/shop", "1", "slow", "{}").await;
@@ -298,7 +298,7 @@ async fn a_type_that_nothing_handles_is_kept_or_refused() {
     assert_eq!(keeps.send_to("/in/shop", "1", "unheard-of", "{}").await.status, 202);
     assert_eq!(keeps.counts().await.unrouted, 1);
     let config = Config { unrouted: Unrouted::Refuse, ..Config::default() };
-    let refuses = world_of(config, Limits::default(), vec![plain("shop")]).await;
+    let refuses = world_of(config, ServerLimits::default(), vec![plain("shop")]).await;
     let answer = refuses.send_to("/in/shop", "1", "unheard-of", "{}").await;
     assert_eq!((answer.status, &*answer.problem()), (422, "unrouted"));
     assert_eq!(refuses.counts().await.messages, 0);
@@ -308,7 +308,7 @@ async fn a_type_that_nothing_handles_is_kept_or_refused() {
 #[tokio::test]
 async fn a_message_that_may_have_been_forgotten_is_quarantined() {
     let config = Config { retention: Some(Duration::from_hours(1)), ..Config::default() };
-    let world = world_of(config, Limits::default(), vec![events("events")]).await;
+    let world = world_of(config, ServerLimits::default(), vec![events("events")]).await;
     let send = async |id: &str| {
         let event = format!(
             r#"{{"specversion":"1.0","id":"{id}","source":"/s","type":"t","time":"1970-01-02T00:00:00Z"}}"#
@@ -381,7 +381,7 @@ async fn a_batch_is_answered_for_each_event() {
     let batch_type = [TOKEN, ("content-type", "application/cloudevents-batch+json")];
     let batch = format!("[{},{},{}]", event("1", 1), event("2", 2), event("1", 1));
     let answer = world.server.post("/in/events", &batch_type, &batch).await;
-    let outcomes = |answer: &Answer| -> Vec<String> {
+    let outcomes = |answer: &HttpResponse| -> Vec<String> {
         let json = answer.json();
         json["results"]
             .as_array()
@@ -397,7 +397,7 @@ async fn a_batch_is_answered_for_each_event() {
     assert_eq!(answer.status, 422);
     assert_eq!(outcomes(&answer), ["duplicate", "malformed", "conflict", "accepted"]);
     assert_eq!(answer.json()["results"][2]["problem"]["status"], 422);
-    world.inbox.store().faults().next(Verb::Accept, Fault::ErrBefore(ErrorKind::Unavailable));
+    world.inbox.store().faults().next(StoreVerb::Accept, StoreFault::ErrBefore(ErrorKind::Unavailable));
     let batch = format!("[{},{{}},{}]", event("4", 4), event("5", 5));
     let answer = world.server.post("/in/events", &batch_type, &batch).await;
     assert_eq!(
@@ -405,7 +405,7 @@ async fn a_batch_is_answered_for_each_event() {
         (503, ["unavailable", "malformed", "unavailable"].map(str::to_owned).into())
     );
     assert!(answer.header("retry-after").is_some());
-    assert_eq!(world.inbox.store().faults().calls(Verb::Accept), 3, "one call for each batch");
+    assert_eq!(world.inbox.store().faults().calls(StoreVerb::Accept), 3, "one call for each batch");
     assert_eq!(world.server.post("/in/events", &batch_type, "[]").await.status, 200);
     assert_eq!(world.server.post("/in/events", &batch_type, "{}").await.status, 400);
 }
@@ -440,14 +440,14 @@ async fn an_event_is_the_same_message_whichever_way_it_comes() {
 #[tokio::test]
 async fn a_message_is_stored_though_its_sender_is_gone() {
     let limits = {
-        let mut limits = Limits::default();
+        let mut limits = ServerLimits::default();
         limits.connections = 1;
         limits
     };
     let world = world_of(Config::default(), limits, vec![plain("shop")]).await;
     let faults = world.inbox.store().faults();
-    faults.next(Verb::Accept, Fault::Hang);
-    let mut gone: Client = world.server.connect().await;
+    faults.next(StoreVerb::Accept, StoreFault::Hang);
+    let mut gone: RawHttpClient = world.server.connect().await;
     gone.send(support::request("/in/shop", &[TOKEN, ("message-id", "1"), ("message-type", "t")], "{}")).await;
     in_time("the store is asked", faults.wait_for_hanging(1)).await;
     drop(gone);
@@ -476,7 +476,8 @@ async fn the_answer_says_what_happened_for_each_handler() {
         .build()
         .expect("a valid inbox");
     let router = Ingress::new().endpoint(plain("shop"), &inbox).endpoint(events("events"), &inbox);
-    let server = Running::start(router.into_router().expect("endpoints"), Limits::default()).await;
+    let server =
+        RunningServer::start(router.into_router().expect("endpoints"), ServerLimits::default()).await;
     let send = async |id: &str, body: &str| {
         let headers = [TOKEN, ("message-id", id), ("message-type", "t"), ("correlation-id", "c")];
         server.post("/in/shop", &headers, body).await

@@ -7,18 +7,18 @@ use std::process::Command;
 use std::sync::Arc;
 
 use oncebox::{Context, Inbox, Memory, Message, handler};
-use oncebox_http::{Endpoint, Ingress, Limits, Verify};
-use oncebox_servers::Python;
+use oncebox_http::{Endpoint, Ingress, ServerLimits, Verify};
+use oncebox_servers::PythonEnv;
 use parking_lot::Mutex;
-use support::Running;
+use support::RunningServer;
 
-struct World {
-    server: Running,
+struct ClientsFixture {
+    server: RunningServer,
     inbox: Inbox<Memory>,
     seen: Arc<Mutex<Vec<Message>>>,
 }
 
-async fn world(endpoint: Endpoint) -> World {
+async fn world(endpoint: Endpoint) -> ClientsFixture {
     let seen = Arc::<Mutex<Vec<Message>>>::default();
     let note = {
         let seen = Arc::clone(&seen);
@@ -31,8 +31,9 @@ async fn world(endpoint: Endpoint) -> World {
     let inbox =
         Inbox::builder("in", Memory::new()).on(types, handler("h", note)).build().expect("a valid inbox");
     let ingress = Ingress::new().endpoint(endpoint, &inbox);
-    let server = Running::start(ingress.into_router().expect("a valid endpoint"), Limits::default()).await;
-    World { server, inbox, seen }
+    let server =
+        RunningServer::start(ingress.into_router().expect("a valid endpoint"), ServerLimits::default()).await;
+    ClientsFixture { server, inbox, seen }
 }
 
 /// Runs a program to its end and returns what it says.
@@ -46,7 +47,7 @@ async fn output(mut command: Command) -> String {
 }
 
 fn python(script: &str) -> Command {
-    let mut command = Command::new(Python::binary().expect("the clients are installed"));
+    let mut command = Command::new(PythonEnv::binary().expect("the clients are installed"));
     command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/python").join(script));
     command
 }

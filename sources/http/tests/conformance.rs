@@ -7,27 +7,27 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use oncebox::{Inbox, Message};
-use oncebox_http::{Endpoint, Ingress, Limits, Verify};
-use oncebox_testkit::source::{Books, TestStore, Transport};
+use oncebox_http::{Endpoint, Ingress, ServerLimits, Verify};
+use oncebox_testkit::source::{DeliveryLedger, TestStore, Transport};
 use parking_lot::Mutex;
-use support::{Client, Running};
+use support::{RawHttpClient, RunningServer};
 use tokio::net::TcpStream;
 
 /// A sender that keeps its messages until it is told that they are taken or refused.
 #[derive(Clone, Default)]
-struct Sender(Arc<Mutex<State>>);
+struct Sender(Arc<Mutex<SenderState>>);
 
 #[derive(Default)]
-struct State {
+struct SenderState {
     waiting: Vec<Message>,
     in_flight: usize,
-    books: Books,
+    books: DeliveryLedger,
     servers: Vec<SocketAddr>,
     turn: usize,
 }
 
 struct Instance {
-    server: Running,
+    server: RunningServer,
     running: oncebox::Running<TestStore>,
 }
 
@@ -67,7 +67,7 @@ impl Sender {
 }
 
 async fn post(server: SocketAddr, message: &Message) -> Option<u16> {
-    let mut client = Client::new(TcpStream::connect(server).await.ok()?);
+    let mut client = RawHttpClient::new(TcpStream::connect(server).await.ok()?);
     let id = String::from_utf8_lossy(message.id()).into_owned();
     let mut headers = vec![("authorization", "Bearer token"), ("message-type", message.message_type())];
     if !id.is_empty() {
@@ -88,7 +88,7 @@ impl Transport for Sender {
         let tokens = Verify::tokens(["token"]).expect("a token");
         let ingress = Ingress::new().endpoint(Endpoint::plain("suite").verify(tokens), inbox);
         let router = ingress.into_router().expect("a valid endpoint");
-        let server = Running::start(router, Limits::default()).await;
+        let server = RunningServer::start(router, ServerLimits::default()).await;
         self.0.lock().servers.push(server.address);
         self.deliver();
         Instance { server, running: inbox.start() }
@@ -115,9 +115,9 @@ impl Transport for Sender {
         self.deliver();
     }
 
-    async fn books(&self) -> Books {
+    async fn books(&self) -> DeliveryLedger {
         let state = self.0.lock();
-        Books { waiting: state.waiting.len() + state.in_flight, ..state.books }
+        DeliveryLedger { waiting: state.waiting.len() + state.in_flight, ..state.books }
     }
 }
 

@@ -13,11 +13,11 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use http::Request;
 use oncebox::{Inbox, Memory};
-use oncebox_http::{BodyLimits, Endpoint, Ingress, Limits, Tls, Verify};
+use oncebox_http::{BodyLimits, Endpoint, Ingress, ServerLimits, Tls, Verify};
 use ring::hmac;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
-use support::{Running, request};
+use support::{RunningServer, request};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -27,9 +27,13 @@ const CONNECTIONS: usize = 40;
 const STREAMS: usize = 127;
 /// Bytes of one body that never ends.
 const HELD: usize = 65_000;
+/// Bytes of the largest body that is whole.
+const COMPLETE: usize = 4 << 20;
+/// Bytes of a body that is not small.
+const LARGE: usize = 200 << 10;
 /// Requests of each sender.
 const REQUESTS: usize = 120;
-/// How long any step may take.
+/// Maximum time of any step.
 const PATIENCE: Duration = Duration::from_secs(90);
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const TOKEN: &str = "a-long-random-token";
@@ -108,7 +112,7 @@ async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     ended.unwrap_or_else(|_| panic!("waited too long for this: {what}"))
 }
 
-/// What untrusted clients have done so far, and whether they are to stop.
+/// Counts of what untrusted clients have done, and their stop flag.
 #[derive(Debug, Default)]
 struct UntrustedCounts {
     stop: AtomicBool,
@@ -123,7 +127,7 @@ struct UntrustedFlood {
 }
 
 impl UntrustedFlood {
-    fn start(server: &Running, tls: Option<&TlsConnector>) -> Self {
+    fn start(server: &RunningServer, tls: Option<&TlsConnector>) -> Self {
         let (counts, mut connections) = (Arc::<UntrustedCounts>::default(), JoinSet::new());
         for number in 0..CONNECTIONS {
             let (counts, tls, address) = (Arc::clone(&counts), tls.cloned(), server.address);
@@ -165,7 +169,7 @@ impl UntrustedFlood {
     }
 }
 
-/// One connection: as many requests as it may have, each of which holds what it has sent, and is made anew when it is refused.
+/// One connection: as many requests as it may have, most of which hold what they have sent, and each made anew when it is refused.
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     number: usize,
@@ -178,15 +182,23 @@ async fn connection(
         // The server may hang up.
         let _ = connection.await;
     });
-    let (body, forged) = (Bytes::from(vec![b'x'; HELD]), signed("whsec_c3RyYW5nZXI=", "msg", b""));
+    let forged = signed("whsec_c3RyYW5nZXI=", "msg", b"");
+    let held = Bytes::from(vec![b'x'; HELD]);
+    let (small, large) = (held.slice(..1_000), Bytes::from(vec![b'x'; COMPLETE]));
     for stream in 0..STREAMS {
         let (client, counts) = (client.clone(), Arc::clone(counts));
-        let (body, forged) = (body.clone(), forged.clone());
+        let forged = forged.clone();
         // Some know no address, some no token; most look like those that can only be told by their bodies.
         let path = match (number + stream) % 8 {
             0 => "/in/nothing",
             1 => "/in/shop",
             _ => "/in/hook",
+        };
+        // Some bodies are whole, so that their signatures are checked.
+        let (body, whole) = match stream {
+            0 => (large.clone(), true),
+            1..=8 => (small.clone(), true),
+            _ => (held.clone(), false),
         };
         streams.spawn(async move {
             while !counts.stop.load(Ordering::Relaxed) {
@@ -200,7 +212,7 @@ async fn connection(
                 else {
                     return;
                 };
-                if sending.send_data(body.clone(), false).is_err() {
+                if sending.send_data(body.clone(), whole).is_err() {
                     return;
                 }
                 counts.sent.fetch_add(1, Ordering::Relaxed);
@@ -217,14 +229,15 @@ async fn connection(
 
 /// Sends by a token, by signatures on one connection, and by signatures on new connections, one after the other, and asks after
 /// each for something that costs nothing. Returns how long each message and each question took, in order.
-async fn honest(server: &Running, round: &str) -> (Vec<Duration>, Vec<Duration>) {
+async fn honest(server: &RunningServer, round: &str) -> (Vec<Duration>, Vec<Duration>) {
     let (mut took, mut controls) = (Vec::new(), Vec::new());
     let (mut by_token, mut by_signature) = (server.connect().await, server.connect().await);
     let mut control = server.connect().await;
     let bearer = format!("Bearer {TOKEN}");
     for number in 0..REQUESTS {
         let id = format!("{round}_{number}");
-        let body = format!(r#"{{"type":"t","data":"{}"}}"#, "x".repeat(number * 100));
+        let len = if number % 10 == 1 { LARGE } else { number * 100 };
+        let body = format!(r#"{{"type":"t","data":"{}"}}"#, "x".repeat(len));
         let headers = signed(SECRET, &id, body.as_bytes());
         let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, &**value)).collect();
         let start = Instant::now();
@@ -258,8 +271,8 @@ async fn senders_get_through(tls: bool, pem: &[u8]) {
     let room = bodies.unverified;
     bodies.max = room;
     let router = router(bodies).route("/control", axum::routing::get(async || "ok"));
-    let plain = Running::start(router.clone(), Limits::default()).await;
-    let encrypted = Running::start_tls(router, Tls::from_pem(pem, pem).expect("a certificate")).await;
+    let plain = RunningServer::start(router.clone(), ServerLimits::default()).await;
+    let encrypted = RunningServer::start_tls(router, Tls::from_pem(pem, pem).expect("a certificate")).await;
     // Senders come over the plain port in any case: all ports share what bodies may cost.
     let flooded = if tls { &encrypted } else { &plain };
     let flood = UntrustedFlood::start(flooded, tls.then(|| connector(pem)).as_ref());
@@ -284,7 +297,7 @@ async fn senders_get_through(tls: bool, pem: &[u8]) {
 }
 
 /// Sends a body that needs all the room there is: it gets it only if nothing is held any more.
-async fn all_room_is_free_again(server: &Running, room: usize) {
+async fn all_room_is_free_again(server: &RunningServer, room: usize) {
     let body = vec![b'x'; room / 2 + 1];
     let headers = signed(SECRET, "all", &body);
     let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, &**value)).collect();
@@ -315,7 +328,7 @@ async fn verified_senders_get_through_a_flood_on_either_port() {
 async fn a_large_signed_body_finds_room_among_many_small_ones() {
     let mut bodies = BodyLimits::default();
     bodies.unverified = 1 << 20;
-    let server = Running::start(router(bodies), Limits::default()).await;
+    let server = RunningServer::start(router(bodies), ServerLimits::default()).await;
     let mut holding = Vec::new();
     for number in 0..32 {
         let headers = signed("whsec_c3RyYW5nZXI=", &number.to_string(), b"");

@@ -11,15 +11,15 @@ use bytes::Bytes;
 use h2::Reason;
 use http::Request;
 use oncebox::{Inbox, Memory};
-use oncebox_http::{BodyLimits, Endpoint, Ingress, Limits, Verify, listen};
-use support::{Running, in_time, request};
+use oncebox_http::{BodyLimits, Endpoint, Ingress, ServerLimits, Verify, listen};
+use support::{RunningServer, in_time, request};
 use tokio::net::TcpStream;
 
 const SHORT: Duration = Duration::from_millis(200);
 const HEADERS: [(&str, &str); 2] = [("message-id", "1"), ("message-type", "t")];
 
-fn limits(set: impl FnOnce(&mut Limits)) -> Limits {
-    let mut limits = Limits::default();
+fn limits(set: impl FnOnce(&mut ServerLimits)) -> ServerLimits {
+    let mut limits = ServerLimits::default();
     set(&mut limits);
     limits
 }
@@ -30,22 +30,22 @@ fn bodies(set: impl FnOnce(&mut BodyLimits)) -> BodyLimits {
     bodies
 }
 
-async fn server(limits: Limits, bodies: BodyLimits) -> Running {
+async fn server(limits: ServerLimits, bodies: BodyLimits) -> RunningServer {
     server_for(Verify::open(), limits, bodies).await
 }
 
-async fn server_for(verify: Verify, limits: Limits, bodies: BodyLimits) -> Running {
+async fn server_for(verify: Verify, limits: ServerLimits, bodies: BodyLimits) -> RunningServer {
     let inbox = Inbox::builder("in", Memory::new()).build().expect("a valid inbox");
     let ingress = Ingress::new().bodies(bodies).endpoint(Endpoint::plain("x").verify(verify), &inbox);
-    Running::start(ingress.into_router().expect("a valid endpoint"), limits).await
+    RunningServer::start(ingress.into_router().expect("a valid endpoint"), limits).await
 }
 
-async fn serving(limits: Limits) -> Running {
+async fn serving(limits: ServerLimits) -> RunningServer {
     server(limits, BodyLimits::default()).await
 }
 
-/// Whether the server answers somebody who behaves.
-async fn works(server: &Running) {
+/// Asserts that the server answers a well-behaved client.
+async fn works(server: &RunningServer) {
     let answer = in_time("a good client is answered", server.post("/in/x", &HEADERS, "{}")).await;
     assert!([200, 202].contains(&answer.status), "{answer:?}");
 }
@@ -138,7 +138,7 @@ async fn too_many_or_too_long_headers_are_refused() {
 // FAULTS G3, A18
 #[tokio::test]
 async fn bodies_that_are_too_large_are_refused_before_and_while_they_come() {
-    let server = server(Limits::default(), bodies(|bodies| bodies.max = 50_000)).await;
+    let server = server(ServerLimits::default(), bodies(|bodies| bodies.max = 50_000)).await;
     let mut client = server.connect().await;
     // Announced: refused before a byte of it is sent.
     client.send("POST /in/x HTTP/1.1\r\nhost: x\r\ncontent-length: 50001\r\n\r\n").await;
@@ -170,7 +170,7 @@ async fn bodies_that_are_too_large_are_refused_before_and_while_they_come() {
 #[tokio::test]
 async fn bodies_that_come_too_slowly_are_given_up() {
     let limits_of_bodies = bodies(|bodies| (bodies.pause, bodies.timeout) = (SHORT, 3 * SHORT));
-    let server = server(Limits::default(), limits_of_bodies).await;
+    let server = server(ServerLimits::default(), limits_of_bodies).await;
     let head =
         "POST /in/x HTTP/1.1\r\nhost: x\r\nmessage-id: 1\r\nmessage-type: t\r\ncontent-length: 1000\r\n\r\n";
     // One that stops.
@@ -211,7 +211,7 @@ async fn bodies_that_come_too_slowly_are_given_up() {
 #[tokio::test]
 async fn all_bodies_together_are_bounded() {
     let room = bodies(|bodies| bodies.in_flight = 60_000);
-    let server = server_for(Verify::loopback(), Limits::default(), room).await;
+    let server = server_for(Verify::loopback(), ServerLimits::default(), room).await;
     let head = |announced: usize| {
         format!(
             "POST /in/x HTTP/1.1\r\nhost: localhost\r\nmessage-id: 1\r\nmessage-type: t\r\ncontent-length: {announced}\r\n\r\n"
@@ -247,7 +247,7 @@ async fn all_bodies_together_are_bounded() {
 #[tokio::test]
 async fn bodies_of_untrusted_clients_together_are_bounded() {
     let room = bodies(|bodies| (bodies.unverified, bodies.in_flight) = (64 << 10, usize::MAX));
-    let server = server(Limits::default(), room).await;
+    let server = server(ServerLimits::default(), room).await;
     let head =
         "POST /in/x HTTP/1.1\r\nhost: x\r\nmessage-id: 1\r\nmessage-type: t\r\ncontent-length: 60000\r\n\r\n";
     let mut holds = server.connect().await;
@@ -314,33 +314,82 @@ async fn futures<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
     all.into_iter().filter_map(|(_, output)| output).collect()
 }
 
+/// A router with a request that is open until the gate is.
+fn gated(gate: &tokio::sync::watch::Sender<bool>) -> Router {
+    let gate = gate.clone();
+    let wait = async move || {
+        let _ = gate.subscribe().wait_for(|open| *open).await;
+        "done"
+    };
+    Router::new().route("/", get(async || "done")).route("/wait", get(wait))
+}
+
+const ASK: &str = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+const WAIT: &str = "GET /wait HTTP/1.1\r\nhost: x\r\n\r\n";
+
 #[tokio::test]
-async fn connections_wait_for_room_and_an_address_has_its_share() {
-    let server = serving(limits(|limits| limits.connections = 2)).await;
-    let mut first = server.connect().await;
-    let mut second = server.connect().await;
-    assert_eq!(first.post("/in/x", &HEADERS, "{}").await.status, 202);
-    assert_eq!(second.post("/in/x", &HEADERS, "{}").await.status, 200);
+async fn connections_wait_for_room_only_while_all_are_at_work() {
+    let gate = tokio::sync::watch::Sender::new(false);
+    let server = RunningServer::start(gated(&gate), limits(|limits| limits.connections = 2)).await;
+    let mut senders = [server.connect().await, server.connect().await];
+    for sender in &mut senders {
+        sender.send(ASK).await;
+        assert_eq!(sender.answer().await.unwrap().status, 200);
+        sender.send(WAIT).await;
+    }
     let mut third = server.connect().await;
-    third.send(request("/in/x", &HEADERS, "{}")).await;
+    third.send(ASK).await;
     let early = tokio::time::timeout(SHORT, third.answer()).await;
     assert!(early.is_err(), "there is no room for it: {early:?}");
-    drop(first);
-    assert_eq!(in_time("there is room", third.answer()).await.unwrap().status, 200);
+    gate.send_replace(true);
+    assert_eq!(in_time("one of the others is idle", third.answer()).await.unwrap().status, 200);
+    let [mut first, mut second] = senders;
+    assert_eq!(in_time("it was answered", first.answer()).await.unwrap().body, "done");
+    assert_eq!(in_time("it was answered", second.answer()).await.unwrap().body, "done");
+    assert_eq!(in_time("it was idle for longest", first.closed()).await, "");
+    second.send(ASK).await;
+    assert_eq!(in_time("it was kept", second.answer()).await.unwrap().status, 200);
+}
 
-    let server = serving(limits(|limits| limits.connections_per_address = 2)).await;
-    let (mut first, mut second) = (server.connect().await, server.connect().await);
-    assert_eq!(first.post("/in/x", &HEADERS, "{}").await.status, 202);
-    assert_eq!(second.post("/in/x", &HEADERS, "{}").await.status, 200);
-    let mut third = server.connect().await;
-    assert_eq!(in_time("it is closed at once", third.closed()).await, "");
+// FAULTS S5: strangers who came first make room, whatever they keep open; a sender keeps its connection.
+#[tokio::test]
+async fn the_connections_of_strangers_make_room() {
+    let set = |limits: &mut ServerLimits| limits.connections_per_address = 4;
+    let server =
+        server_for(Verify::tokens(["a-long-token"]).expect("a token"), limits(set), bodies(|_| {})).await;
+    let good = [HEADERS[0], HEADERS[1], ("authorization", "Bearer a-long-token")];
+    let mut sender = server.connect().await;
+    assert_eq!(sender.post("/in/x", &good, "{}").await.status, 202);
+    let mut strangers = Vec::new();
+    for number in 0..30 {
+        let mut stranger = server.connect().await;
+        match number % 3 {
+            0 => {}
+            1 => stranger.send("POST /in/x HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n").await,
+            _ => {
+                let (client, connection) = h2::client::handshake(stranger.stream).await.expect("a handshake");
+                let mut driver = tokio::task::JoinSet::new();
+                driver.spawn(connection);
+                let open = client.ready().await.map(|mut client| client.send_request(http2_request(), false));
+                strangers.push(Box::new((driver, open)) as Box<dyn std::any::Any>);
+                continue;
+            }
+        }
+        strangers.push(Box::new(stranger));
+    }
+    for _ in 0..5 {
+        let answer = in_time("a new connection is served", server.post("/in/x", &good, "{}")).await;
+        assert_eq!(answer.status, 200);
+    }
+    assert_eq!(in_time("the sender was kept", sender.post("/in/x", &good, "{}")).await.status, 200);
 }
 
 /// One who asks and does not listen.
 #[tokio::test]
-async fn an_answer_that_nobody_takes_is_given_up() {
+async fn an_answer_that_the_client_does_not_read_is_given_up() {
     let big = Router::new().route("/", get(|| async { vec![b'x'; 64 << 20] }));
-    let server = Running::start(big, limits(|limits| (limits.write, limits.connections) = (SHORT, 1))).await;
+    let server =
+        RunningServer::start(big, limits(|limits| (limits.write, limits.connections) = (SHORT, 1))).await;
     let mut deaf = server.connect().await;
     deaf.send("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
     // There is room for one connection only.
@@ -366,7 +415,7 @@ async fn a_stop_lets_open_requests_end_and_closes_the_rest() {
             }),
         )
     };
-    let mut server = Running::start(router.clone(), Limits::default()).await;
+    let mut server = RunningServer::start(router.clone(), ServerLimits::default()).await;
     let (mut idle, mut open) = (server.connect().await, server.connect().await);
     idle.send("GET /nothing HTTP/1.1\r\nhost: x\r\n\r\n").await;
     idle.answer().await.unwrap();
@@ -379,7 +428,7 @@ async fn a_stop_lets_open_requests_end_and_closes_the_rest() {
     in_time("the server stops", server.stopped()).await;
     // One that does not end is not waited for.
     gate.send_replace(false);
-    let server = Running::start(router, limits(|limits| limits.grace = SHORT)).await;
+    let server = RunningServer::start(router, limits(|limits| limits.grace = SHORT)).await;
     let mut open = server.connect().await;
     open.send("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
     let _ = begun.subscribe().wait_for(|count| *count == 2).await;
@@ -388,7 +437,7 @@ async fn a_stop_lets_open_requests_end_and_closes_the_rest() {
 }
 
 async fn http2(
-    server: &Running,
+    server: &RunningServer,
 ) -> (h2::client::SendRequest<Bytes>, tokio::task::JoinHandle<Result<(), h2::Error>>) {
     let stream = TcpStream::connect(server.address).await.expect("a connection");
     let (client, connection) = h2::client::handshake(stream).await.expect("a handshake");
@@ -415,8 +464,8 @@ async fn http2_is_served_and_closed_when_idle() {
 
 /// A client that never makes room for an answer does not keep its connection.
 #[tokio::test]
-async fn http2_answers_that_nobody_makes_room_for_are_given_up() {
-    let set = |limits: &mut Limits| (limits.write, limits.head) = (SHORT, SHORT);
+async fn http2_answers_without_window_are_given_up() {
+    let set = |limits: &mut ServerLimits| (limits.write, limits.head) = (SHORT, SHORT);
     let server = serving(limits(set)).await;
     let stream = TcpStream::connect(server.address).await.unwrap();
     let mut builder = h2::client::Builder::new();
@@ -456,7 +505,7 @@ async fn http2_resets_without_end_end_the_connection() {
     works(&server).await;
 }
 
-/// Nobody is thrown out for taking back a few.
+/// A client that resets a few streams keeps its connection.
 #[tokio::test]
 async fn a_few_resets_are_nothing() {
     let server = serving(limits(|limits| limits.resets = 50)).await;

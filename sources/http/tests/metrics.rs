@@ -1,12 +1,12 @@
-//! What senders are told is counted, whoever they are.
+//! Responses are counted for every sender.
 
 mod support;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use oncebox::{Inbox, Memory};
-use oncebox_http::{BodyLimits, Endpoint, Ingress, Limits, Quota, Verify};
+use oncebox_http::{BodyLimits, Endpoint, Ingress, Quota, ServerLimits, Verify};
 use oncebox_testkit::TestClock;
-use support::Running;
+use support::RunningServer;
 
 const TOKEN: (&str, &str) = ("authorization", "Bearer token");
 const KIND: (&str, &str) = ("message-type", "t");
@@ -34,7 +34,8 @@ async fn every_answer_is_counted() {
         .bodies(bodies)
         .endpoint(endpoint("shop"), &inbox)
         .endpoint(endpoint("slow").quota(Quota::per_second(1)), &inbox);
-    let server = Running::start(ingress.into_router().expect("valid endpoints"), Limits::default()).await;
+    let server =
+        RunningServer::start(ingress.into_router().expect("valid endpoints"), ServerLimits::default()).await;
     let large = "x".repeat(1_001);
     for (path, headers, body, expected) in [
         ("/in/shop", vec![TOKEN, KIND, ("message-id", "1")], "", 202),
@@ -63,5 +64,5 @@ async fn every_answer_is_counted() {
     ] {
         assert_eq!(counted(&handle, source, answer), expected, "{source} {answer}");
     }
-    assert!(!handle.render().contains("guess"), "an address that somebody tries is no label");
+    assert!(!handle.render().contains("guess"), "a guessed path is no label");
 }

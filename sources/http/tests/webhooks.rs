@@ -10,21 +10,21 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use oncebox::store::Admin as _;
 use oncebox::time::Clock as _;
 use oncebox::{Context, Inbox, Memory, Message, handler};
-use oncebox_http::{Encoding, Endpoint, Ingress, Limits, ShopifyId, Verify};
+use oncebox_http::{Encoding, Endpoint, Ingress, ServerLimits, ShopifyId, Verify};
 use oncebox_testkit::TestClock;
 use parking_lot::Mutex;
 use ring::hmac;
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
-use support::{Answer, Running};
+use support::{HttpResponse, RunningServer};
 
-struct World {
-    server: Running,
+struct WebhookFixture {
+    server: RunningServer,
     inbox: Inbox<Memory>,
     clock: TestClock,
     seen: Arc<Mutex<Vec<Message>>>,
 }
 
-async fn world(endpoint: Endpoint) -> World {
+async fn world(endpoint: Endpoint) -> WebhookFixture {
     let clock = TestClock::new();
     let seen = Arc::<Mutex<Vec<Message>>>::default();
     let note = {
@@ -39,12 +39,13 @@ async fn world(endpoint: Endpoint) -> World {
         Inbox::builder("in", Memory::with_clock(clock.shared())).on(types, handler("h", note)).build();
     let inbox = inbox.expect("a valid inbox");
     let ingress = Ingress::new().clock(clock.shared()).endpoint(endpoint, &inbox);
-    let server = Running::start(ingress.into_router().expect("a valid endpoint"), Limits::default()).await;
-    World { server, inbox, clock, seen }
+    let server =
+        RunningServer::start(ingress.into_router().expect("a valid endpoint"), ServerLimits::default()).await;
+    WebhookFixture { server, inbox, clock, seen }
 }
 
-impl World {
-    async fn send(&self, headers: &[(&str, String)], body: &str) -> Answer {
+impl WebhookFixture {
+    async fn send(&self, headers: &[(&str, String)], body: &str) -> HttpResponse {
         let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, &**value)).collect();
         self.server.post("/in/hook", &headers, body).await
     }
@@ -57,7 +58,7 @@ impl World {
         self.inbox.store().count(self.inbox.name()).await.expect("counts").messages
     }
 
-    /// What the handler was given last.
+    /// Returns the message that the handler got last.
     async fn last(&self) -> Message {
         self.inbox.drain().await.expect("drained");
         self.seen.lock().last().cloned().expect("a message was handled")
@@ -115,7 +116,7 @@ async fn a_secret_can_be_replaced_without_a_gap() {
     assert_eq!(world.stored().await, 2);
 }
 
-fn stripe(world: &World, age: i64, body: &str) -> Vec<(&'static str, String)> {
+fn stripe(world: &WebhookFixture, age: i64, body: &str) -> Vec<(&'static str, String)> {
     let time = (world.now() - age).to_string();
     let good = hex(&sign(b"whsec_stripe", &[&time, ".", body]));
     vec![("stripe-signature", format!("t={time}, v1={}, v0=ff, v1={good}", "0".repeat(64)))]
@@ -188,7 +189,7 @@ async fn the_header_with_the_digest_is_not_stored() {
     assert_eq!(message.headers().get("x-kept").unwrap(), "yes");
 }
 
-fn slack(world: &World, age: i64, body: &str) -> Vec<(&'static str, String)> {
+fn slack(world: &WebhookFixture, age: i64, body: &str) -> Vec<(&'static str, String)> {
     let time = (world.now() - age).to_string();
     let signature = format!("v0={}", hex(&sign(b"slack", &["v0:", &time, ":", body])));
     vec![("x-slack-signature", signature), ("x-slack-request-timestamp", time)]
@@ -247,7 +248,7 @@ fn shopify(event: &str, webhook: &str, topic: &str, body: &str) -> Vec<(&'static
 #[tokio::test]
 async fn shopify_events_are_recognised_by_the_id_that_is_chosen() {
     let by_event = world(Endpoint::shopify("hook", ["shop"]).unwrap()).await;
-    let send = async |world: &World, event: &str, webhook: &str, topic: &str, body: &str| {
+    let send = async |world: &WebhookFixture, event: &str, webhook: &str, topic: &str, body: &str| {
         world.send(&shopify(event, webhook, topic, body), body).await.status
     };
     assert_eq!(send(&by_event, "e1", "w1", "orders/create", "{}").await, 202);

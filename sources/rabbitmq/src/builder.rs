@@ -1,4 +1,4 @@
-//! How a source is to be.
+//! Settings of a source, checked when it is built. Tests: below.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use tokio::sync::Semaphore;
 use crate::address::Address;
 use crate::error::refuse;
 use crate::field::Field;
-use crate::queue::{Kind, Queue, check_short};
+use crate::queue::{Queue, QueueKind, check_short};
 use crate::source::RabbitMq;
 
-/// How many attempts to connect may be under way at once.
+/// Maximum attempts to connect at once.
 const ATTEMPTS_OPEN: usize = 8;
 
-/// What becomes of messages that can never be taken.
+/// Destination of rejected messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Rejected {
-    /// The broker puts them where the queue says.
+    /// The broker dead-letters them as the queue is set.
     DeadLetter,
     /// We publish them, and acknowledge them once that is confirmed.
     Publish { exchange: String, routing_key: String },
@@ -32,7 +32,7 @@ pub(crate) enum Rejected {
 
 /// Which parts of an AMQP message tell what.
 #[derive(Clone, Debug)]
-pub(crate) struct Fields {
+pub(crate) struct FieldMapping {
     pub(crate) id: Field,
     pub(crate) message_type: Field,
     pub(crate) producer: Option<Field>,
@@ -42,12 +42,12 @@ pub(crate) struct Fields {
 }
 
 /// The settings, checked.
-pub(crate) struct Settings {
+pub(crate) struct SourceSettings {
     pub(crate) name: Arc<str>,
     pub(crate) address: Address,
     pub(crate) tls: OwnedTLSConfig,
     pub(crate) queue: Queue,
-    pub(crate) fields: Fields,
+    pub(crate) fields: FieldMapping,
     pub(crate) prefetch: u16,
     pub(crate) prefetch_bytes: usize,
     pub(crate) consumer_tag: String,
@@ -60,18 +60,18 @@ pub(crate) struct Settings {
     pub(crate) reconnect_delay: Duration,
     pub(crate) answer_within: Duration,
     pub(crate) clock: SharedClock,
-    /// Attempts to connect that are under way, those included that nobody waits for any more.
+    /// Attempts to connect that are under way, including abandoned ones.
     pub(crate) attempts_open: Arc<Semaphore>,
 }
 
-/// A source that is not there yet; see [`RabbitMq::builder`].
+/// Builds a source; see [`RabbitMq::builder`].
 #[derive(Clone)]
 #[must_use = "nothing happens before `build`"]
-pub struct Builder {
+pub struct RabbitMqSourceBuilder {
     url: String,
     name: Option<String>,
     queue: Option<Queue>,
-    fields: Fields,
+    fields: FieldMapping,
     prefetch: u16,
     prefetch_bytes: usize,
     consumer_tag: String,
@@ -89,10 +89,10 @@ pub struct Builder {
     clock: SharedClock,
 }
 
-impl fmt::Debug for Builder {
+impl fmt::Debug for RabbitMqSourceBuilder {
     /// Without the URL and the key of the client, which are secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder")
+        f.debug_struct("RabbitMqSourceBuilder")
             .field("name", &self.name)
             .field("queue", &self.queue)
             .field("fields", &self.fields)
@@ -101,13 +101,13 @@ impl fmt::Debug for Builder {
     }
 }
 
-impl Builder {
+impl RabbitMqSourceBuilder {
     pub(crate) fn new(url: &str) -> Self {
         Self {
             url: url.to_owned(),
             name: None,
             queue: None,
-            fields: Fields {
+            fields: FieldMapping {
                 id: Field::MessageId,
                 message_type: Field::Type,
                 producer: None,
@@ -185,7 +185,7 @@ impl Builder {
         self
     }
 
-    /// How many deliveries the broker may have on their way to us or in our hands. Default 512.
+    /// Maximum unacknowledged deliveries. Default: 512.
     pub fn prefetch(mut self, count: u16) -> Self {
         self.prefetch = count;
         self
@@ -220,9 +220,9 @@ impl Builder {
         self
     }
 
-    /// How long a delivery is held at most that is to come again later. It stays unacknowledged meanwhile, so that the
-    /// broker counts nothing; longer waits go to the [`retry_queue`](Self::retry_queue), or are cut to this if there is
-    /// none. Keep it below the broker's consumer timeout, which is 30 minutes. Default 10 minutes.
+    /// Maximum time to hold a delivery before a retry. It stays unacknowledged meanwhile, so that the broker counts
+    /// nothing. Longer waits go to the [`retry_queue`](Self::retry_queue), or are cut to this without one. Keep it
+    /// below the broker's consumer timeout, which is 30 minutes. Default 10 minutes.
     pub fn hold_at_most(mut self, time: Duration) -> Self {
         self.hold_at_most = time;
         self
@@ -237,15 +237,15 @@ impl Builder {
         self
     }
 
-    /// How often an inline handler may fail with a message before it is rejected, from 1. The wait grows from failure to
-    /// failure, up to 5 minutes. Durable handlers do not need this: their retries are the inbox's own. Default 20.
+    /// Maximum attempts of an inline handler before the message is rejected, from 1. The wait grows with each failure,
+    /// up to 5 minutes. Durable handlers do not need this: their retries are the inbox's own. Default 20.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts;
         self
     }
 
-    /// How long after its first delivery a message may come again, as when dead letters are moved back; an inbox that
-    /// forgets sooner is refused. Default: nobody knows.
+    /// Maximum time after its first delivery in which a message may come again, as when dead letters are moved back. An
+    /// inbox that forgets sooner is refused. Default: unknown.
     pub fn redelivers_for(mut self, redelivers: Redelivery) -> Self {
         self.redelivers = redelivers;
         self
@@ -266,7 +266,7 @@ impl Builder {
         self
     }
 
-    /// How long the broker may take to answer while a connection is made, or a message is published. Default 30 seconds.
+    /// Maximum time for the broker to answer while connecting or publishing. Default: 30 seconds.
     pub fn answer_within(mut self, time: Duration) -> Self {
         self.answer_within = time;
         self
@@ -326,7 +326,7 @@ impl Builder {
         }
         let name = self.name.unwrap_or_else(|| format!("rabbitmq:{}", queue.name));
         let identity = self.client_certificate.map(|(pem, key)| OwnedIdentity::PKCS8 { pem, key });
-        Ok(RabbitMq::new(Settings {
+        Ok(RabbitMq::new(SourceSettings {
             name: name.into(),
             address,
             tls: OwnedTLSConfig { identity, cert_chain: self.ca_certificates },
@@ -349,10 +349,10 @@ impl Builder {
     }
 }
 
-/// What becomes of the rejected; refused if they could be lost without anybody having said that they may.
+/// Returns the destination of rejected messages; refuses settings that could lose them without explicit consent.
 fn rejected(queue: &Queue, to: Option<(String, String)>, discard: bool) -> Result<Rejected> {
     let dead_letters = queue.dead_letter_exchange.is_some();
-    if queue.kind == Kind::Quorum && !dead_letters && !discard {
+    if queue.kind == QueueKind::Quorum && !dead_letters && !discard {
         let why = "a quorum queue drops messages that came back too often (20 times, from RabbitMQ 4.0 on), and this one has no dead-letter exchange";
         return refuse(
             "queue",
@@ -380,13 +380,13 @@ fn rejected(queue: &Queue, to: Option<(String, String)>, discard: bool) -> Resul
 mod tests {
     use super::*;
 
-    fn builder() -> Builder {
+    fn builder() -> RabbitMqSourceBuilder {
         RabbitMq::builder("amqp://user:secret@localhost")
     }
 
     #[test]
     fn what_could_lose_messages_is_refused() {
-        let refused = |builder: Builder| builder.build().unwrap_err().to_string();
+        let refused = |builder: RabbitMqSourceBuilder| builder.build().unwrap_err().to_string();
         let nowhere = Queue::classic("q").dead_letter_exchange("");
         assert!(refused(builder().queue(nowhere.clone())).contains("the default exchange"));
         assert!(builder().queue(nowhere.dead_letter_routing_key("q.dead")).build().is_ok());

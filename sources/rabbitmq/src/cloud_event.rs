@@ -5,9 +5,9 @@ use oncebox_cloudevents::{Event, STRUCTURED, essence};
 
 use crate::message::{Raw, bytes_of};
 
-/// What attributes in headers start with.
+/// Prefixes of attributes in headers.
 const PREFIXES: [&str; 2] = ["cloudEvents:", "cloudEvents_"];
-/// What media types of events start with.
+/// Prefix of the media types of events.
 const FAMILY: &str = "application/cloudevents";
 
 /// The event in `raw`; `None` if it is none, and an error if it is a broken one.

@@ -11,20 +11,20 @@ use crate::parcel::Parcel;
 
 /// Deliveries of one session that wait for their time.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
-    waiting: Mutex<Waiting>,
+pub(crate) struct HeldDeliveries {
+    waiting: Mutex<HeldQueue>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct HeldQueue {
     /// By when they are due, and then in the order they came.
     parcels: BTreeMap<(Duration, u64), Parcel>,
     next: u64,
     over: bool,
 }
 
-impl Held {
+impl HeldDeliveries {
     /// Keeps a delivery until `due`, on the monotonic clock. If the session is over, the broker has it already.
     pub(crate) fn push(&self, due: Duration, parcel: Parcel) {
         let mut waiting = self.waiting.lock();

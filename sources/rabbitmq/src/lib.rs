@@ -51,11 +51,11 @@ mod source;
 mod state;
 mod trouble;
 
-pub use builder::Builder;
+pub use builder::RabbitMqSourceBuilder;
 pub use field::Field;
 pub use queue::{Argument, Queue};
 pub use source::RabbitMq;
-pub use state::{Connection, Monitor};
+pub use state::{ConnectionState, Monitor};
 
 /// The programs of the guide, so that they compile.
 #[cfg(doctest)]

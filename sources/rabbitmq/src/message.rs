@@ -10,7 +10,7 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use oncebox::time::Timestamp;
 use oncebox::{Headers, Message};
 
-use crate::builder::Fields;
+use crate::builder::FieldMapping;
 use crate::cloud_event;
 use crate::field::Field;
 
@@ -21,15 +21,15 @@ pub(crate) const FAILURES: &str = "oncebox-failures";
 pub(crate) const REASON: &str = "oncebox-reason";
 pub(crate) const USER_ID: &str = "oncebox-user-id";
 
-/// What came from the broker, as far as it is still needed when it is settled.
+/// A delivery of the broker: the parts that settling it needs.
 #[derive(Debug)]
 pub(crate) struct Raw {
     pub(crate) exchange: ShortString,
     pub(crate) routing_key: ShortString,
     pub(crate) properties: BasicProperties,
     pub(crate) data: Bytes,
-    /// Whether it came straight into `queue`, as what was in a retry queue does. Only then do headers stand for what it had
-    /// before: a producer that publishes to an exchange, under the routing keys it may use, cannot name others.
+    /// True if it came straight into `queue`, as messages from a retry queue do. Only then do headers stand for what it
+    /// had before: a producer that publishes to an exchange, under the routing keys it may use, cannot name others.
     pub(crate) direct: bool,
 }
 
@@ -63,7 +63,7 @@ impl Raw {
         self.ours(EXCHANGE).unwrap_or(Cow::Borrowed(self.exchange.as_str().as_bytes()))
     }
 
-    /// How often it failed before it was in a retry queue.
+    /// Returns the number of failures before it was in a retry queue.
     pub(crate) fn failures(&self) -> u32 {
         self.ours(FAILURES).and_then(|bytes| std::str::from_utf8(&bytes).ok()?.parse().ok()).unwrap_or(0)
     }
@@ -101,7 +101,7 @@ impl Raw {
 }
 
 /// The message that `raw` carries, or why it carries none.
-pub(crate) fn read(fields: &Fields, raw: &Raw) -> Result<Message, String> {
+pub(crate) fn read(fields: &FieldMapping, raw: &Raw) -> Result<Message, String> {
     let event = if fields.cloud_events { cloud_event::read(raw)? } else { None };
     let mut message = match event {
         Some(event) => event,
@@ -125,7 +125,7 @@ pub(crate) fn read(fields: &Fields, raw: &Raw) -> Result<Message, String> {
     Ok(message)
 }
 
-fn plain(fields: &Fields, raw: &Raw) -> Result<Message, String> {
+fn plain(fields: &FieldMapping, raw: &Raw) -> Result<Message, String> {
     let id = raw.field(&fields.id).map_or_else(Bytes::new, |id| Bytes::copy_from_slice(&id));
     let Some(message_type) = raw.text("type", &fields.message_type)? else {
         return Err(format!(
@@ -219,8 +219,8 @@ fn json(value: &AMQPValue) -> String {
 mod tests {
     use super::*;
 
-    fn fields(cloud_events: bool) -> Fields {
-        Fields {
+    fn fields(cloud_events: bool) -> FieldMapping {
+        FieldMapping {
             id: Field::MessageId,
             message_type: Field::RoutingKey,
             producer: Some(Field::fixed("stock")),

@@ -10,32 +10,32 @@ use oncebox::Result;
 use oncebox::source::{Ack, Settle};
 use tokio::sync::Notify;
 
-use crate::builder::{Rejected, Settings};
-use crate::held::Held;
+use crate::builder::{Rejected, SourceSettings};
+use crate::held::HeldDeliveries;
 use crate::message::Raw;
 use crate::names;
-use crate::settle::{Tag, Verdict};
+use crate::settle::{BrokerVerdict, DeliveryTag};
 use crate::source::{Shared, jittered};
 
 /// The longest wait between two tries of an inline handler that fails.
 const LONGEST_RETRY: Duration = Duration::from_mins(5);
-/// How long a delivery waits that could not be published elsewhere.
+/// Hold time of a delivery that could not be published elsewhere.
 const UNPUBLISHED: Duration = Duration::from_secs(5);
 
-/// How much is in hand.
+/// Count and bytes of unsettled deliveries.
 #[derive(Default)]
-pub(crate) struct InHand {
+pub(crate) struct UnsettledCount {
     count: AtomicUsize,
     bytes: AtomicUsize,
     less: Notify,
 }
 
-impl InHand {
+impl UnsettledCount {
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether there is room for one more: always for one.
+    /// Returns true if there is room for one more; a first one always fits.
     pub(crate) fn has_room(&self, limit: usize) -> bool {
         self.is_empty() || self.bytes.load(Ordering::Relaxed) < limit
     }
@@ -69,15 +69,15 @@ impl Drop for Weight {
 /// One delivery, as long as it is ours.
 pub(crate) struct Parcel {
     pub(crate) raw: Raw,
-    tag: Tag,
-    /// How often a handler failed with it.
+    tag: DeliveryTag,
+    /// Failures of its handler.
     failures: u32,
     #[expect(dead_code, reason = "held to be dropped")]
     weight: Weight,
 }
 
 impl Parcel {
-    pub(crate) fn new(shared: &Arc<Shared>, raw: Raw, tag: Tag) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>, raw: Raw, tag: DeliveryTag) -> Self {
         let (failures, bytes) = (raw.failures(), raw.data.len());
         shared.in_hand.bytes.fetch_add(bytes, Ordering::Relaxed);
         shared.in_hand.count.fetch_add(1, Ordering::Relaxed);
@@ -94,10 +94,10 @@ impl fmt::Debug for Parcel {
     }
 }
 
-/// What settles a delivery.
+/// Settles a delivery.
 pub(crate) struct Settling {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) held: Arc<Held>,
+    pub(crate) held: Arc<HeldDeliveries>,
     pub(crate) parcel: Parcel,
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct Settling {
 impl Settle for Settling {
     async fn settle(self: Box<Self>, ack: Ack) -> Result<()> {
         match ack {
-            Ack::Done => self.tell(Verdict::Ack).await,
+            Ack::Done => self.tell(BrokerVerdict::Ack).await,
             Ack::Busy { after } => {
                 self.hold(after);
                 Ok(())
@@ -122,7 +122,7 @@ impl Settle for Settling {
 }
 
 impl Settling {
-    async fn tell(self, verdict: Verdict) -> Result<()> {
+    async fn tell(self, verdict: BrokerVerdict) -> Result<()> {
         let told = self.parcel.tag.settle(verdict).await;
         if told.is_err() {
             metrics::counter!(names::UNSETTLED, "source" => self.shared.label()).increment(1);
@@ -133,7 +133,7 @@ impl Settling {
     /// Keeps it in hand, and hands it out again after a while. The broker hears nothing of it, so it counts nothing.
     /// Never longer than it may be held: the broker would close the channel, and count all that is in hand.
     fn hold(self, wait: Duration) {
-        let Settings { clock, hold_at_most, .. } = &self.shared.settings;
+        let SourceSettings { clock, hold_at_most, .. } = &self.shared.settings;
         let wait = wait.min(*hold_at_most);
         metrics::counter!(names::REDELIVERED, "source" => self.shared.label(), "by" => "held").increment(1);
         self.held.push(clock.monotonic().saturating_add(wait), self.parcel);
@@ -141,7 +141,7 @@ impl Settling {
 
     async fn failed(mut self, after: Duration) -> Result<()> {
         let shared = Arc::clone(&self.shared);
-        let Settings { attempts, hold_at_most, retry_queue, .. } = &shared.settings;
+        let SourceSettings { attempts, hold_at_most, retry_queue, .. } = &shared.settings;
         self.parcel.failures = self.parcel.failures.saturating_add(1);
         let failures = self.parcel.failures;
         if failures >= *attempts {
@@ -163,10 +163,10 @@ impl Settling {
             Ok(()) => {
                 metrics::counter!(names::REDELIVERED, "source" => shared.label(), "by" => "retry_queue")
                     .increment(1);
-                self.tell(Verdict::Ack).await
+                self.tell(BrokerVerdict::Ack).await
             }
             Err(error) => {
-                tracing::warn!(source = %shared.settings.name, error = error.what(), "cannot use the retry queue; holding the delivery");
+                tracing::warn!(source = %shared.settings.name, error = error.what(), "retry queue unavailable, delivery held");
                 self.hold(*hold_at_most);
                 Ok(())
             }
@@ -177,20 +177,20 @@ impl Settling {
         let shared = Arc::clone(&self.shared);
         let settings = &shared.settings;
         let (verdict, to) = match &settings.rejected {
-            Rejected::DeadLetter => (Verdict::Reject, "dead_letter"),
-            Rejected::Discard => (Verdict::Reject, "discarded"),
+            Rejected::DeadLetter => (BrokerVerdict::Reject, "dead_letter"),
+            Rejected::Discard => (BrokerVerdict::Reject, "discarded"),
             Rejected::Publish { exchange, routing_key } => {
                 let way = (exchange.as_str(), routing_key.as_str());
                 if let Err(error) = shared.publisher.rejected(settings, way, &self.parcel.raw, reason).await {
-                    tracing::error!(source = %settings.name, error = error.what(), reason, "cannot dead-letter rejected message; holding it");
+                    tracing::error!(source = %settings.name, error = error.what(), reason, "dead-lettering failed, delivery held");
                     self.hold(UNPUBLISHED);
                     return Ok(());
                 }
-                (Verdict::Ack, "exchange")
+                (BrokerVerdict::Ack, "exchange")
             }
         };
         let id = self.parcel.raw.properties.message_id().as_ref().map_or("", |id| id.as_str());
-        tracing::error!(source = %settings.name, queue = settings.queue.name, id, reason, to, "rejected a message for good");
+        tracing::error!(source = %settings.name, queue = settings.queue.name, id, reason, to, "message rejected");
         metrics::counter!(names::REJECTED, "source" => shared.label(), "to" => to).increment(1);
         self.tell(verdict).await
     }

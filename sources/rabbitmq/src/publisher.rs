@@ -12,7 +12,7 @@ use lapin::{BasicProperties, Channel, Confirmation, Connection};
 use oncebox::{Error, ErrorKind, Result};
 use tokio::sync::Mutex;
 
-use crate::builder::Settings;
+use crate::builder::SourceSettings;
 use crate::message::{EXCHANGE, FAILURES, REASON, ROUTING_KEY, Raw, USER_ID};
 use crate::queue::short;
 use crate::session::{answered, connect, declare_queue, open_channel, spare};
@@ -21,29 +21,29 @@ use crate::session::{answered, connect, declare_queue, open_channel, spare};
 const DURABLE: u8 = 2;
 
 #[derive(Default)]
-pub(crate) struct Publisher {
-    state: Mutex<State>,
+pub(crate) struct Republisher {
+    state: Mutex<PublisherState>,
 }
 
 #[derive(Default)]
-struct State {
-    open: Option<Open>,
-    /// Whether the broker was lost or out of reach since the last connection.
+struct PublisherState {
+    open: Option<PublisherSession>,
+    /// True if the broker was lost or out of reach since the last connection.
     lost: bool,
 }
 
-struct Open {
+struct PublisherSession {
     connection: Connection,
     channel: Channel,
     /// The retry queues that are known to exist.
     declared: BTreeSet<String>,
 }
 
-impl Publisher {
+impl Republisher {
     /// Puts a message into the retry queue for this wait.
     pub(crate) async fn retry(
         &self,
-        settings: &Settings,
+        settings: &SourceSettings,
         name: &str,
         wait: Duration,
         raw: &Raw,
@@ -65,7 +65,7 @@ impl Publisher {
     /// Puts a message where the rejected go.
     pub(crate) async fn rejected(
         &self,
-        settings: &Settings,
+        settings: &SourceSettings,
         way: (&str, &str),
         raw: &Raw,
         reason: &str,
@@ -85,8 +85,8 @@ impl Publisher {
     }
 
     /// The channel, connected if it is not, and with a retry queue declared.
-    async fn channel(&self, settings: &Settings, retry: Option<(&str, u64)>) -> Result<Channel> {
-        let State { open, lost } = &mut *self.state.lock().await;
+    async fn channel(&self, settings: &SourceSettings, retry: Option<(&str, u64)>) -> Result<Channel> {
+        let PublisherState { open, lost } = &mut *self.state.lock().await;
         if open.as_ref().is_some_and(|open| !open.channel.status().connected()) {
             (*open, *lost) = (None, true);
         }
@@ -103,7 +103,8 @@ impl Publisher {
                 channel.confirm_select(ConfirmSelectOptions::default()),
             )
             .await?;
-            (*open, *lost) = (Some(Open { connection, channel, declared: BTreeSet::new() }), false);
+            (*open, *lost) =
+                (Some(PublisherSession { connection, channel, declared: BTreeSet::new() }), false);
         }
         let Some(open) = open else {
             return Err(Error::new(ErrorKind::Unavailable, "there is no channel to publish on"));
@@ -122,7 +123,7 @@ impl Publisher {
     /// Publishes, and waits until the broker has it in a queue.
     async fn publish(
         &self,
-        settings: &Settings,
+        settings: &SourceSettings,
         channel: &Channel,
         (exchange, routing_key): (&str, &str),
         raw: &Raw,
@@ -157,7 +158,7 @@ fn bucket(wait: Duration) -> u64 {
 }
 
 /// A queue that gives everything back when its time is over, and loses nothing on the way.
-fn retry_table(settings: &Settings, seconds: u64) -> FieldTable {
+fn retry_table(settings: &SourceSettings, seconds: u64) -> FieldTable {
     let mut table = FieldTable::default();
     let mut text = |name: &str, value: &str| {
         table.insert(short(name), AMQPValue::LongString(LongString::from(value)));
@@ -186,9 +187,9 @@ fn kept_headers(raw: &Raw) -> FieldTable {
 
 /// The properties without those that mean something to the broker: a time to live, and a user who is not us.
 fn kept_properties(from: &BasicProperties) -> BasicProperties {
-    type With = fn(BasicProperties, ShortString) -> BasicProperties;
+    type SetProperty = fn(BasicProperties, ShortString) -> BasicProperties;
     let mut kept = BasicProperties::default().with_delivery_mode(DURABLE);
-    let texts: [(&Option<ShortString>, With); 7] = [
+    let texts: [(&Option<ShortString>, SetProperty); 7] = [
         (from.content_type(), BasicProperties::with_content_type),
         (from.content_encoding(), BasicProperties::with_content_encoding),
         (from.correlation_id(), BasicProperties::with_correlation_id),

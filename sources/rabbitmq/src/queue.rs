@@ -7,7 +7,7 @@ use crate::error::refuse;
 
 /// The kind of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum QueueKind {
     /// It is there, and nothing is declared of it.
     Existing,
     Quorum,
@@ -65,11 +65,11 @@ impl From<&Argument> for AMQPValue {
 #[derive(Clone, Debug)]
 pub struct Queue {
     pub(crate) name: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: QueueKind,
     pub(crate) delivery_limit: Option<u32>,
     pub(crate) dead_letter_exchange: Option<String>,
     pub(crate) dead_letter_routing_key: Option<String>,
-    /// Whether they go to a queue that is ours to declare.
+    /// True if the source declares the queue of dead letters.
     pub(crate) own_dead_letters: bool,
     pub(crate) dead_letters_at_least_once: bool,
     pub(crate) arguments: Vec<(String, Argument)>,
@@ -91,22 +91,22 @@ impl From<String> for Queue {
 impl Queue {
     /// A queue that exists: nothing is declared, and that it is missing is an error. AMQP does not tell what a queue does
     /// with what is rejected, so say it here, with [`dead_letter_exchange`](Self::dead_letter_exchange), or say what the
-    /// source is to do ([`rejected_to`](crate::Builder::rejected_to), [`discard_rejected`](crate::Builder::discard_rejected)).
+    /// source is to do ([`rejected_to`](crate::RabbitMqSourceBuilder::rejected_to), [`discard_rejected`](crate::RabbitMqSourceBuilder::discard_rejected)).
     pub fn existing(name: impl Into<String>) -> Self {
-        Self::new(name.into(), Kind::Existing)
+        Self::new(name.into(), QueueKind::Existing)
     }
 
     /// A durable quorum queue: replicated, and the one to take.
     pub fn quorum(name: impl Into<String>) -> Self {
-        Self::new(name.into(), Kind::Quorum)
+        Self::new(name.into(), QueueKind::Quorum)
     }
 
     /// A durable classic queue.
     pub fn classic(name: impl Into<String>) -> Self {
-        Self::new(name.into(), Kind::Classic)
+        Self::new(name.into(), QueueKind::Classic)
     }
 
-    fn new(name: String, kind: Kind) -> Self {
+    fn new(name: String, kind: QueueKind) -> Self {
         Self {
             name,
             kind,
@@ -120,8 +120,8 @@ impl Queue {
         }
     }
 
-    /// How often a quorum queue lets a message come back before it dead-letters it. It counts messages that were given back
-    /// and those whose channel was lost. From RabbitMQ 4.0 on it is 20 if it is not set.
+    /// Maximum redeliveries of a quorum queue before it dead-letters a message. It counts messages that were given back
+    /// and those whose channel was lost. Default: that of the broker, 20 from RabbitMQ 4.0 on.
     pub fn delivery_limit(mut self, limit: u32) -> Self {
         self.delivery_limit = Some(limit);
         self
@@ -147,8 +147,8 @@ impl Queue {
         self
     }
 
-    /// Whether a quorum queue keeps a dead letter until the queue that it goes to has confirmed it, which needs
-    /// `reject-publish` as the queue's overflow. Without, a dead letter can get lost on its way. Default: yes.
+    /// Lets a quorum queue keep a dead letter until its target queue has confirmed it, which needs `reject-publish` as
+    /// the queue's overflow. Without this, a dead letter can get lost on its way. Default: true.
     pub fn dead_letters_at_least_once(mut self, yes: bool) -> Self {
         self.dead_letters_at_least_once = yes;
         self
@@ -193,11 +193,11 @@ impl Queue {
         for (name, _) in &self.arguments {
             check_short("argument", name)?;
         }
-        if self.kind != Kind::Quorum && self.delivery_limit.is_some() {
+        if self.kind != QueueKind::Quorum && self.delivery_limit.is_some() {
             let why = "only a quorum queue that is declared here has one";
             return refuse("delivery_limit", why, "declare the queue with `Queue::quorum`, or leave it out");
         }
-        if self.kind == Kind::Existing && (!self.arguments.is_empty() || !self.bindings.is_empty()) {
+        if self.kind == QueueKind::Existing && (!self.arguments.is_empty() || !self.bindings.is_empty()) {
             let why = "nothing is declared of a queue that exists";
             return refuse("queue", why, "declare it with `Queue::quorum` or `Queue::classic`");
         }
@@ -220,7 +220,7 @@ impl Queue {
         Ok(())
     }
 
-    /// What the declaration says.
+    /// Returns the arguments of the declaration.
     pub(crate) fn table(&self) -> FieldTable {
         let mut table = FieldTable::default();
         let mut text = |name: &str, value: &str| {
@@ -229,7 +229,7 @@ impl Queue {
         text("x-queue-type", self.type_name());
         if let Some(exchange) = &self.dead_letter_exchange {
             text("x-dead-letter-exchange", exchange);
-            if self.kind == Kind::Quorum && self.dead_letters_at_least_once {
+            if self.kind == QueueKind::Quorum && self.dead_letters_at_least_once {
                 text("x-dead-letter-strategy", "at-least-once");
                 text("x-overflow", "reject-publish");
             }
@@ -246,7 +246,7 @@ impl Queue {
         table
     }
 
-    /// What is declared of queues beside this one: the same kind, and nothing else.
+    /// Returns the arguments of queues beside this one: the same kind, and nothing else.
     pub(crate) fn plain_table(&self) -> FieldTable {
         let mut table = FieldTable::default();
         table.insert(short("x-queue-type"), AMQPValue::LongString(LongString::from(self.type_name())));
@@ -255,8 +255,8 @@ impl Queue {
 
     pub(crate) fn type_name(&self) -> &'static str {
         match self.kind {
-            Kind::Classic => "classic",
-            Kind::Quorum | Kind::Existing => "quorum",
+            QueueKind::Classic => "classic",
+            QueueKind::Quorum | QueueKind::Existing => "quorum",
         }
     }
 }

@@ -12,31 +12,31 @@ use lapin::types::FieldTable;
 use lapin::{Channel, Connection, ConnectionProperties, Consumer, ExchangeKind};
 use oncebox::{Error, ErrorKind, Result};
 
-use crate::builder::{Rejected, Settings};
+use crate::builder::{Rejected, SourceSettings};
 use crate::error::broken;
-use crate::held::Held;
-use crate::queue::{Kind, Queue, short};
+use crate::held::HeldDeliveries;
+use crate::queue::{Queue, QueueKind, short};
 use crate::settle::Settler;
-use crate::trouble::Trouble;
+use crate::trouble::SessionFailure;
 
-/// What came of asking for the next delivery.
-pub(crate) enum Next {
+/// Result of waiting for the next delivery.
+pub(crate) enum NextDelivery {
     Delivery(Box<lapin::message::Delivery>),
     /// The session is over.
-    Over(Trouble),
+    Over(SessionFailure),
 }
 
 pub(crate) struct Session {
     consumer: Consumer,
     pub(crate) settler: Arc<Settler>,
-    pub(crate) held: Arc<Held>,
+    pub(crate) held: Arc<HeldDeliveries>,
     /// When it began, on the monotonic clock.
     pub(crate) since: Duration,
 }
 
 impl Session {
     /// Connects, and declares what is to be declared. Nothing is consumed.
-    pub(crate) async fn prepare(settings: &Settings) -> Result<(Connection, Channel)> {
+    pub(crate) async fn prepare(settings: &SourceSettings) -> Result<(Connection, Channel)> {
         let connection = connect(settings, "").await?;
         let channel = open_channel(settings, &connection).await?;
         declare(settings, &channel).await?;
@@ -45,15 +45,15 @@ impl Session {
 
     /// Connects, and begins to consume: not at once if the broker was `lost`.
     pub(crate) async fn open(
-        settings: &Settings,
+        settings: &SourceSettings,
         prefetch: u16,
         lost: bool,
-    ) -> std::result::Result<Self, Trouble> {
-        let connection = connect(settings, "").await.map_err(Trouble::connecting)?;
+    ) -> std::result::Result<Self, SessionFailure> {
+        let connection = connect(settings, "").await.map_err(SessionFailure::connecting)?;
         if lost {
             spare(settings).await;
         }
-        let channel = open_channel(settings, &connection).await.map_err(Trouble::connecting)?;
+        let channel = open_channel(settings, &connection).await.map_err(SessionFailure::connecting)?;
         let consuming = async {
             declare(settings, &channel).await?;
             let qos = channel.basic_qos(prefetch, BasicQosOptions::default());
@@ -67,7 +67,7 @@ impl Session {
             let what = format!("cannot consume the queue {:?}", settings.queue.name);
             answered(settings, &what, consuming).await
         };
-        let consumer = consuming.await.map_err(|error| Trouble::at(&settings.queue, error))?;
+        let consumer = consuming.await.map_err(|error| SessionFailure::at(&settings.queue, error))?;
         Ok(Self {
             consumer,
             settler: Arc::new(Settler::start(connection, channel)),
@@ -77,11 +77,11 @@ impl Session {
     }
 
     /// The next delivery. Cancel-safe: what is not returned stays in the stream.
-    pub(crate) async fn next(&mut self, queue: &Queue) -> Next {
+    pub(crate) async fn next(&mut self, queue: &Queue) -> NextDelivery {
         match self.consumer.next().await {
-            Some(Ok(delivery)) => Next::Delivery(Box::new(delivery)),
-            Some(Err(cause)) => Next::Over(Trouble::lost(cause)),
-            None => Next::Over(Trouble::cancelled(queue)),
+            Some(Ok(delivery)) => NextDelivery::Delivery(Box::new(delivery)),
+            Some(Err(cause)) => NextDelivery::Over(SessionFailure::lost(cause)),
+            None => NextDelivery::Over(SessionFailure::cancelled(queue)),
         }
     }
 }
@@ -94,7 +94,7 @@ impl Drop for Session {
 }
 
 /// Connects and says who we are; `suffix` tells our connections apart.
-pub(crate) async fn connect(settings: &Settings, suffix: &str) -> Result<Connection> {
+pub(crate) async fn connect(settings: &SourceSettings, suffix: &str) -> Result<Connection> {
     let name = format!("{}{suffix}", settings.name);
     let properties = ConnectionProperties::default().with_connection_name(name.into());
     let runtime = default_runtime().map_err(|cause| broken("there is no runtime", cause))?;
@@ -114,20 +114,20 @@ pub(crate) async fn connect(settings: &Settings, suffix: &str) -> Result<Connect
 }
 
 /// Gives a broker that was away time to elect the leaders of its queues: the delay, and up to a half more at random.
-pub(crate) async fn spare(settings: &Settings) {
+pub(crate) async fn spare(settings: &SourceSettings) {
     let delay = settings.reconnect_delay;
     if !delay.is_zero() {
         settings.clock.sleep(delay + delay.mul_f64(fastrand::f64() / 2.0)).await;
     }
 }
 
-pub(crate) async fn open_channel(settings: &Settings, connection: &Connection) -> Result<Channel> {
+pub(crate) async fn open_channel(settings: &SourceSettings, connection: &Connection) -> Result<Channel> {
     answered(settings, "cannot open a channel", connection.create_channel()).await
 }
 
 /// Waits for an answer of the broker, though not for ever.
 pub(crate) async fn answered<T>(
-    settings: &Settings,
+    settings: &SourceSettings,
     what: &str,
     answer: impl Future<Output = lapin::Result<T>>,
 ) -> Result<T> {
@@ -141,13 +141,13 @@ pub(crate) async fn answered<T>(
 }
 
 /// Declares the queue and what goes with it, or checks that it is there.
-async fn declare(settings: &Settings, channel: &Channel) -> Result<()> {
+async fn declare(settings: &SourceSettings, channel: &Channel) -> Result<()> {
     let queue = &settings.queue;
-    if let Some(dead_letters) = queue.dead_letters().filter(|_| queue.kind != Kind::Existing) {
+    if let Some(dead_letters) = queue.dead_letters().filter(|_| queue.kind != QueueKind::Existing) {
         declare_queue(settings, channel, dead_letters, false, queue.plain_table()).await?;
     }
-    let table = if queue.kind == Kind::Existing { FieldTable::default() } else { queue.table() };
-    declare_queue(settings, channel, &queue.name, queue.kind == Kind::Existing, table).await?;
+    let table = if queue.kind == QueueKind::Existing { FieldTable::default() } else { queue.table() };
+    declare_queue(settings, channel, &queue.name, queue.kind == QueueKind::Existing, table).await?;
     for (exchange, routing_key) in &queue.bindings {
         let bound = channel.queue_bind(
             queue.short_name(),
@@ -178,7 +178,12 @@ async fn declare(settings: &Settings, channel: &Channel) -> Result<()> {
 }
 
 /// Checks that an exchange exists, or a queue in the case of the exchange without a name.
-async fn check_way(settings: &Settings, channel: &Channel, exchange: &str, routing_key: &str) -> Result<()> {
+async fn check_way(
+    settings: &SourceSettings,
+    channel: &Channel,
+    exchange: &str,
+    routing_key: &str,
+) -> Result<()> {
     if exchange.is_empty() {
         if routing_key.is_empty() {
             return Ok(());
@@ -193,7 +198,7 @@ async fn check_way(settings: &Settings, channel: &Channel, exchange: &str, routi
 }
 
 pub(crate) async fn declare_queue(
-    settings: &Settings,
+    settings: &SourceSettings,
     channel: &Channel,
     name: &str,
     passive: bool,

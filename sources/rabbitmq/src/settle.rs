@@ -11,15 +11,16 @@ use oncebox::{Error, ErrorKind, Result};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-/// How many verdicts are looked at together.
+/// Maximum verdicts in one batch.
 const BATCH: usize = 1_024;
-/// How many acknowledgements wait for those of earlier deliveries, and for how long, so that one tells of all.
+/// Maximum acknowledgements that wait for those of earlier deliveries, and their maximum wait, so that one frame
+/// acknowledges all.
 const LATE: usize = 2_048;
 const PATIENCE: Duration = Duration::from_millis(10);
 
-/// What the broker is told.
+/// Verdict on a delivery, for the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum BrokerVerdict {
     /// It is done with.
     Ack,
     /// It is not wanted, ever: dead-lettered, or dropped.
@@ -28,10 +29,10 @@ pub(crate) enum Verdict {
     GiveBack,
 }
 
-pub(crate) enum Order {
+pub(crate) enum SettleRequest {
     Settle {
         tag: u64,
-        verdict: Verdict,
+        verdict: BrokerVerdict,
         written: Option<oneshot::Sender<Result<()>>>,
     },
     /// The session is over: what is still in hand is the broker's again.
@@ -41,7 +42,7 @@ pub(crate) enum Order {
 /// The end of a session that its deliveries hold. A delivery can reach no other channel than the one that brought it.
 #[derive(Clone, Debug)]
 pub(crate) struct Settler {
-    orders: mpsc::UnboundedSender<Order>,
+    orders: mpsc::UnboundedSender<SettleRequest>,
 }
 
 impl Settler {
@@ -53,9 +54,9 @@ impl Settler {
     }
 
     /// Tells the broker, and completes when that is written to the connection.
-    pub(crate) async fn settle(&self, tag: u64, verdict: Verdict) -> Result<()> {
+    pub(crate) async fn settle(&self, tag: u64, verdict: BrokerVerdict) -> Result<()> {
         let (written, answer) = oneshot::channel();
-        let order = Order::Settle { tag, verdict, written: Some(written) };
+        let order = SettleRequest::Settle { tag, verdict, written: Some(written) };
         if self.orders.send(order).is_err() {
             return Err(gone());
         }
@@ -64,12 +65,13 @@ impl Settler {
 
     /// Tells the broker to bring it again, without waiting.
     pub(crate) fn give_back(&self, tag: u64) {
-        // If there is nobody to tell, the channel is gone, and the broker has it already.
-        let _ = self.orders.send(Order::Settle { tag, verdict: Verdict::GiveBack, written: None });
+        // If the receiver is gone, so is the channel, and the broker has the delivery already.
+        let _ =
+            self.orders.send(SettleRequest::Settle { tag, verdict: BrokerVerdict::GiveBack, written: None });
     }
 
     pub(crate) fn close(&self) {
-        let _ = self.orders.send(Order::Close);
+        let _ = self.orders.send(SettleRequest::Close);
     }
 }
 
@@ -78,7 +80,7 @@ fn gone() -> Error {
     Error::new(ErrorKind::Unavailable, what)
 }
 
-async fn run(connection: Connection, channel: Channel, mut queue: mpsc::UnboundedReceiver<Order>) {
+async fn run(connection: Connection, channel: Channel, mut queue: mpsc::UnboundedReceiver<SettleRequest>) {
     let (mut orders, mut tags, mut waiting) = (Vec::new(), Tags::default(), Vec::new());
     let mut open = true;
     while open {
@@ -87,11 +89,11 @@ async fn run(connection: Connection, channel: Channel, mut queue: mpsc::Unbounde
             open = more > 0;
             for order in orders.drain(..) {
                 match order {
-                    Order::Settle { tag, verdict, written } => {
+                    SettleRequest::Settle { tag, verdict, written } => {
                         verdicts.push((tag, verdict));
                         waiting.extend(written.map(|written| (tag, written)));
                     }
-                    Order::Close => open = false,
+                    SettleRequest::Close => open = false,
                 }
             }
         }
@@ -100,17 +102,17 @@ async fn run(connection: Connection, channel: Channel, mut queue: mpsc::Unbounde
             if tags.late.contains(&tag) {
                 waiting.push((tag, written));
             } else {
-                // Whoever does not wait any more does not need to know.
+                // A caller that no longer waits needs no result.
                 let _ = written.send(if told { Ok(()) } else { Err(gone()) });
             }
         }
     }
-    // Deliveries that are still in hand find nobody to tell from here on.
+    // From here on, settling the remaining deliveries fails.
     drop(queue);
     let _ = connection.close(200, "done".into()).await;
 }
 
-/// What a future says, if it does so in time.
+/// Returns the output of a future, if it ends in time.
 async fn until<T>(end: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
     match end {
         Some(end) => tokio::time::timeout_at(end, future).await.ok(),
@@ -142,7 +144,7 @@ enum Frame {
     Nack { tag: u64, requeue: bool },
 }
 
-/// What is written for some verdicts.
+/// Frames to write for a batch of verdicts.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Frames {
     /// First these, in any order.
@@ -166,7 +168,7 @@ struct Tags {
 impl Tags {
     /// One acknowledgement for all those below which everything is settled, because each costs the broker as much as a
     /// message does. Others wait a little for those below them, unless there are too many, or this is the end: no time.
-    fn frames(&mut self, verdicts: &[(u64, Verdict)], now: Option<Instant>) -> Frames {
+    fn frames(&mut self, verdicts: &[(u64, BrokerVerdict)], now: Option<Instant>) -> Frames {
         self.above.extend(verdicts.iter().map(|(tag, _)| tag));
         while self.above.remove(&(self.floor + 1)) {
             self.floor += 1;
@@ -174,9 +176,9 @@ impl Tags {
         let mut frames = Frames::default();
         for &(tag, verdict) in verdicts {
             match verdict {
-                Verdict::Ack => _ = self.late.insert(tag),
-                Verdict::Reject => frames.each.push(Frame::Nack { tag, requeue: false }),
-                Verdict::GiveBack => frames.each.push(Frame::Nack { tag, requeue: true }),
+                BrokerVerdict::Ack => _ = self.late.insert(tag),
+                BrokerVerdict::Reject => frames.each.push(Frame::Nack { tag, requeue: false }),
+                BrokerVerdict::GiveBack => frames.each.push(Frame::Nack { tag, requeue: true }),
             }
         }
         let late = self.late.split_off(&(self.floor + 1));
@@ -193,24 +195,24 @@ impl Tags {
 
 /// A delivery that is ours to settle, once. Dropped, it goes back to the broker.
 #[derive(Debug)]
-pub(crate) struct Tag {
+pub(crate) struct DeliveryTag {
     settler: Arc<Settler>,
     number: u64,
     settled: bool,
 }
 
-impl Tag {
+impl DeliveryTag {
     pub(crate) fn new(settler: Arc<Settler>, number: u64) -> Self {
         Self { settler, number, settled: false }
     }
 
-    pub(crate) async fn settle(mut self, verdict: Verdict) -> Result<()> {
+    pub(crate) async fn settle(mut self, verdict: BrokerVerdict) -> Result<()> {
         self.settled = true;
         self.settler.settle(self.number, verdict).await
     }
 }
 
-impl Drop for Tag {
+impl Drop for DeliveryTag {
     fn drop(&mut self) {
         if !self.settled {
             self.settler.give_back(self.number);
@@ -229,7 +231,7 @@ mod tests {
     #[test]
     fn those_below_which_all_is_settled_share_one_acknowledgement() {
         let (mut tags, now) = (Tags::default(), Some(Instant::now()));
-        let acks = |numbers: &[u64]| numbers.iter().map(|tag| (*tag, Verdict::Ack)).collect::<Vec<_>>();
+        let acks = |numbers: &[u64]| numbers.iter().map(|tag| (*tag, BrokerVerdict::Ack)).collect::<Vec<_>>();
         assert_eq!(tags.frames(&acks(&[1, 2, 3]), now), frames(&[], 3));
         // 4 is still in hand, and those behind it wait for it.
         assert_eq!(tags.frames(&acks(&[6, 5]), now), frames(&[], None));
@@ -238,12 +240,13 @@ mod tests {
         assert_eq!((tags.floor, tags.above.len(), tags.late.len(), tags.until), (9, 0, 0, None));
     }
 
-    // One that is held for long, while others come and go, keeps nobody else's from the broker.
+    // A delivery that is held for long does not delay the acknowledgements of others.
     #[test]
     fn what_has_waited_long_enough_is_acknowledged_by_itself() {
         let (mut tags, start) = (Tags::default(), Instant::now());
-        let mut at =
-            |parts: u32, tag: u64| tags.frames(&[(tag, Verdict::Ack)], Some(start + PATIENCE * parts / 4));
+        let mut at = |parts: u32, tag: u64| {
+            tags.frames(&[(tag, BrokerVerdict::Ack)], Some(start + PATIENCE * parts / 4))
+        };
         assert_eq!(at(0, 2), frames(&[], None));
         assert_eq!(at(3, 4), frames(&[], None));
         assert_eq!(
@@ -258,28 +261,33 @@ mod tests {
             frames(&[Frame::Ack(6), Frame::Ack(7)], None)
         );
         // Of those that were told nothing is said again.
-        assert_eq!(tags.frames(&[(1, Verdict::Ack)], Some(start + PATIENCE * 9)), frames(&[], 1));
+        assert_eq!(tags.frames(&[(1, BrokerVerdict::Ack)], Some(start + PATIENCE * 9)), frames(&[], 1));
         assert_eq!(tags.floor, 4);
     }
 
     #[test]
     fn too_many_do_not_wait_and_neither_do_the_last() {
         let mut tags = Tags::default();
-        let many: Vec<_> = (2..).take(LATE + 1).map(|tag| (tag, Verdict::Ack)).collect();
+        let many: Vec<_> = (2..).take(LATE + 1).map(|tag| (tag, BrokerVerdict::Ack)).collect();
         assert_eq!(tags.frames(&many, Some(Instant::now())).each.len(), LATE + 1);
         assert!(tags.late.is_empty() && tags.until.is_none());
-        assert_eq!(tags.frames(&[(9_000, Verdict::Ack)], None), frames(&[Frame::Ack(9_000)], None));
+        assert_eq!(tags.frames(&[(9_000, BrokerVerdict::Ack)], None), frames(&[Frame::Ack(9_000)], None));
     }
 
     // An acknowledgement of several must never take one that was rejected or given back.
     #[test]
     fn what_is_not_acknowledged_goes_first() {
         let mut tags = Tags::default();
-        let verdicts = [(2, Verdict::Ack), (1, Verdict::Reject), (3, Verdict::GiveBack), (4, Verdict::Ack)];
+        let verdicts = [
+            (2, BrokerVerdict::Ack),
+            (1, BrokerVerdict::Reject),
+            (3, BrokerVerdict::GiveBack),
+            (4, BrokerVerdict::Ack),
+        ];
         let nack = |tag, requeue| Frame::Nack { tag, requeue };
         let now = Some(Instant::now());
         assert_eq!(tags.frames(&verdicts, now), frames(&[nack(1, false), nack(3, true)], 4));
-        assert_eq!(tags.frames(&[(6, Verdict::Reject)], now), frames(&[nack(6, false)], None));
-        assert_eq!(tags.frames(&[(5, Verdict::Ack)], now), frames(&[], 5));
+        assert_eq!(tags.frames(&[(6, BrokerVerdict::Reject)], now), frames(&[nack(6, false)], None));
+        assert_eq!(tags.frames(&[(5, BrokerVerdict::Ack)], now), frames(&[], 5));
     }
 }

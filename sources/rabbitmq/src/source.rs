@@ -9,20 +9,20 @@ use futures_util::FutureExt as _;
 use oncebox::Result;
 use oncebox::source::{BrokerLink, Delivery, Redelivery, Source};
 
-use crate::builder::{Builder, Settings};
-use crate::held::Held;
+use crate::builder::{RabbitMqSourceBuilder, SourceSettings};
+use crate::held::HeldDeliveries;
 use crate::message::{self, Raw};
 use crate::names;
-use crate::parcel::{InHand, Parcel, Settling};
-use crate::publisher::Publisher;
-use crate::session::{Next, Session};
-use crate::settle::Tag;
-use crate::state::{Connection, Monitor};
-use crate::trouble::Trouble;
+use crate::parcel::{Parcel, Settling, UnsettledCount};
+use crate::publisher::Republisher;
+use crate::session::{NextDelivery, Session};
+use crate::settle::DeliveryTag;
+use crate::state::{ConnectionState, Monitor};
+use crate::trouble::SessionFailure;
 
-/// How many deliveries are taken one by one after a message that the client could not take apart.
+/// Number of deliveries to take one by one after a message that the client could not parse.
 const ONE_BY_ONE: u32 = 256;
-/// How often such a message is met again after a short pause, before pauses grow: as often as a quorum queue brings it.
+/// Number of short pauses after such a message before pauses grow: as many as a quorum queue redelivers.
 const UNREADABLE_TIMES: u32 = 32;
 
 /// Messages of one queue of RabbitMQ.
@@ -34,29 +34,29 @@ pub struct RabbitMq {
     session: Option<Session>,
     /// The pause before the next attempt to connect; zero if none failed.
     pause: Duration,
-    /// Whether the broker was lost or out of reach since the last session: it may be starting, and its queues with it.
+    /// True if the broker was lost or out of reach since the last session: it and its queues may be starting.
     lost: bool,
-    /// How many more deliveries are taken one by one, so that a message which ends the connection takes no others with it:
-    /// the broker counts for all that are in hand.
+    /// Remaining deliveries to take one by one, so that a message which ends the connection takes no others with it:
+    /// the broker counts a redelivery for all unsettled ones.
     one_by_one: u32,
-    /// How often in a row a message ended the connection.
+    /// Times in a row that a message ended the connection.
     unreadable: u32,
-    /// Whether the session is to begin anew, when nothing is in hand.
+    /// True if the session must restart once nothing is unsettled.
     renew: bool,
 }
 
-/// What a source and its deliveries share.
+/// State shared by a source and its deliveries.
 pub(crate) struct Shared {
-    pub(crate) settings: Settings,
-    pub(crate) publisher: Publisher,
+    pub(crate) settings: SourceSettings,
+    pub(crate) publisher: Republisher,
     monitor: Monitor,
     link: BrokerLink,
-    pub(crate) in_hand: InHand,
+    pub(crate) in_hand: UnsettledCount,
 }
 
 impl fmt::Debug for RabbitMq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Settings { name, address, queue, fields, .. } = &self.shared.settings;
+        let SourceSettings { name, address, queue, fields, .. } = &self.shared.settings;
         let held = self.session.as_ref().map_or(0, |session| session.held.len());
         f.debug_struct("RabbitMq")
             .field("name", name)
@@ -72,18 +72,18 @@ impl fmt::Debug for RabbitMq {
 impl RabbitMq {
     /// A source at this address, such as `amqp://user:password@host/vhost`, or `amqps://` with TLS. The rest is said step
     /// by step; [`build`](Builder::build) checks all of it.
-    pub fn builder(url: &str) -> Builder {
-        Builder::new(url)
+    pub fn builder(url: &str) -> RabbitMqSourceBuilder {
+        RabbitMqSourceBuilder::new(url)
     }
 
-    pub(crate) fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: SourceSettings) -> Self {
         let monitor = Monitor::new();
         let shared = Shared {
             settings,
-            publisher: Publisher::default(),
+            publisher: Republisher::default(),
             monitor,
             link: BrokerLink::default(),
-            in_hand: InHand::default(),
+            in_hand: UnsettledCount::default(),
         };
         Self {
             shared: Arc::new(shared),
@@ -123,7 +123,7 @@ impl RabbitMq {
                 Ok(session) => {
                     self.lost = false;
                     tracing::info!(source = %settings.name, queue = settings.queue.name, "consuming");
-                    shared.connected(&Connection::Connected);
+                    shared.connected(&ConnectionState::Connected);
                     self.session = Some(session);
                     return;
                 }
@@ -136,7 +136,7 @@ impl RabbitMq {
         }
     }
 
-    fn over(&mut self, trouble: &Trouble) {
+    fn over(&mut self, trouble: &SessionFailure) {
         let settings = &self.shared.settings;
         if let Some(session) = self.session.take() {
             // One that lasted starts over with short pauses; one that broke at once does not.
@@ -159,17 +159,17 @@ impl RabbitMq {
     }
 
     /// Takes what came from the session; a delivery that is to be handed out, or nothing.
-    fn came(&mut self, next: Next) -> Option<Delivery> {
+    fn came(&mut self, next: NextDelivery) -> Option<Delivery> {
         let delivery = match next {
-            Next::Delivery(delivery) => delivery,
-            Next::Over(trouble) => {
+            NextDelivery::Delivery(delivery) => delivery,
+            NextDelivery::Over(trouble) => {
                 self.over(&trouble);
                 return None;
             }
         };
         self.count();
         let (shared, session) = (&self.shared, self.session.as_ref()?);
-        let tag = Tag::new(Arc::clone(&session.settler), delivery.delivery_tag);
+        let tag = DeliveryTag::new(Arc::clone(&session.settler), delivery.delivery_tag);
         let raw = Raw::new(&shared.settings.queue.name, *delivery);
         Self::hand_out(shared, &session.held, Parcel::new(shared, raw, tag))
     }
@@ -187,14 +187,14 @@ impl RabbitMq {
     }
 
     /// Hands a delivery out, or rejects it if it cannot be read.
-    fn hand_out(shared: &Arc<Shared>, held: &Arc<Held>, parcel: Parcel) -> Option<Delivery> {
+    fn hand_out(shared: &Arc<Shared>, held: &Arc<HeldDeliveries>, parcel: Parcel) -> Option<Delivery> {
         let message = message::read(&shared.settings.fields, &parcel.raw);
         let settling = Settling { shared: Arc::clone(shared), held: Arc::clone(held), parcel };
         match message {
             Ok(message) => Some(Delivery::new(message, settling)),
             Err(reason) => {
                 metrics::counter!(names::UNREADABLE, "source" => shared.label()).increment(1);
-                // A task of its own: whoever receives may go away.
+                // A task of its own: the receiver may be dropped.
                 tokio::spawn(async move { settling.reject(&reason).await });
                 None
             }
@@ -270,8 +270,8 @@ impl Shared {
         Arc::clone(&self.settings.name)
     }
 
-    fn connected(&self, state: &Connection) {
-        let connected = *state == Connection::Connected;
+    fn connected(&self, state: &ConnectionState) {
+        let connected = *state == ConnectionState::Connected;
         metrics::gauge!(names::CONNECTED, "source" => self.label()).set(if connected { 1.0 } else { 0.0 });
         if connected {
             self.link.up();
@@ -279,11 +279,11 @@ impl Shared {
         self.monitor.set(state.clone());
     }
 
-    fn away(&self, trouble: &Trouble) {
+    fn away(&self, trouble: &SessionFailure) {
         let error = trouble.error.what();
         tracing::warn!(source = %self.settings.name, error, "not connected; trying again");
         metrics::counter!(names::DISCONNECTED, "source" => self.label()).increment(1);
         self.link.down(trouble.reason.as_str());
-        self.connected(&Connection::Away { error: error.to_owned() });
+        self.connected(&ConnectionState::Away { error: error.to_owned() });
     }
 }

@@ -6,20 +6,20 @@ use lapin::protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError};
 use oncebox::{Error, ErrorKind};
 
 use crate::error::broken;
-use crate::queue::{Kind, Queue};
+use crate::queue::{Queue, QueueKind};
 
 /// Why a source does not consume.
 #[derive(Debug)]
-pub(crate) struct Trouble {
-    /// What happened, with the broker's own text: for the log and the monitor.
+pub(crate) struct SessionFailure {
+    /// Error with the broker's own text, for the log and the monitor.
     pub(crate) error: Error,
     /// The same for health, which shows no text of a broker.
     pub(crate) reason: String,
-    /// Whether the cause is a message that the client cannot parse, and not the broker.
+    /// True if the cause is a message that the client cannot parse, and not the broker.
     pub(crate) unreadable: bool,
 }
 
-impl Trouble {
+impl SessionFailure {
     fn new(error: Error, reason: impl Into<String>) -> Self {
         Self { error, reason: reason.into(), unreadable: false }
     }
@@ -31,7 +31,7 @@ impl Trouble {
     /// The queue cannot be declared, checked or consumed.
     pub(crate) fn at(queue: &Queue, error: Error) -> Self {
         let name = &queue.name;
-        if queue.kind == Kind::Classic || !leaderless(&error) {
+        if queue.kind == QueueKind::Classic || !leaderless(&error) {
             return Self::new(
                 error,
                 format!("cannot use the queue {name:?}; the log has the broker's answer"),
@@ -73,7 +73,7 @@ impl Trouble {
     }
 }
 
-/// Whether the broker answered as it does for a quorum queue without a leader: with an internal error, or not at all.
+/// Returns true if the broker answered as for a quorum queue without a leader: with an internal error, or not at all.
 fn leaderless(error: &Error) -> bool {
     let Some(cause) = error.source().and_then(|cause| cause.downcast_ref::<lapin::Error>()) else {
         // Without a cause, the answer did not come in time.

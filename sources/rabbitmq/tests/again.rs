@@ -1,4 +1,4 @@
-//! What is rejected is kept, and what is to come again does: without the broker counting, and with nothing lost between.
+//! Rejected messages are kept, and retried messages come again: without the broker counting, and without loss.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 mod support;
@@ -12,7 +12,9 @@ use oncebox::source::Ack;
 use oncebox::{BoxError, Config, Context, Inbox, Memory, Message, Reject, RetryAfter, handler};
 use oncebox_rabbitmq::{Field, Queue};
 use oncebox_testkit::{FaultyStore, TestClock};
-use support::{Client, Effects, Faulty, SECOND, in_time, inbox, next, properties, table, text, until};
+use support::{
+    Effects, FaultyInbox, QueueClient, SECOND, in_time, inbox, next, properties, table, text, until,
+};
 use tokio::sync::Notify;
 
 fn header(table: &FieldTable, name: &str) -> String {
@@ -33,7 +35,7 @@ fn with_copies(mut headers: FieldTable) -> FieldTable {
 #[tokio::test]
 async fn what_can_never_be_taken_goes_to_the_dead_letters_and_nothing_waits_behind_it() {
     for quorum in [true, false] {
-        let client = Client::new("rejected").await;
+        let client = QueueClient::new("rejected").await;
         let queue = if quorum { client.quorum() } else { client.classic() };
         let source = client.source(queue).cloud_events().build().unwrap();
         source.check().await.unwrap();
@@ -59,7 +61,7 @@ async fn what_can_never_be_taken_goes_to_the_dead_letters_and_nothing_waits_behi
 
 #[tokio::test]
 async fn rejected_messages_go_where_they_are_told_to_with_the_reason() {
-    let client = Client::new("rejected").await;
+    let client = QueueClient::new("rejected").await;
     let rejected = support::unique("rejected.kept");
     let declare = Queue::classic(&*rejected).dead_letter_exchange("amq.fanout");
     client.source(declare).build().unwrap().check().await.unwrap();
@@ -91,10 +93,10 @@ async fn rejected_messages_go_where_they_are_told_to_with_the_reason() {
 // Nothing is acknowledged that could not be dead-lettered: the broker would drop it.
 #[tokio::test]
 async fn a_rejected_message_that_cannot_be_dead_lettered_is_held() {
-    let client = Client::new("nowhere").await;
+    let client = QueueClient::new("nowhere").await;
     let clock = TestClock::new();
     // Nothing is bound to this exchange under that key.
-    let builder = client.source(client.classic()).rejected_to("amq.direct", "nobody").clock(clock.shared());
+    let builder = client.source(client.classic()).rejected_to("amq.direct", "unbound").clock(clock.shared());
     let mut source = builder.build().unwrap();
     source.check().await.unwrap();
     client.publish("1", "t", "x").await;
@@ -111,7 +113,7 @@ async fn a_rejected_message_that_cannot_be_dead_lettered_is_held() {
 // The broker closes a channel that holds a delivery for too long, and counts all that is in hand.
 #[tokio::test]
 async fn a_busy_delivery_is_held_no_longer_than_it_may_be() {
-    let client = Client::new("busy").await;
+    let client = QueueClient::new("busy").await;
     let clock = TestClock::new();
     let builder = client.source(client.classic()).hold_at_most(60 * SECOND).clock(clock.shared());
     let mut source = builder.build().unwrap();
@@ -135,7 +137,7 @@ async fn two_queues_with_producers_of_their_own_may_have_the_same_ids() {
     let running =
         Inbox::builder("test", Memory::new()).on("t", handler("keep", keep)).build().unwrap().start();
     for name in ["stock", "bills"] {
-        let client = Client::new(name).await;
+        let client = QueueClient::new(name).await;
         let source = client.source(client.classic()).producer(Field::fixed(name)).build().unwrap();
         source.check().await.unwrap();
         client.publish("1", "t", "x").await;
@@ -148,7 +150,7 @@ async fn two_queues_with_producers_of_their_own_may_have_the_same_ids() {
 // FAULTS J4: what is stored of a message holds no credentials, whichever way it came.
 #[tokio::test]
 async fn credentials_in_headers_are_not_stored() {
-    let client = Client::new("private").await;
+    let client = QueueClient::new("private").await;
     let source = client.source(client.classic()).build().unwrap();
     source.check().await.unwrap();
     let headers = table(&[("Authorization", "Bearer canary"), ("cookie", "canary"), ("kept", "yes")]);
@@ -171,9 +173,9 @@ async fn credentials_in_headers_are_not_stored() {
 }
 
 /// An inbox whose inline handler fails as often as the body says, and then keeps a list.
-fn failing(store: Faulty, effects: &Effects, runs: &Arc<AtomicU32>) -> Inbox<Faulty> {
+fn failing(store: FaultyInbox, effects: &Effects, runs: &Arc<AtomicU32>) -> Inbox<FaultyInbox> {
     let (effects, runs) = (effects.clone(), Arc::clone(runs));
-    let fail = move |message: Message, _: &mut Context<Faulty>| {
+    let fail = move |message: Message, _: &mut Context<FaultyInbox>| {
         let (effects, runs) = (effects.clone(), Arc::clone(&runs));
         async move {
             let run = runs.fetch_add(1, Ordering::SeqCst) + 1;
@@ -191,7 +193,7 @@ fn failing(store: Faulty, effects: &Effects, runs: &Arc<AtomicU32>) -> Inbox<Fau
 // Failures of an inline handler are tried again in our hands, ever later, and cost no delivery of the broker's.
 #[tokio::test]
 async fn a_delivery_that_failed_is_held_and_tried_again() {
-    let client = Client::new("failed").await;
+    let client = QueueClient::new("failed").await;
     let clock = TestClock::new();
     // A broker that counted would have put it to the dead letters at the second time.
     let queue = client.quorum().delivery_limit(1);
@@ -216,7 +218,7 @@ async fn a_delivery_that_failed_is_held_and_tried_again() {
 
 #[tokio::test]
 async fn a_delivery_that_fails_for_good_is_rejected() {
-    let client = Client::new("for-good").await;
+    let client = QueueClient::new("for-good").await;
     let clock = TestClock::new();
     let source = client.source(client.quorum()).attempts(3).clock(clock.shared()).build().unwrap();
     source.check().await.unwrap();
@@ -238,7 +240,7 @@ async fn a_delivery_that_fails_for_good_is_rejected() {
 // A wait that is too long to be held is spent in a queue of the broker, and what is acknowledged here is confirmed there.
 #[tokio::test]
 async fn a_long_wait_is_spent_in_the_retry_queue() {
-    let client = Client::new("retry").await;
+    let client = QueueClient::new("retry").await;
     let retry = format!("{}.retry", client.queue);
     let queue = client.quorum().bind("amq.direct", &*client.queue);
     let builder = client.source(queue).hold_at_most(Duration::ZERO).retry_queue(&*retry);
@@ -265,13 +267,13 @@ async fn a_long_wait_is_spent_in_the_retry_queue() {
 // DESIGN rule 1: busy is not acknowledged, not dead-lettered, and nothing that the broker counts.
 #[tokio::test]
 async fn a_delivery_that_is_busy_elsewhere_waits_and_is_not_counted() {
-    let client = Client::new("busy").await;
+    let client = QueueClient::new("busy").await;
     let source = client.source(client.quorum().delivery_limit(1)).build().unwrap();
     source.check().await.unwrap();
     let (effects, go) = (Effects::default(), Arc::new(Notify::new()));
     let store = FaultyStore::new(Memory::new());
     let (kept, gate) = (effects.clone(), Arc::clone(&go));
-    let wait = move |message: Message, _: &mut Context<Faulty>| {
+    let wait = move |message: Message, _: &mut Context<FaultyInbox>| {
         let (effects, go) = (kept.clone(), Arc::clone(&gate));
         async move {
             go.notified().await;
@@ -287,7 +289,7 @@ async fn a_delivery_that_is_busy_elsewhere_waits_and_is_not_counted() {
     running.receive(source).unwrap();
     client.publish("twice", "t", "x").await;
     client.publish("twice", "t", "x").await;
-    let marks = || async { store.faults().calls(oncebox_testkit::Verb::Mark) };
+    let marks = || async { store.faults().calls(oncebox_testkit::StoreVerb::Mark) };
     until("the second was told to wait, more than once", || async { marks().await >= 4 }).await;
     assert_eq!((client.ready(&client.queue).await, client.ready(&client.dead).await), (0, 0));
     go.notify_one();
@@ -302,13 +304,13 @@ async fn a_delivery_that_is_busy_elsewhere_waits_and_is_not_counted() {
 // An inline handler's own words: no, and not before then.
 #[tokio::test]
 async fn an_inline_handler_says_what_becomes_of_a_delivery() {
-    let client = Client::new("words").await;
+    let client = QueueClient::new("words").await;
     let clock = TestClock::new();
     let source = client.source(client.quorum()).clock(clock.shared()).build().unwrap();
     source.check().await.unwrap();
     let runs = Arc::new(AtomicU32::new(0));
     let counter = Arc::clone(&runs);
-    let say = move |message: Message, _: &mut Context<Faulty>| {
+    let say = move |message: Message, _: &mut Context<FaultyInbox>| {
         let run = counter.fetch_add(1, Ordering::SeqCst);
         async move {
             match &message.payload()[..] {

@@ -8,34 +8,34 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_trait::async_trait;
 use oncebox::{Inbox, Message, Running};
 use oncebox_rabbitmq::Queue;
-use oncebox_servers::RabbitMq as Broker;
-use oncebox_testkit::source::{Books, TestStore, Transport};
-use support::{Client, properties, until};
+use oncebox_servers::RabbitMqServer as Broker;
+use oncebox_testkit::source::{DeliveryLedger, TestStore, Transport};
+use support::{QueueClient, properties, until};
 
 /// One queue, and where its dead letters go.
-struct Rabbit {
-    client: Client,
+struct RabbitMqFixture {
+    client: QueueClient,
     queue: Queue,
     sent: AtomicUsize,
 }
 
-async fn with(queue: impl FnOnce(&Client) -> Queue) -> Rabbit {
-    let client = Client::new("conformance").await;
+async fn with(queue: impl FnOnce(&QueueClient) -> Queue) -> RabbitMqFixture {
+    let client = QueueClient::new("conformance").await;
     let queue = queue(&client);
     client.source(queue.clone()).build().unwrap().check().await.unwrap();
-    Rabbit { client, queue, sent: AtomicUsize::new(0) }
+    RabbitMqFixture { client, queue, sent: AtomicUsize::new(0) }
 }
 
-async fn quorum() -> Rabbit {
-    with(Client::quorum).await
+async fn quorum() -> RabbitMqFixture {
+    with(QueueClient::quorum).await
 }
 
-async fn classic() -> Rabbit {
-    with(Client::classic).await
+async fn classic() -> RabbitMqFixture {
+    with(QueueClient::classic).await
 }
 
 #[async_trait]
-impl Transport for Rabbit {
+impl Transport for RabbitMqFixture {
     type Running = Running<TestStore>;
 
     async fn start(&self, inbox: &Inbox<TestStore>) -> Self::Running {
@@ -68,7 +68,7 @@ impl Transport for Rabbit {
 
     async fn bring_again(&self) {}
 
-    async fn books(&self) -> Books {
+    async fn books(&self) -> DeliveryLedger {
         let (queue, dead) = (self.client.queue.clone(), self.client.dead.clone());
         let look = || {
             let broker = Broker::shared();
@@ -87,7 +87,7 @@ impl Transport for Rabbit {
             }
         });
         let done = sent - waiting - rejected;
-        Books { done, rejected, waiting, ..Books::default() }
+        DeliveryLedger { done, rejected, waiting, ..DeliveryLedger::default() }
     }
 }
 

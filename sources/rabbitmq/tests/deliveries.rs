@@ -8,17 +8,17 @@ use std::time::Duration;
 use lapin::types::AMQPValue;
 use oncebox::source::Ack;
 use oncebox::{ErrorKind, Memory};
-use oncebox_rabbitmq::{Connection, Field, Queue, RabbitMq};
-use oncebox_servers::RabbitMq as Broker;
-use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
-use support::proxy::Proxy;
-use support::{Client, Effects, in_time, inbox, next, properties, table, text, until};
+use oncebox_rabbitmq::{ConnectionState, Field, Queue, RabbitMq};
+use oncebox_servers::RabbitMqServer as Broker;
+use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
+use support::proxy::BrokerProxy;
+use support::{Effects, QueueClient, in_time, inbox, next, properties, table, text, until};
 
 // FAULTS A2, A9
 #[tokio::test]
 async fn messages_of_both_kinds_of_queues_are_stored_and_then_gone_from_the_broker() {
     for quorum in [true, false] {
-        let client = Client::new("stored").await;
+        let client = QueueClient::new("stored").await;
         let queue = if quorum { client.quorum() } else { client.classic() };
         let source = client.source(queue).build().unwrap();
         source.check().await.unwrap();
@@ -41,7 +41,7 @@ async fn messages_of_both_kinds_of_queues_are_stored_and_then_gone_from_the_brok
 // FAULTS A9
 #[tokio::test]
 async fn two_consumers_share_a_queue_and_an_inbox() {
-    let client = Client::new("two").await;
+    let client = QueueClient::new("two").await;
     let (effects, store) = (Effects::default(), FaultyStore::new(Memory::new()));
     let inboxes = [(), ()].map(|()| inbox(store.clone(), &effects).start());
     for running in &inboxes {
@@ -64,16 +64,16 @@ async fn two_consumers_share_a_queue_and_an_inbox() {
 // FAULTS A1, A4: nothing that is not known to be stored is acknowledged.
 #[tokio::test]
 async fn what_is_not_stored_stays_with_the_broker() {
-    for fault in [Fault::Hang, Fault::ErrAfter, Fault::ErrBefore(ErrorKind::Unavailable)] {
-        let client = Client::new("unstored").await;
+    for fault in [StoreFault::Hang, StoreFault::ErrAfter, StoreFault::ErrBefore(ErrorKind::Unavailable)] {
+        let client = QueueClient::new("unstored").await;
         let source = client.source(client.quorum()).build().unwrap();
         source.check().await.unwrap();
         client.publish("1", "t", "x").await;
         let (effects, store) = (Effects::default(), FaultyStore::new(Memory::new()));
-        store.faults().always(Verb::Accept, fault);
+        store.faults().always(StoreVerb::Accept, fault);
         let running = inbox(store.clone(), &effects).start();
         running.receive(source).unwrap();
-        until("the store was asked", || async { store.faults().calls(Verb::Accept) > 0 }).await;
+        until("the store was asked", || async { store.faults().calls(StoreVerb::Accept) > 0 }).await;
         drop(running);
         client.assert_left(1, 0).await;
     }
@@ -82,8 +82,8 @@ async fn what_is_not_stored_stays_with_the_broker() {
 // FAULTS F2, A3: the first delivery is settled when its channel is long gone.
 #[tokio::test]
 async fn an_acknowledgement_for_a_lost_channel_reaches_no_other() {
-    let client = Client::new("stale").await;
-    let proxy = Proxy::start(Broker::shared().port()).await;
+    let client = QueueClient::new("stale").await;
+    let proxy = BrokerProxy::start(Broker::shared().port()).await;
     let mut source = client.through(&proxy, client.quorum()).build().unwrap();
     source.check().await.unwrap();
     for id in ["1", "2", "3"] {
@@ -109,10 +109,10 @@ async fn an_acknowledgement_for_a_lost_channel_reaches_no_other() {
     client.assert_left(2, 0).await;
 }
 
-// A delivery that nobody settles goes back, also while the session goes on.
+// A delivery that is dropped unsettled goes back, also while the session continues.
 #[tokio::test]
 async fn a_delivery_that_is_dropped_comes_again() {
-    let client = Client::new("dropped").await;
+    let client = QueueClient::new("dropped").await;
     let mut source = client.source(client.quorum()).build().unwrap();
     source.check().await.unwrap();
     client.publish("1", "t", "x").await;
@@ -130,8 +130,8 @@ async fn a_delivery_that_is_dropped_comes_again() {
 // queue with a limit of 20 would dead-letter what came back as often.
 #[tokio::test]
 async fn an_outage_of_the_store_burns_no_deliveries() {
-    let client = Client::new("outage").await;
-    let proxy = Proxy::start(Broker::shared().port()).await;
+    let client = QueueClient::new("outage").await;
+    let proxy = BrokerProxy::start(Broker::shared().port()).await;
     let source = client.through(&proxy, client.quorum());
     let short = Duration::from_millis(1);
     let source = source.backoff(short, 5 * short).reconnect_delay(short).build().unwrap();
@@ -141,23 +141,25 @@ async fn an_outage_of_the_store_burns_no_deliveries() {
     }
     let (effects, clock) = (Effects::default(), TestClock::new());
     let store = FaultyStore::new(Memory::with_clock(clock.shared()));
-    for verb in [Verb::Accept, Verb::Orphans, Verb::Claim] {
-        store.faults().always(verb, Fault::ErrBefore(ErrorKind::Unavailable));
+    for verb in [StoreVerb::Accept, StoreVerb::Orphans, StoreVerb::Claim] {
+        store.faults().always(verb, StoreFault::ErrBefore(ErrorKind::Unavailable));
     }
     let inbox = support::builder(store.clone(), &effects).clock(clock.shared()).build().unwrap();
     let running = inbox.start();
     running.receive(source).unwrap();
-    // Nobody consumes before the store has answered.
-    until("the store was asked", || async { store.faults().calls(Verb::Orphans) > 3 || step(&clock) }).await;
+    // The source consumes nothing before the store has answered.
+    until("the store was asked", || async { store.faults().calls(StoreVerb::Orphans) > 3 || step(&clock) })
+        .await;
     assert_eq!(proxy.made(), 1, "the check");
 
     store.faults().clear();
-    store.faults().always(Verb::Accept, Fault::ErrBefore(ErrorKind::Unavailable));
-    until("a delivery is in hand", || async { store.faults().calls(Verb::Accept) > 0 || step(&clock) }).await;
-    for verb in [Verb::Orphans, Verb::Claim] {
-        store.faults().always(verb, Fault::ErrBefore(ErrorKind::Unavailable));
+    store.faults().always(StoreVerb::Accept, StoreFault::ErrBefore(ErrorKind::Unavailable));
+    until("a delivery is in hand", || async { store.faults().calls(StoreVerb::Accept) > 0 || step(&clock) })
+        .await;
+    for verb in [StoreVerb::Orphans, StoreVerb::Claim] {
+        store.faults().always(verb, StoreFault::ErrBefore(ErrorKind::Unavailable));
     }
-    let before = store.faults().calls(Verb::Accept);
+    let before = store.faults().calls(StoreVerb::Accept);
     for _ in 0..25 {
         let made = proxy.made();
         proxy.cut();
@@ -168,7 +170,7 @@ async fn an_outage_of_the_store_burns_no_deliveries() {
             tokio::task::yield_now().await;
         }
     }
-    assert!(store.faults().calls(Verb::Accept) > before, "what is in hand was offered meanwhile");
+    assert!(store.faults().calls(StoreVerb::Accept) > before, "what is in hand was offered meanwhile");
     assert!(proxy.made() <= 3, "{} connections: it does not consume while the store is away", proxy.made());
     assert_eq!((effects.counts().len(), client.ready(&client.dead).await), (0, 0));
 
@@ -193,19 +195,18 @@ fn step(clock: &TestClock) -> bool {
 // FAULTS F9: a queue that is not there, is deleted, or is another one, is said; and it goes on when it is there.
 #[tokio::test]
 async fn what_is_wrong_with_the_queue_is_said_and_it_goes_on() {
-    let client = Client::new("missing").await;
+    let client = QueueClient::new("missing").await;
     let existing = || Queue::existing(&*client.queue).dead_letter_exchange("amq.fanout");
     let mut source = client.source(existing()).build().unwrap();
     let error = source.check().await.unwrap_err();
     assert!(error.to_string().contains("NOT_FOUND"), "{error}");
 
     let monitor = source.monitor();
-    assert_eq!(monitor.connection(), Connection::Idle);
+    assert_eq!(monitor.connection(), ConnectionState::Idle);
     let says = |words: &'static str| {
         let monitor = monitor.clone();
         async move {
-            let said =
-                |state: &Connection| matches!(state, Connection::Away { error } if error.contains(words));
+            let said = |state: &ConnectionState| matches!(state, ConnectionState::Away { error } if error.contains(words));
             in_time(monitor.wait_for(said)).await;
         }
     };
@@ -216,7 +217,7 @@ async fn what_is_wrong_with_the_queue_is_said_and_it_goes_on() {
     client.source(client.quorum()).build().unwrap().check().await.unwrap();
     client.publish("1", "t", "x").await;
     let delivery = next(&mut source).await;
-    assert_eq!(monitor.connection(), Connection::Connected);
+    assert_eq!(monitor.connection(), ConnectionState::Connected);
     client.delete_queue().await;
     tokio::select! {
         delivery = support::receive(&mut source) => panic!("{delivery:?}"),
@@ -239,7 +240,7 @@ async fn what_is_wrong_with_the_queue_is_said_and_it_goes_on() {
 
 #[tokio::test]
 async fn a_wrong_password_is_said_without_the_password() {
-    let client = Client::new("password").await;
+    let client = QueueClient::new("password").await;
     let url = client.url.replace("guest:guest", "guest:wrong-secret");
     let source = RabbitMq::builder(&url).queue(client.quorum()).build().unwrap();
     let error = source.check().await.unwrap_err();
@@ -250,7 +251,7 @@ async fn a_wrong_password_is_said_without_the_password() {
 // The parts of a message, as the producer set them.
 #[tokio::test]
 async fn a_message_is_read_as_it_was_meant() {
-    let client = Client::new("read").await;
+    let client = QueueClient::new("read").await;
     let builder = client.source(client.quorum().bind("amq.topic", format!("{}.#", client.queue)));
     let mut source = builder
         .id(Field::header("Order-Id"))
@@ -292,7 +293,7 @@ async fn a_message_is_read_as_it_was_meant() {
 // FAULTS A18: bytes in hand are bounded on our side; one is always handed out, however large.
 #[tokio::test]
 async fn no_more_bytes_are_handed_out_than_allowed() {
-    let client = Client::new("bytes").await;
+    let client = QueueClient::new("bytes").await;
     let mut source = client.source(client.quorum()).prefetch_bytes(1_000).build().unwrap();
     source.check().await.unwrap();
     for id in ["1", "2", "3"] {
@@ -316,7 +317,7 @@ async fn no_more_bytes_are_handed_out_than_allowed() {
 #[tokio::test]
 async fn a_connection_with_tls_needs_the_right_authority() {
     let broker = tokio::task::spawn_blocking(Broker::shared).await.unwrap();
-    let client = Client::new("tls").await;
+    let client = QueueClient::new("tls").await;
     let (url, ca) = (broker.tls_url().unwrap(), std::fs::read_to_string(broker.ca_file().unwrap()).unwrap());
     let builder = RabbitMq::builder(&url).queue(client.quorum());
     let mut source = builder.clone().ca_certificates(ca).build().unwrap();

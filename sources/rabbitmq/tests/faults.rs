@@ -13,11 +13,11 @@ use oncebox::source::Ack;
 use oncebox::{BoxError, Config, Context, Inbox, Memory, Message, Store, handler};
 use oncebox_postgres::Postgres;
 use oncebox_postgres::sqlx::{self, Connection as _};
-use oncebox_rabbitmq::{Connection, Queue, RabbitMq};
-use oncebox_servers::{Cluster, RabbitMq as Broker, Version};
+use oncebox_rabbitmq::{ConnectionState, Queue, RabbitMq};
+use oncebox_servers::{Cluster, PostgresVersion, RabbitMqServer as Broker};
 use oncebox_sqlite::{Sqlite, rusqlite};
 use oncebox_testkit::FaultyStore;
-use support::{Client, Effects, SECOND, in_time, inbox, next, properties, until};
+use support::{Effects, QueueClient, SECOND, in_time, inbox, next, properties, until};
 use tokio::sync::{Mutex, MutexGuard};
 
 /// The broker that these tests break, one after the other.
@@ -39,7 +39,7 @@ async fn book(message: Message, cx: &mut Context<Sqlite>) -> Result<(), BoxError
     Ok(())
 }
 
-/// How often each id had its effect.
+/// Returns the number of effects of each id.
 fn effects(file: &std::path::Path) -> BTreeMap<String, u32> {
     let connection = rusqlite::Connection::open(file).unwrap();
     let mut statement = connection.prepare("SELECT id, count(*) FROM effect GROUP BY id").unwrap();
@@ -47,7 +47,7 @@ fn effects(file: &std::path::Path) -> BTreeMap<String, u32> {
     rows.map(Result::unwrap).collect()
 }
 
-/// How long all messages may take. Only a failure takes as long, also on a machine that has other things to do.
+/// Maximum time of all messages. Only a failure takes this long, even on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(6);
 
 /// Leases that run out well within the patience: on a busy machine a commit may take so long that its outcome is unknown, and the
@@ -63,7 +63,7 @@ async fn publishing(url: &str) -> Option<(lapin::Connection, Channel)> {
     Some((connection, channel))
 }
 
-/// How long the publisher waits for the broker, which may be killed while it connects or confirms.
+/// Maximum wait of the publisher for the broker, which may be killed while it connects or confirms.
 const ANSWER: Duration = Duration::from_secs(20);
 
 /// Publishes all ids, each until it is confirmed: one whose confirm was lost twice or more often.
@@ -94,7 +94,7 @@ async fn publish_all(url: String, queues: Vec<String>, count: u32, done: tokio::
     }
 }
 
-/// What the broker says of its queues, for a test that gives up.
+/// Returns the broker's report of its queues, for a test that gives up.
 fn broker_state(broker: &Broker) -> String {
     let columns = ["list_queues", "name", "messages_ready", "messages_unacknowledged", "consumers", "state"];
     format!("queues: {:?}; without a leader: {:?}", broker.ctl(&columns), broker.leaderless())
@@ -105,7 +105,7 @@ fn broker_state(broker: &Broker) -> String {
 async fn kill_under_load<S: Store>(inbox: Inbox<S>, effects: impl AsyncFn() -> BTreeMap<String, u32>) {
     const MESSAGES: u32 = 600;
     let (_turn, broker) = broker().await;
-    let client = Client::at(&broker.url(), "killed").await;
+    let client = QueueClient::at(&broker.url(), "killed").await;
     let quorum = client.quorum();
     let classic = Queue::classic(format!("{}.classic", client.queue))
         .dead_letter_queue(format!("{}.dead.c", client.queue));
@@ -150,7 +150,7 @@ async fn kill_under_load<S: Store>(inbox: Inbox<S>, effects: impl AsyncFn() -> B
     }
     in_time(running.shutdown()).await;
     assert_eq!(effects().await, expected, "lost none, doubled none");
-    let client = Client::at(&broker.url(), "look").await;
+    let client = QueueClient::at(&broker.url(), "look").await;
     for queue in &queues {
         assert_eq!(client.ready(queue).await, 0);
         assert_eq!(client.ready(&format!("{queue}.dead")).await, 0);
@@ -177,7 +177,8 @@ async fn a_broker_that_is_killed_loses_nothing_and_doubles_nothing_with_postgres
         sqlx::query("INSERT INTO effect (id) VALUES ($1)").bind(id).execute(&mut **cx.tx().await?).await?;
         Ok(())
     }
-    let cluster = tokio::task::spawn_blocking(|| Cluster::start(Version::Debian).unwrap()).await.unwrap();
+    let cluster =
+        tokio::task::spawn_blocking(|| Cluster::start(PostgresVersion::Debian).unwrap()).await.unwrap();
     let url = cluster.url("postgres");
     let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
     sqlx::query("CREATE TABLE effect (id text NOT NULL)").execute(&mut connection).await.unwrap();
@@ -197,7 +198,7 @@ async fn a_broker_that_is_killed_loses_nothing_and_doubles_nothing_with_postgres
 #[tokio::test]
 async fn a_broker_that_hangs_is_noticed_and_found_again() {
     let (_turn, broker) = broker().await;
-    let client = Client::at(&broker.url(), "hangs").await;
+    let client = QueueClient::at(&broker.url(), "hangs").await;
     let mut source =
         RabbitMq::builder(&format!("{}?heartbeat=4", client.url)).queue(client.quorum()).build().unwrap();
     source.check().await.unwrap();
@@ -205,8 +206,7 @@ async fn a_broker_that_hangs_is_noticed_and_found_again() {
     let first = next(&mut source).await;
     let monitor = source.monitor();
     blocking(|| broker.suspend()).await;
-    let away =
-        |state: &Connection| matches!(state, Connection::Away { error } if error.contains("heartbeat"));
+    let away = |state: &ConnectionState| matches!(state, ConnectionState::Away { error } if error.contains("heartbeat"));
     tokio::select! {
         delivery = support::receive(&mut source) => panic!("{delivery:?}"),
         () = in_time(monitor.wait_for(away)) => {}
@@ -222,7 +222,7 @@ async fn a_broker_that_hangs_is_noticed_and_found_again() {
 #[tokio::test]
 async fn a_broker_without_memory_is_still_emptied() {
     let (_turn, broker) = broker().await;
-    let client = Client::at(&broker.url(), "memory").await;
+    let client = QueueClient::at(&broker.url(), "memory").await;
     let source = client.source(client.quorum()).build().unwrap();
     source.check().await.unwrap();
     for number in 0..20 {
@@ -250,7 +250,7 @@ async fn a_broker_without_memory_is_still_emptied() {
 #[tokio::test]
 async fn a_delivery_that_is_held_for_too_long_comes_again_and_the_broker_says_why() {
     let (_turn, broker) = broker().await;
-    let client = Client::at(&broker.url(), "patience").await;
+    let client = QueueClient::at(&broker.url(), "patience").await;
     let patience = |millis: u32, tick: u32| {
         let set = format!(
             "application:set_env(rabbit, consumer_timeout, {millis}), application:set_env(rabbit, channel_tick_interval, {tick})."
@@ -263,7 +263,7 @@ async fn a_delivery_that_is_held_for_too_long_comes_again_and_the_broker_says_wh
     client.publish("1", "t", "x").await;
     let first = next(&mut source).await;
     let monitor = source.monitor();
-    let said = |state: &Connection| matches!(state, Connection::Away { error } if error.contains("consumer timeout"));
+    let said = |state: &ConnectionState| matches!(state, ConnectionState::Away { error } if error.contains("consumer timeout"));
     tokio::select! {
         delivery = support::receive(&mut source) => panic!("{delivery:?}"),
         () = in_time(monitor.wait_for(said)) => {}
@@ -276,19 +276,18 @@ async fn a_delivery_that_is_held_for_too_long_comes_again_and_the_broker_says_wh
     client.assert_left(0, 0).await;
 }
 
-// FAULTS F9: nobody there at the start, and for a while after.
+// FAULTS F9: no broker at the start, and for a while after.
 #[tokio::test]
 async fn a_broker_that_is_down_at_the_start_is_waited_for() {
     let (_turn, broker) = broker().await;
-    let client = Client::at(&broker.url(), "down").await;
+    let client = QueueClient::at(&broker.url(), "down").await;
     let builder = client.source(client.quorum());
     builder.clone().build().unwrap().check().await.unwrap();
     client.publish("1", "t", "x").await;
     blocking(|| broker.stop()).await;
     let mut source = builder.build().unwrap();
     let monitor = source.monitor();
-    let away =
-        |state: &Connection| matches!(state, Connection::Away { error } if error.contains("cannot connect"));
+    let away = |state: &ConnectionState| matches!(state, ConnectionState::Away { error } if error.contains("cannot connect"));
     tokio::select! {
         delivery = support::receive(&mut source) => panic!("{delivery:?}"),
         () = in_time(monitor.wait_for(away)) => {}

@@ -11,20 +11,20 @@ use oncebox::health::{Check, HealthStatus, Subject};
 use oncebox::source::Ack;
 use oncebox::time::{Clock, Sleep, SystemClock, Timestamp};
 use oncebox::{Memory, Running};
-use oncebox_rabbitmq::{Connection, RabbitMq};
-use oncebox_servers::RabbitMq as Broker;
+use oncebox_rabbitmq::{ConnectionState, RabbitMq};
+use oncebox_servers::RabbitMqServer as Broker;
 use oncebox_testkit::FaultyStore;
-use support::proxy::Proxy;
-use support::{Client, Effects, Faulty, SECOND, in_time, inbox, next, receive, until};
+use support::proxy::BrokerProxy;
+use support::{Effects, FaultyInbox, QueueClient, SECOND, in_time, inbox, next, receive, until};
 use tokio::sync::{Semaphore, watch};
 
-fn source(running: &Running<Faulty>) -> Check {
+fn source(running: &Running<FaultyInbox>) -> Check {
     let health = running.health();
     health.checks.into_iter().find(|check| check.subject == Subject::Source).unwrap()
 }
 
 /// Completes when health names the queue and what it lacks.
-async fn names_the_queue(running: &Running<Faulty>, queue: &str) {
+async fn names_the_queue(running: &Running<FaultyInbox>, queue: &str) {
     let reason = format!("the queue {queue:?} has no leader");
     until("health names the queue without a leader", || async {
         let Check { status, detail, .. } = source(running);
@@ -36,9 +36,9 @@ async fn names_the_queue(running: &Running<Faulty>, queue: &str) {
 // FAULTS F9: the source is never started again; the queue loses its leader before it connects, and while it is away.
 #[tokio::test]
 async fn a_queue_without_a_leader_is_named_and_consumed_when_it_has_one() {
-    let client = Client::new("leader").await;
+    let client = QueueClient::new("leader").await;
     let broker = Broker::shared();
-    let proxy = Proxy::start(broker.port()).await;
+    let proxy = BrokerProxy::start(broker.port()).await;
     let queue = client.queue.clone();
     let act = async |act: fn(&Broker, &str) -> anyhow::Result<()>| {
         let queue = queue.clone();
@@ -58,7 +58,7 @@ async fn a_queue_without_a_leader_is_named_and_consumed_when_it_has_one() {
     running.receive(at_proxy).unwrap();
     names_the_queue(&running, &queue).await;
     assert!(running.health().ready, "other sources can take messages");
-    let Connection::Away { error } = monitor.connection() else { panic!("{:?}", monitor.connection()) };
+    let ConnectionState::Away { error } = monitor.connection() else { panic!("{:?}", monitor.connection()) };
     assert!(error.contains("quorum_status") && error.contains("INTERNAL_ERROR"), "{error}");
     act(Broker::start_queue).await;
     effects.wait_for(10).await;
@@ -110,8 +110,8 @@ impl Clock for DelayClock {
 // FAULTS F9: a broker that starts opens its port before its quorum queues have leaders.
 #[tokio::test]
 async fn a_broker_that_was_lost_is_given_a_second_before_it_is_asked_for_messages() {
-    let client = Client::new("delay").await;
-    let proxy = Proxy::start(Broker::shared().port()).await;
+    let client = QueueClient::new("delay").await;
+    let proxy = BrokerProxy::start(Broker::shared().port()).await;
     let (delays, ended) = (watch::Sender::new(Vec::new()), Arc::new(Semaphore::new(0)));
     let clock =
         DelayClock { system: SystemClock::default(), delays: delays.clone(), ended: Arc::clone(&ended) };
@@ -134,7 +134,7 @@ async fn a_broker_that_was_lost_is_given_a_second_before_it_is_asked_for_message
         }
         // While it waits it is connected, and does not consume.
         assert_eq!(proxy.made(), 2 + lost);
-        until("nobody consumes", || async { client.consumers().await == 0 }).await;
+        until("no consumer is left", || async { client.consumers().await == 0 }).await;
         client.publish("2", "t", "x").await;
         assert_eq!(client.ready(&client.queue).await, 1);
         ended.add_permits(1);

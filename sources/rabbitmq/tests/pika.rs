@@ -1,4 +1,4 @@
-//! A publisher that nobody here wrote.
+//! Messages of an independent publisher, pika.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 mod support;
@@ -7,25 +7,25 @@ use std::path::Path;
 use std::process::Command;
 
 use oncebox::Memory;
-use oncebox_servers::{Python, RabbitMq as Broker};
+use oncebox_servers::{PythonEnv, RabbitMqServer as Broker};
 use oncebox_testkit::FaultyStore;
-use support::{Client, Effects, in_time, inbox, text, until};
+use support::{Effects, QueueClient, in_time, inbox, text, until};
 
 /// Runs a script that publishes.
-async fn publish(script: &str, client: &Client) {
+async fn publish(script: &str, client: &QueueClient) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(script);
     let (port, queue) = (Broker::shared().port().to_string(), client.queue.clone());
     let published = tokio::task::spawn_blocking(move || {
-        Command::new(Python::binary().unwrap()).arg(script).args([port, queue]).output().unwrap()
+        Command::new(PythonEnv::binary().unwrap()).arg(script).args([port, queue]).output().unwrap()
     });
     let published = published.await.unwrap();
     assert!(published.status.success(), "{}", String::from_utf8_lossy(&published.stderr));
 }
 
-// FAULTS F11: one message that ends the connection of whoever gets it. Those around it are not to pay for it.
+// FAULTS F11: one message ends the connection of each consumer that gets it. The messages around it do not suffer.
 #[tokio::test]
 async fn a_message_that_cannot_be_taken_apart_takes_no_others_with_it() {
-    let client = Client::new("broken").await;
+    let client = QueueClient::new("broken").await;
     let source = client.source(client.quorum().delivery_limit(4)).build().unwrap();
     source.check().await.unwrap();
     publish("publish_broken.py", &client).await;
@@ -41,7 +41,7 @@ async fn a_message_that_cannot_be_taken_apart_takes_no_others_with_it() {
 
 #[tokio::test]
 async fn messages_of_pika_are_understood() {
-    let client = Client::new("pika").await;
+    let client = QueueClient::new("pika").await;
     let source = client.source(client.quorum()).cloud_events().build().unwrap();
     source.check().await.unwrap();
     let effects = Effects::default();

@@ -1,4 +1,4 @@
-"""Publishes messages as a Python service does: with pika, which nobody here wrote."""
+"""Publishes messages as a Python service does: with pika, an independent client."""
 
 import json
 import sys

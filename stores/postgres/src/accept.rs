@@ -1,4 +1,4 @@
-//! Accept: each message once per key, with one pending entry per handler.
+//! Accept: stores each message once per key, with one pending entry per handler. Tests: `tests/accept_races.rs`.
 
 mod duplicate_expectation;
 mod fast_path;
@@ -7,11 +7,11 @@ mod rare_cases;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use oncebox::store::{Accepted, Known, NewMessage, QuarantineReason, Seq};
+use oncebox::store::{Accepted, KnownMessage, NewMessage, QuarantineReason, Seq};
 use oncebox::{Error, ErrorKind, Fingerprint, Key, Result};
 use sqlx::postgres::PgRow;
 
-use crate::db::{Db, Lines, millis};
+use crate::db::{Db, TouchedQueues, millis};
 use crate::error::corrupt;
 use crate::row::get;
 use crate::session::{Query, Sessions, query};
@@ -22,13 +22,13 @@ pub(crate) use rare_cases::{group_of, order_of};
 
 /// The most messages in one statement.
 const MAX_ROUND: usize = 1_000;
-/// How often messages are offered again that met another one with the same key on its way in.
+/// Maximum retries for messages that raced with another message under the same key.
 const RACES: usize = 100;
 
 /// A message on its way in, with the numbers of its names.
-pub(crate) struct Offer {
+pub(crate) struct Offered {
     pub(crate) new: NewMessage,
-    /// How many changes of the database's history were known when its numbers were read.
+    /// Number of timeline changes that the process knew when it read these ids.
     changes: u64,
     inbox: i16,
     /// The lane of its key, and that of the message.
@@ -42,7 +42,7 @@ pub(crate) struct Offer {
     doubted: Vec<i16>,
 }
 
-impl Offer {
+impl Offered {
     pub(crate) async fn new(db: &Db, new: &NewMessage) -> Result<Self> {
         refuse_nul(new)?;
         let changes = db.timeline.changes();
@@ -64,6 +64,10 @@ impl Offer {
         Ok(Self { new: new.clone(), changes, inbox, lane, home, routes, handlers, doubted })
     }
 
+    pub(crate) fn inbox(&self) -> i16 {
+        self.inbox
+    }
+
     /// The lane of its key.
     pub(crate) fn lane(&self) -> i16 {
         self.lane
@@ -74,17 +78,17 @@ impl Offer {
         self.new.message.payload().len() + 256
     }
 
-    /// Whether it goes to these handlers, at once, and asks for no order.
+    /// Returns true if the message goes to exactly these handlers, without delay or ordering key.
     fn is_plain(&self, handlers: &[i16]) -> bool {
         self.new.delay.is_zero() && self.new.message.ordering_key().is_none() && self.handlers == handlers
     }
 
-    /// Whether it can be told with others whether it was forgotten: by the same handlers, or because no handler asks for it.
+    /// Returns true if one watermark check covers this message too: it has these handlers, or no time to check.
     fn is_doubted_by(&self, doubted: &[i16]) -> bool {
         self.doubted == doubted || self.new.message.time().is_none()
     }
 
-    fn add_lines(&self, lines: &mut Lines) {
+    fn add_lines(&self, lines: &mut TouchedQueues) {
         if let Some(order) = &self.new.order {
             for handler in &self.handlers {
                 lines.add(self.home, *handler, order.as_bytes().to_vec());
@@ -112,8 +116,8 @@ fn refuse_nul(new: &NewMessage) -> Result<()> {
     Ok(())
 }
 
-/// What a message turned out to be.
-enum Verdict {
+/// Result of one message in a batch.
+enum OfferOutcome {
     Answer(Accepted),
     /// Its key came in at the same moment: it has to be offered again.
     Raced,
@@ -127,15 +131,15 @@ enum RareCase {
     AddHandlers,
 }
 
-/// What became of a batch.
-pub(crate) struct Stored {
+/// Result of a stored batch.
+pub(crate) struct StoredBatch {
     pub(crate) accepted: Vec<Accepted>,
-    /// Whether something became claimable.
+    /// True if the batch made entries claimable.
     pub(crate) work: bool,
 }
 
 /// Stores a batch. Everything new of it is stored in one commit.
-pub(crate) async fn store(db: &Db, sessions: &Sessions, offers: &[Offer]) -> Result<Stored> {
+pub(crate) async fn store(db: &Db, sessions: &Sessions, offers: &[Offered]) -> Result<StoredBatch> {
     let oldest = offers.iter().map(|offer| offer.changes).min();
     let sessions = &oldest.map_or_else(|| sessions.clone(), |changes| sessions.knowing(changes));
     let mut answers: Vec<Option<Accepted>> = vec![None; offers.len()];
@@ -148,12 +152,12 @@ pub(crate) async fn store(db: &Db, sessions: &Sessions, offers: &[Offer]) -> Res
         waiting.clear();
         for (index, verdict) in verdicts {
             match verdict {
-                Verdict::Answer(accepted) => {
+                OfferOutcome::Answer(accepted) => {
                     work |= matches!(accepted, Accepted::First(_)) && !offers[index].routes.is_empty();
                     answers[index] = Some(accepted);
                 }
-                Verdict::Raced => waiting.push(index),
-                Verdict::RareCase(rare_case) => rare_cases.push((index, rare_case)),
+                OfferOutcome::Raced => waiting.push(index),
+                OfferOutcome::RareCase(rare_case) => rare_cases.push((index, rare_case)),
             }
         }
         if !rare_cases.is_empty() {
@@ -169,7 +173,7 @@ pub(crate) async fn store(db: &Db, sessions: &Sessions, offers: &[Offer]) -> Res
         if waiting.is_empty() {
             let accepted = answers.into_iter().collect::<Option<Vec<_>>>();
             let accepted = accepted.ok_or_else(|| corrupt("a message of a batch was not answered"))?;
-            return Ok(Stored { accepted, work });
+            return Ok(StoredBatch { accepted, work });
         }
         waiting.sort_unstable();
     }
@@ -179,7 +183,7 @@ pub(crate) async fn store(db: &Db, sessions: &Sessions, offers: &[Offer]) -> Res
     )))
 }
 
-/// What failed after a part of the batch was committed: repeating the call finds out.
+/// Error after a part of the batch was committed. The same call again finds out which messages are stored.
 fn partly(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::ReadOnly | ErrorKind::Denied => {
@@ -194,11 +198,11 @@ fn partly(error: Error) -> Error {
 async fn offer(
     db: &Db,
     sessions: &Sessions,
-    offers: &[Offer],
+    offers: &[Offered],
     indexes: &[usize],
-) -> Result<Vec<(usize, Verdict)>> {
+) -> Result<Vec<(usize, OfferOutcome)>> {
     let rounds = rounds(offers, indexes);
-    let mut lines = Lines::default();
+    let mut lines = TouchedQueues::default();
     for index in indexes {
         offers[*index].add_lines(&mut lines);
     }
@@ -223,9 +227,9 @@ async fn offer(
 async fn offer_round(
     db: &Db,
     sessions: &Sessions,
-    offers: &[Offer],
+    offers: &[Offered],
     round: &[usize],
-) -> Result<Vec<(usize, Verdict)>> {
+) -> Result<Vec<(usize, OfferOutcome)>> {
     let mut looks = db.duplicate_expectation.looks();
     while let Some(FastPath { query, statement }) = FastPath::new(db, offers, round, looks) {
         let mut session = sessions.single().await?;
@@ -251,20 +255,20 @@ async fn offer_round(
             // Nothing of the statement was stored.
             Err(error) if error.kind() == ErrorKind::Corrupt => break,
             Err(error) => {
-                // It may have waited in vain for somebody who is changing what is known of a key: who looks does not wait for that.
+                // The insert may have waited for a transaction that changes a known key. A lookup does not wait for it.
                 db.duplicate_expectation.learn(true);
                 return Err(error);
             }
         }
     }
     let mut session = sessions.single().await?;
-    let rows = session.rows(long_way(db, offers, round, Vec::new(), &Lines::default())).await?;
+    let rows = session.rows(long_way(db, offers, round, Vec::new(), &TouchedQueues::default())).await?;
     session.end().await?;
     verdicts_of(offers, said(&rows)?)
 }
 
 /// Cuts a batch into statements: of one inbox, with each key once, and not too large. The order of a key's messages is kept.
-fn rounds(offers: &[Offer], indexes: &[usize]) -> Vec<Vec<usize>> {
+fn rounds(offers: &[Offered], indexes: &[usize]) -> Vec<Vec<usize>> {
     let mut by_inbox: BTreeMap<i16, Vec<Vec<usize>>> = BTreeMap::new();
     let mut seen: Vec<HashSet<Key>> = Vec::new();
     for index in indexes {
@@ -293,17 +297,23 @@ fn rounds(offers: &[Offer], indexes: &[usize]) -> Vec<Vec<usize>> {
 }
 
 /// The messages of a round, with their places.
-fn chosen<'a>(offers: &'a [Offer], round: &[usize]) -> Vec<(i32, &'a Offer)> {
+fn chosen<'a>(offers: &'a [Offered], round: &[usize]) -> Vec<(i32, &'a Offered)> {
     round.iter().map(|index| (place(*index), &offers[*index])).collect()
 }
 
 /// One value of each message.
-fn column<'a, T>(chosen: &[(i32, &'a Offer)], value: impl Fn(&'a Offer) -> T) -> Vec<T> {
+fn column<'a, T>(chosen: &[(i32, &'a Offered)], value: impl Fn(&'a Offered) -> T) -> Vec<T> {
     chosen.iter().map(|(_, offer)| value(offer)).collect()
 }
 
 /// The statement for all kinds of messages of one inbox, with the locks that it takes first.
-fn long_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize], locks: Vec<i32>, lines: &Lines) -> Query<'a> {
+fn long_way<'a>(
+    db: &Db,
+    offers: &'a [Offered],
+    round: &[usize],
+    locks: Vec<i32>,
+    lines: &TouchedQueues,
+) -> Query<'a> {
     let chosen = chosen(offers, round);
     let inbox = chosen.first().map_or(0, |(_, offer)| offer.inbox);
     let mut entries = (Vec::new(), Vec::new());
@@ -351,12 +361,12 @@ fn long_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize], locks: Vec<i32>, 
 }
 
 /// The tenants of all messages; nothing is sent if none has one.
-fn tenants<'a>(chosen: &[(i32, &'a Offer)]) -> Option<Vec<Option<&'a str>>> {
+fn tenants<'a>(chosen: &[(i32, &'a Offered)]) -> Option<Vec<Option<&'a str>>> {
     let tenants = column(chosen, |offer| offer.new.message.tenant());
     tenants.iter().any(Option::is_some).then_some(tenants)
 }
 
-fn places(chosen: &[(i32, &Offer)]) -> Vec<i32> {
+fn places(chosen: &[(i32, &Offered)]) -> Vec<i32> {
     chosen.iter().map(|(place, _)| *place).collect()
 }
 
@@ -364,8 +374,8 @@ fn place(index: usize) -> i32 {
     i32::try_from(index).unwrap_or(i32::MAX)
 }
 
-/// What a statement said of one message.
-struct Said {
+/// Row that a statement returned for one message.
+struct AcceptRow {
     place: i32,
     /// Its number; nothing if it raced with another, or is stale.
     seq: Option<i64>,
@@ -374,7 +384,7 @@ struct Said {
     known: Option<KnownWith>,
 }
 
-/// What a key is known with.
+/// Stored fingerprint, handlers and age of a known key.
 struct KnownWith {
     fingerprint: Vec<u8>,
     handlers: Vec<u8>,
@@ -383,58 +393,66 @@ struct KnownWith {
 }
 
 /// Reads a row for each message.
-fn said(rows: &[PgRow]) -> Result<Vec<Said>> {
+fn said(rows: &[PgRow]) -> Result<Vec<AcceptRow>> {
     rows.iter().map(said_in).collect()
 }
 
-fn said_in(row: &PgRow) -> Result<Said> {
+fn said_in(row: &PgRow) -> Result<AcceptRow> {
     let known = match get(row, 4)? {
         Some(fingerprint) => Some(KnownWith { fingerprint, handlers: get(row, 5)?, age: get(row, 6)? }),
         None => None,
     };
-    Ok(Said { place: get(row, 0)?, seq: get(row, 1)?, is_new: get(row, 2)?, is_stale: get(row, 3)?, known })
+    Ok(AcceptRow {
+        place: get(row, 0)?,
+        seq: get(row, 1)?,
+        is_new: get(row, 2)?,
+        is_stale: get(row, 3)?,
+        known,
+    })
 }
 
-fn verdicts_of(offers: &[Offer], said: Vec<Said>) -> Result<Vec<(usize, Verdict)>> {
+fn verdicts_of(offers: &[Offered], said: Vec<AcceptRow>) -> Result<Vec<(usize, OfferOutcome)>> {
     said.into_iter().map(|said| verdict(offers, said)).collect()
 }
 
-fn verdict(offers: &[Offer], said: Said) -> Result<(usize, Verdict)> {
+fn verdict(offers: &[Offered], said: AcceptRow) -> Result<(usize, OfferOutcome)> {
     let index = usize::try_from(said.place).unwrap_or(usize::MAX);
     let offer = offers.get(index).ok_or_else(|| corrupt("an answer is for no message"))?;
     let verdict = match (said.seq.map(Seq), said.known) {
-        (Some(seq), _) if said.is_new => Verdict::Answer(Accepted::First(seq)),
+        (Some(seq), _) if said.is_new => OfferOutcome::Answer(Accepted::First(seq)),
         (Some(seq), Some(with)) => known(offer, known_for(seq, with.age), &with.fingerprint, &with.handlers),
         (Some(_), None) => return Err(corrupt("an answer knows a message and says nothing of it")),
-        (None, _) if said.is_stale => Verdict::RareCase(RareCase::Quarantine(QuarantineReason::Stale, None)),
-        (None, _) => Verdict::Raced,
+        (None, _) if said.is_stale => {
+            OfferOutcome::RareCase(RareCase::Quarantine(QuarantineReason::Stale, None))
+        }
+        (None, _) => OfferOutcome::Raced,
     };
     Ok((index, verdict))
 }
 
-/// What is answered to a duplicate of a message: its number, and how old it is.
-fn known_for(seq: Seq, age: i64) -> Known {
-    Known::new(seq, Duration::from_millis(u64::try_from(age).unwrap_or(0)))
+/// Result for a duplicate: the sequence number of the first message, and its age.
+fn known_for(seq: Seq, age: i64) -> KnownMessage {
+    KnownMessage::new(seq, Duration::from_millis(u64::try_from(age).unwrap_or(0)))
 }
 
-fn known(offer: &Offer, known: Known, fingerprint: &[u8], handlers: &[u8]) -> Verdict {
+fn known(offer: &Offered, known: KnownMessage, fingerprint: &[u8], handlers: &[u8]) -> OfferOutcome {
     if fingerprint == Fingerprint::ERASED.as_bytes() {
-        return Verdict::Answer(Accepted::Duplicate(known));
+        return OfferOutcome::Answer(Accepted::Duplicate(known));
     }
     let varied = fingerprint != offer.new.fingerprint.as_bytes();
     let stored = <[u8; 16]>::try_from(fingerprint).map(Fingerprint::from_bytes);
     let in_conflict = stored.map_or(true, |stored| offer.new.conflicts_with(&stored));
     if in_conflict {
-        return Verdict::RareCase(RareCase::Quarantine(QuarantineReason::Conflict, Some(known.seq)));
+        return OfferOutcome::RareCase(RareCase::Quarantine(QuarantineReason::Conflict, Some(known.seq)));
     }
     if missing(offer, &decode_handlers(handlers)).is_empty() {
-        return Verdict::Answer(Accepted::Duplicate(known.varied(varied)));
+        return OfferOutcome::Answer(Accepted::Duplicate(known.varied(varied)));
     }
-    Verdict::RareCase(RareCase::AddHandlers)
+    OfferOutcome::RareCase(RareCase::AddHandlers)
 }
 
 /// The handlers of a message that have no entry yet, under their key or a former one; with all of these.
-fn missing<'a>(offer: &'a Offer, present: &[i16]) -> Vec<&'a [i16]> {
+fn missing<'a>(offer: &'a Offered, present: &[i16]) -> Vec<&'a [i16]> {
     let routes = offer.routes.iter().map(Vec::as_slice);
     routes.filter(|ids| !ids.iter().any(|id| present.contains(id))).collect()
 }

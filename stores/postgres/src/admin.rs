@@ -1,26 +1,26 @@
-//! The operator's verbs.
+//! Operator queries and actions on entries. Tests: `tests/operations.rs`, the testkit's conformance suite.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::state::{ErrorText, InLine, Operation, Status, operate as decide};
 use oncebox::store::{
-    BlockedKey, BlockedParams, Counts, Cursor, EntryView, Filter, HandlerCount, Label, Line, MessageView,
-    Page, PausedKey, QuarantineFilter, QuarantineId, QuarantinePage, QuarantineReason, Quarantined,
-    QuarantinedView, Seq, content_erased,
+    BlockedKey, BlockedParams, EntryCursor, EntryFilter, EntryPage, EntryView, HandlerCount, InboxCounts,
+    MessageLabel, MessageView, OrderQueue, PausedKey, QuarantineFilter, QuarantineId, QuarantinePage,
+    QuarantineReason, Quarantined, QuarantinedView, Seq, content_erased,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Message, OrderKey, Result};
 use sqlx::postgres::PgRow;
 
-use crate::db::{Db, Lines, Released, lane, millis};
+use crate::db::{Db, Released, TouchedQueues, lane, millis};
 use crate::error::corrupt;
-use crate::names::Handler;
+use crate::names::CachedHandler;
 use crate::row::{self, get};
-use crate::session::{Session, query};
+use crate::session::{PgSession, query};
 
-pub(crate) async fn count(db: &Db, inbox: &InboxName, tenant: Option<&str>) -> Result<Counts> {
-    let mut counts = Counts::default();
+pub(crate) async fn count(db: &Db, inbox: &InboxName, tenant: Option<&str>) -> Result<InboxCounts> {
+    let mut counts = InboxCounts::default();
     let Some(inbox) = db.known_inbox(inbox).await?.filter(|_| can_be_stored(tenant)) else {
         return Ok(counts);
     };
@@ -59,19 +59,19 @@ pub(crate) async fn count(db: &Db, inbox: &InboxName, tenant: Option<&str>) -> R
 /// Lines of an inbox that an operator holds back, with their order keys.
 pub(crate) async fn paused_keys(
     db: &Db,
-    session: &mut Session,
+    session: &mut PgSession,
     inbox: i16,
 ) -> Result<Vec<(PausedKey, Vec<u8>)>> {
     let rows = session.rows(query(&db.sql.admin_paused_keys).bind(inbox).bind(db.all_lanes())).await?;
     let read = |row: &PgRow| {
-        let line = Line::decode(get::<Option<&str>>(row, 1)?.unwrap_or_default());
+        let line = OrderQueue::decode(get::<Option<&str>>(row, 1)?.unwrap_or_default());
         let line = line.ok_or_else(|| corrupt("a paused ordering key cannot be read"))?;
         Ok((PausedKey { handler: handler_key(row, 0)?, line }, get(row, 2)?))
     };
     rows.iter().map(read).collect()
 }
 
-/// Text columns take no NUL, so nobody has a tenant with one.
+/// Text columns refuse NUL, so no stored tenant has one.
 fn can_be_stored(tenant: Option<&str>) -> bool {
     tenant.is_none_or(|tenant| !tenant.contains('\0'))
 }
@@ -85,8 +85,8 @@ pub(crate) fn status_of(word: &str) -> Result<Status> {
     known.ok_or_else(|| corrupt("a stored outcome has an unknown status"))
 }
 
-pub(crate) async fn list(db: &Db, filter: &Filter) -> Result<Page> {
-    let Some(inbox) = db.known_inbox(&filter.inbox).await? else { return Ok(Page::default()) };
+pub(crate) async fn list(db: &Db, filter: &EntryFilter) -> Result<EntryPage> {
+    let Some(inbox) = db.known_inbox(&filter.inbox).await? else { return Ok(EntryPage::default()) };
     let handlers = db.handlers_of(inbox).await?;
     let filter = &filter.named(|key| db.name_of(inbox, key));
     let (after_seq, after_key) =
@@ -96,19 +96,19 @@ pub(crate) async fn list(db: &Db, filter: &Filter) -> Result<Page> {
     let question = query(&db.sql.admin_list)
         .bind(after_seq)
         .bind(after_key.to_owned())
-        .bind(i64::try_from(Filter::EXAMINED).unwrap_or(i64::MAX))
+        .bind(i64::try_from(EntryFilter::EXAMINED).unwrap_or(i64::MAX))
         .bind(wanted)
         .bind(db.all_lanes())
         .bind(handlers);
     let mut session = db.reads().await?;
     let rows = session.rows(question).await?;
     session.end().await?;
-    filter.page(rows.iter().map(|row| listed(row, inbox)), rows.len() == Filter::EXAMINED)
+    filter.page(rows.iter().map(|row| listed(row, inbox)), rows.len() == EntryFilter::EXAMINED)
 }
 
 /// A row of a list: its place, and the entry unless it is of another inbox, was replayed, or is not remembered any more.
-fn listed(row: &PgRow, inbox: i16) -> Result<(Cursor, Option<EntryView>)> {
-    let cursor = Cursor::new(Seq(get(row, 0)?), handler_key(row, 1)?);
+fn listed(row: &PgRow, inbox: i16) -> Result<(EntryCursor, Option<EntryView>)> {
+    let cursor = EntryCursor::new(Seq(get(row, 0)?), handler_key(row, 1)?);
     let gone = get::<Option<&[u8]>>(row, 10)?.is_none();
     if gone || get(row, 18)? || get::<i16>(row, 17)? != inbox {
         return Ok((cursor, None));
@@ -120,10 +120,10 @@ fn listed(row: &PgRow, inbox: i16) -> Result<(Cursor, Option<EntryView>)> {
 }
 
 /// The label in the columns from `first` on: source, id, type, ordering key.
-fn label(row: &PgRow, first: usize) -> Result<Label> {
+fn label(row: &PgRow, first: usize) -> Result<MessageLabel> {
     let ordering_key = get::<Option<&[u8]>>(row, first + 3)?.map(Into::into);
     let (source, kind): (&str, &str) = (get(row, first)?, get(row, first + 2)?);
-    Ok(Label::new(source, get::<&[u8]>(row, first + 1)?, kind, ordering_key))
+    Ok(MessageLabel::new(source, get::<&[u8]>(row, first + 1)?, kind, ordering_key))
 }
 
 pub(crate) async fn blocked(db: &Db, params: &BlockedParams) -> Result<Vec<BlockedKey>> {
@@ -220,7 +220,7 @@ pub(crate) async fn quarantined(db: &Db, filter: &QuarantineFilter) -> Result<Qu
     Ok(page)
 }
 
-/// A message that cannot be read keeps nobody from its entries. Any other error does.
+/// Turns the error of an unreadable message into a value, so that its entries are still shown. Returns other errors.
 pub(crate) fn unless_damaged<T>(found: Result<T>) -> Result<Result<T>> {
     match found {
         Err(error) if error.kind() != ErrorKind::Corrupt => Err(error),
@@ -228,40 +228,45 @@ pub(crate) fn unless_damaged<T>(found: Result<T>) -> Result<Result<T>> {
     }
 }
 
-/// What the proof of a key says.
-pub(crate) struct Found {
+/// Columns of a key's proof.
+pub(crate) struct ProofRow {
     pub(crate) seq: Seq,
     received_at: Timestamp,
     tenant: Option<Box<str>>,
     erased: bool,
 }
 
-impl Found {
+impl ProofRow {
     /// An entry, with what is known of its message.
     fn label(&self, entry: EntryView, message: Option<&Message>) -> EntryView {
-        entry.of_message(self.received_at, self.tenant.clone(), message.map(Label::of))
+        entry.of_message(self.received_at, self.tenant.clone(), message.map(MessageLabel::of))
     }
 }
 
-pub(crate) async fn find(db: &Db, session: &mut Session, inbox: i16, key: &Key) -> Result<Option<Found>> {
+pub(crate) async fn find(
+    db: &Db,
+    session: &mut PgSession,
+    inbox: i16,
+    key: &Key,
+) -> Result<Option<ProofRow>> {
     let question = query(&db.sql.admin_find).bind(db.lane_of(key)).bind(key.as_bytes().to_vec()).bind(inbox);
     let rows = session.rows(question).await?;
     let found = |row: &PgRow| {
         let (seq, received_at) = (Seq(get(row, 0)?), Timestamp::from_millis(get(row, 1)?));
         let erased = get::<&[u8]>(row, 3)? == Fingerprint::ERASED.as_bytes();
-        Ok(Found { seq, received_at, tenant: get::<Option<&str>>(row, 2)?.map(Into::into), erased })
+        Ok(ProofRow { seq, received_at, tenant: get::<Option<&str>>(row, 2)?.map(Into::into), erased })
     };
     rows.first().map(found).transpose()
 }
 
-pub(crate) async fn message(db: &Db, session: &mut Session, seq: Seq) -> Result<Option<Arc<Message>>> {
+pub(crate) async fn message(db: &Db, session: &mut PgSession, seq: Seq) -> Result<Option<Arc<Message>>> {
     let rows = session.rows(query(&db.sql.admin_show_message).bind(seq.0)).await?;
     rows.first().map(|row| row::message(row, 0)).transpose()
 }
 
 pub(crate) async fn entries(
     db: &Db,
-    session: &mut Session,
+    session: &mut PgSession,
     handlers: &[i16],
     seq: Seq,
     key: &Key,
@@ -295,26 +300,30 @@ impl<'a> Operating<'a> {
         let inbox_id = db.known_inbox(inbox).await?.ok_or_else(|| missing(key, name))?;
         let handler = db.known_handler(inbox_id, name).await?.ok_or_else(|| missing(key, name))?;
         let handlers = db.handlers_of(inbox_id).await?;
-        let (_, Handler { origin, .. }) = db.by_handler(handler).await?;
+        let (_, CachedHandler { origin, .. }) = db.by_handler(handler).await?;
         Ok(Self { db, inbox, key, name, operation, inbox_id, handler, origin, handlers })
     }
 
-    /// Whether it is about an entry.
+    /// Returns true if the action targets this entry.
     pub(crate) fn is_for(&self, entry: &EntryView) -> bool {
         self.origin == entry.origin
     }
 
     /// The line that the entry stands in, while it is not finished: lane, handler and order key.
-    pub(crate) async fn line(&self, session: &mut Session, seq: Seq) -> Result<Option<(i16, i16, Vec<u8>)>> {
+    pub(crate) async fn line(
+        &self,
+        session: &mut PgSession,
+        seq: Seq,
+    ) -> Result<Option<(i16, i16, Vec<u8>)>> {
         let rows = session.rows(query(&self.db.sql.admin_order).bind(seq.0).bind(self.handler)).await?;
         let order = rows.first().map_or(Ok(None), |row| row::order(row, 0))?;
         Ok(order.map(|order| (lane(seq), self.handler, order.as_bytes().to_vec())))
     }
 
-    /// Does it; nothing if somebody took the entry meanwhile.
+    /// Applies the action. Returns `None` if a worker or operator took the entry first.
     pub(crate) async fn attempt(
         &self,
-        session: &mut Session,
+        session: &mut PgSession,
         released: &mut Released,
     ) -> Result<Option<EntryView>> {
         let Self { db, key, name, handler, .. } = *self;
@@ -328,7 +337,7 @@ impl<'a> Operating<'a> {
             Some(row) => row::order(row, 0)?,
             None => message.as_ref().ok().and_then(|message| OrderKey::of(self.inbox, message.as_ref()?)),
         };
-        let mut lines = Lines::default();
+        let mut lines = TouchedQueues::default();
         if let Some(order) = &order {
             lines.add(lane(seq), handler, order.as_bytes().to_vec());
             lines.lock(db, session).await?;
@@ -336,7 +345,7 @@ impl<'a> Operating<'a> {
         let hold = query(&db.sql.admin_hold).bind(db.lane_of(key)).bind(key.as_bytes().to_vec());
         match session.rows(hold).await?.first() {
             None => return Err(missing()),
-            // The key was forgotten and came anew since it was found: what is left of the old message is nobody's to run.
+            // The key was forgotten and accepted again since the lookup: no handler may run the rest of the old message.
             Some(row) if get::<i64>(row, 0)? != seq.0 => return Ok(None),
             Some(_) => {}
         }
@@ -379,7 +388,7 @@ impl<'a> Operating<'a> {
 
     async fn pend(
         &self,
-        session: &mut Session,
+        session: &mut PgSession,
         entry: &EntryView,
         handler: i16,
         order: Option<OrderKey>,
@@ -395,7 +404,7 @@ impl<'a> Operating<'a> {
         Ok(())
     }
 
-    async fn discard(&self, session: &mut Session, entry: &EntryView, handler: i16) -> Result<()> {
+    async fn discard(&self, session: &mut PgSession, entry: &EntryView, handler: i16) -> Result<()> {
         let count = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
         let discarded = query(&self.db.sql.admin_discarded)
             .bind(self.db.now())
@@ -419,13 +428,13 @@ fn missing(key: &Key, handler: &HandlerKey) -> Error {
 }
 
 /// Pauses or resumes a handler; says whether that changed anything.
-pub(crate) async fn set_paused(db: &Db, session: &mut Session, handler: i16, paused: bool) -> Result<bool> {
+pub(crate) async fn set_paused(db: &Db, session: &mut PgSession, handler: i16, paused: bool) -> Result<bool> {
     Ok(session.run(query(&db.sql.admin_set_paused).bind(handler).bind(paused)).await? == 1)
 }
 
 pub(crate) async fn purge(
     db: &Db,
-    session: &mut Session,
+    session: &mut PgSession,
     inbox: i16,
     age: Duration,
     limit: usize,

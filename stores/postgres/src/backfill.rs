@@ -1,4 +1,4 @@
-//! Backfill: entries for a handler that was added after the messages came.
+//! Backfill: adds entries for a handler to stored messages. Tests: the testkit's conformance suite.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,9 @@ use oncebox::{Fingerprint, Result};
 use sqlx::postgres::PgRow;
 
 use crate::accept::{decode_handlers, encode_handlers, group_of, order_of};
-use crate::db::{Db, Lines, Released, lane};
+use crate::db::{Db, Released, TouchedQueues, lane};
 use crate::row::get;
-use crate::session::{Session, query};
+use crate::session::{PgSession, query};
 
 /// A message that has no entry for the handler yet.
 struct Missing {
@@ -25,7 +25,7 @@ struct Missing {
 pub(crate) async fn backfill(db: &Db, params: &BackfillParams) -> Result<Backfilled> {
     let control = db.control.knowing(db.timeline.changes());
     let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Backfilled::default()) };
-    // Before a connection is taken: whoever holds one must not wait for another.
+    // Runs before it takes a connection: a caller that holds one must not wait for another.
     let route = db.link(inbox, &params.route).await?;
     let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
     let page = query(&db.sql.backfill_page).bind(params.after.map_or(0, |seq| seq.0)).bind(limit);
@@ -75,7 +75,7 @@ fn missing(row: &PgRow, params: &BackfillParams, group: &[i16]) -> Result<Option
 /// Adds the entries; returns how many. Locks as accepting does when it adds handlers: first lines, then keys.
 async fn add(
     db: &Db,
-    session: &mut Session,
+    session: &mut PgSession,
     handler: i16,
     group: &[i16],
     chosen: Vec<Missing>,
@@ -83,7 +83,7 @@ async fn add(
     if chosen.is_empty() {
         return Ok((0, Released::default()));
     }
-    let mut lines = Lines::default();
+    let mut lines = TouchedQueues::default();
     for message in &chosen {
         if let Some(order) = &message.order {
             lines.add(lane(Seq(message.seq)), handler, order.clone());

@@ -1,4 +1,4 @@
-//! Backlog: what waits for each handler.
+//! Backlog: counts the waiting entries of each handler. Tests: the testkit's conformance suite.
 
 use std::time::Duration;
 

@@ -1,19 +1,19 @@
-//! Claim and rescue: hand entries to one worker at a time.
+//! Claim and rescue: hand entries to one worker at a time. Tests: `tests/claims.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use oncebox::state::{Outcome, Policy, Suspicion};
-use oncebox::store::{ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Want};
+use oncebox::store::{ClaimId, ClaimMode, ClaimParams, ClaimQuota, Claimed, RescueParams};
 use oncebox::{Error, ErrorKind, Result};
 use uuid::Uuid;
 
-use crate::claimed::{Answer, Caller, Entry};
-use crate::cursors::{Again, Extent, Found, Place, Rest, Start};
+use crate::claimed::{Caller, ClaimRows, LeasedEntry};
+use crate::cursors::{LaneFindings, LaneHandler, Remainder, RescanRule, ScanExtent, ScanStart};
 use crate::db::{Db, millis};
 use crate::error::unread;
-use crate::session::{Query, Session, Sessions, query};
+use crate::session::{PgSession, Query, Sessions, query};
 use crate::settle::settle;
 
 /// Up to this many the order of claims is exact over all lanes, and between untouched entries and others. Beyond, each gives
@@ -26,24 +26,24 @@ const FAST_PATH_LIMIT: usize = 8;
 
 /// One place to look at: a handler in a lane, on behalf of a want.
 #[derive(Clone, Copy)]
-struct Look {
+struct ClaimTarget {
     lane: i16,
     handler: i16,
     want: usize,
-    share: Share,
-    /// Whether to look at everything there, whatever the cursor says.
+    share: TargetLimits,
+    /// True to scan from the start and ignore the cursor.
     at_all: bool,
 }
 
-impl Look {
-    fn place(&self) -> Place {
+impl ClaimTarget {
+    fn place(&self) -> LaneHandler {
         (self.lane, self.handler)
     }
 }
 
 /// The keys of handlers that have several, by want: a line runs through all of them.
 #[derive(Default)]
-struct Kin {
+struct HandlerAliases {
     wants: Vec<i32>,
     handlers: Vec<i16>,
 }
@@ -53,9 +53,9 @@ fn number(want: usize) -> i32 {
     i32::try_from(want + 1).unwrap_or(i32::MAX)
 }
 
-/// How many are looked for in a place, and how many of those at most that have waited before.
+/// Maximum entries to claim from one target, and the maximum of those that waited before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Share {
+struct TargetLimits {
     all: usize,
     others: usize,
 }
@@ -64,8 +64,8 @@ pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>>
     let control = db.control.knowing(db.timeline.changes());
     let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Vec::new()) };
     let caller = Caller::of_claim(params);
-    let wants: Vec<&Want> = params.wants.iter().filter(|want| want.limit > 0).collect();
-    let (mut looks, mut kin) = (Vec::new(), Kin::default());
+    let wants: Vec<&ClaimQuota> = params.wants.iter().filter(|want| want.limit > 0).collect();
+    let (mut looks, mut kin) = (Vec::new(), HandlerAliases::default());
     for (index, want) in wants.iter().enumerate() {
         let handlers = db.route(inbox, &want.route).await?;
         if handlers.len() > 1 {
@@ -73,11 +73,11 @@ pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>>
             kin.handlers.extend(&handlers);
         }
         for handler in handlers {
-            looks.extend(db.all_lanes().into_iter().map(|lane| Look {
+            looks.extend(db.all_lanes().into_iter().map(|lane| ClaimTarget {
                 lane,
                 handler,
                 want: index,
-                share: Share::default(),
+                share: TargetLimits::default(),
                 at_all: false,
             }));
         }
@@ -94,23 +94,23 @@ pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>>
 async fn healthy(
     (db, control): (&Db, &Sessions),
     params: &ClaimParams,
-    wants: &[&Want],
-    mut looks: Vec<Look>,
-    kin: &Kin,
+    wants: &[&ClaimQuota],
+    mut looks: Vec<ClaimTarget>,
+    kin: &HandlerAliases,
 ) -> Result<Vec<Claimed>> {
     let caller = Caller::of_claim(params);
     let mut limits: Vec<usize> = wants.iter().map(|want| want.limit).collect();
-    let mut found = Answer::default();
+    let mut found = ClaimRows::default();
     let mut goes_on = false;
     // Handlers that were renamed have lines that run through all of their keys: that is not for the short one.
-    let mut short = kin.wants.is_empty() && db.cursors.take_few(looks.iter().map(Look::place));
+    let mut short = kin.wants.is_empty() && db.cursors.take_few(looks.iter().map(ClaimTarget::place));
     while !looks.is_empty() {
         let exact = share_out(&mut looks, &limits);
-        let extent = if exact { Extent::Oldest } else { Extent::Many };
-        let from = |look: &Look| (look.place(), if look.at_all { Extent::All } else { extent });
+        let extent = if exact { ScanExtent::Oldest } else { ScanExtent::Many };
+        let from = |look: &ClaimTarget| (look.place(), if look.at_all { ScanExtent::All } else { extent });
         let starts = db.cursors.starts(looks.iter().map(from));
         let mut session = control.claiming().await.map_err(|error| lost_after(goes_on, error))?;
-        let round = Round { db, params, looks: &looks, starts: &starts, kin, limits: &limits, goes_on };
+        let round = ClaimRound { db, params, looks: &looks, starts: &starts, kin, limits: &limits, goes_on };
         let start = Instant::now();
         let asked = round.query(&mut session, exact, short).await;
         // One that failed has taken its time as well.
@@ -122,13 +122,14 @@ async fn healthy(
         if !answer.is_all() {
             return held(db, &caller).await.map_err(unread);
         }
-        let mut got = Got::by_place(&answer);
+        let mut got = ClaimFindings::by_place(&answer);
         goes_on |= !answer.entries.is_empty();
         found.extend(answer);
         for look in &looks {
             limits[look.want] -= got.of(look).share.all.min(limits[look.want]);
         }
-        let few = found.entries.len() <= FAST_PATH_LIMIT && found.entries.iter().all(Entry::is_untouched);
+        let few =
+            found.entries.len() <= FAST_PATH_LIMIT && found.entries.iter().all(LeasedEntry::is_untouched);
         (got.by_short, got.few, short) = (by_short, few, false);
         let looked = looks.iter().zip(&starts);
         looks = looked
@@ -141,52 +142,52 @@ async fn healthy(
 /// Takes note of what a claim has got in a place, and says whether it looks there again. `found`: whether it has found anything at all.
 fn look_again(
     db: &Db,
-    look: &Look,
-    start: Start,
-    got: &Got,
+    look: &ClaimTarget,
+    start: ScanStart,
+    got: &ClaimFindings,
     (limits, found): (&[usize], bool),
-) -> Option<Look> {
+) -> Option<ClaimTarget> {
     let (all, got, filled) = (got, got.of(look), limits[look.want] == 0);
     // One that gave its whole share may have more.
     let whole = got.share.all >= look.share.all || got.share.others >= look.share.others;
     let rest = match whole || filled {
-        true => Rest::Behind,
-        false if found => Rest::Passed,
-        false => Rest::PassedByAll,
+        true => Remainder::Behind,
+        false if found => Remainder::Passed,
+        false => Remainder::PassedByAll,
     };
-    let here = Found { untouched: got.untouched, last: got.last, few: all.are_few(rest), rest };
+    let here = LaneFindings { untouched: got.untouched, last: got.last, few: all.are_few(rest), rest };
     let again = db.cursors.found(look.place(), start, here);
-    if let Again::After(rest) = again {
+    if let RescanRule::After(rest) = again {
         db.waker.work_here_after(rest);
     }
-    let looks = !filled && (whole || matches!(again, Again::Recent | Again::All));
-    looks.then_some(Look { at_all: again == Again::All, ..*look })
+    let looks = !filled && (whole || matches!(again, RescanRule::Recent | RescanRule::All));
+    looks.then_some(ClaimTarget { at_all: again == RescanRule::All, ..*look })
 }
 
-/// What became of a claim whose last statement was not answered: if there were others before it, they hold something.
+/// Error of a claim whose last statement got no answer. If earlier statements leased entries, the outcome is unknown.
 fn lost_after(others: bool, error: Error) -> Error {
     if others { unread(error) } else { error }
 }
 
-/// What was found in each place.
+/// Entries found per target.
 #[derive(Default)]
-struct Got {
-    by_place: HashMap<Place, GotHere>,
-    /// Whether the claim has found next to nothing, and whether the short statement has said so.
+struct ClaimFindings {
+    by_place: HashMap<LaneHandler, TargetFindings>,
+    /// True if the claim found almost nothing, and true if the short statement reported it.
     few: bool,
     by_short: bool,
 }
 
 #[derive(Clone, Copy, Default)]
-struct GotHere {
-    share: Share,
-    /// How many that nobody had touched, and the greatest number of them.
+struct TargetFindings {
+    share: TargetLimits,
+    /// Count of entries that were never leased, and the greatest sequence number of them.
     untouched: u64,
     last: i64,
 }
 
-impl Got {
-    fn by_place(answer: &Answer) -> Self {
+impl ClaimFindings {
+    fn by_place(answer: &ClaimRows) -> Self {
         let mut got = Self::default();
         for entry in &answer.entries {
             let here = got.by_place.entry(entry.place()).or_default();
@@ -201,20 +202,20 @@ impl Got {
         got
     }
 
-    /// Whether there is next to nothing where this may be left. A claim that got all it asked for does not know; except by the short
-    /// statement, which says so if there is more.
-    fn are_few(&self, rest: Rest) -> bool {
-        self.few && (self.by_short || rest != Rest::Behind)
+    /// Returns true if almost nothing is left. A claim that reached its limit cannot know this, except through the short
+    /// statement, which reports it if more is left.
+    fn are_few(&self, rest: Remainder) -> bool {
+        self.few && (self.by_short || rest != Remainder::Behind)
     }
 
-    fn of(&self, look: &Look) -> GotHere {
+    fn of(&self, look: &ClaimTarget) -> TargetFindings {
         self.by_place.get(&look.place()).copied().unwrap_or_default()
     }
 }
 
 /// Says how many are looked for in each place: all that is wanted, if the oldest are to be chosen; else its share, and the shares
 /// make up what is wanted. Whether the oldest are to be chosen: a limit has to be large to be cut into shares.
-fn share_out(looks: &mut [Look], limits: &[usize]) -> bool {
+fn share_out(looks: &mut [ClaimTarget], limits: &[usize]) -> bool {
     let mut places = vec![0; limits.len()];
     for look in looks.iter() {
         places[look.want] += 1;
@@ -224,41 +225,41 @@ fn share_out(looks: &mut [Look], limits: &[usize]) -> bool {
     let mut rest: Vec<usize> = limits.to_vec();
     for look in looks {
         if exact {
-            look.share = Share { all: limits[look.want], others: limits[look.want] };
+            look.share = TargetLimits { all: limits[look.want], others: limits[look.want] };
             continue;
         }
         let all = rest[look.want].div_ceil(places[look.want]);
         rest[look.want] -= all;
         places[look.want] -= 1;
         // So that retries leave room for what is new.
-        look.share = Share { all, others: all.div_ceil(2) };
+        look.share = TargetLimits { all, others: all.div_ceil(2) };
     }
     exact
 }
 
 /// A claim looks once or several times: what one of them looks for, and where.
-struct Round<'a> {
+struct ClaimRound<'a> {
     db: &'a Db,
     params: &'a ClaimParams,
-    looks: &'a [Look],
-    starts: &'a [Start],
-    kin: &'a Kin,
+    looks: &'a [ClaimTarget],
+    starts: &'a [ScanStart],
+    kin: &'a HandlerAliases,
     limits: &'a [usize],
-    /// Whether the claim has found something already.
+    /// True if an earlier round found entries.
     goes_on: bool,
 }
 
-impl Round<'_> {
-    /// What the claim is answered, and whether by the short statement, if that is to be tried first.
-    async fn query(&self, session: &mut Session, exact: bool, short: bool) -> Result<(Answer, bool)> {
+impl ClaimRound<'_> {
+    /// Returns the rows of the claim, and true if the short statement returned them. `short` tries that statement first.
+    async fn query(&self, session: &mut PgSession, exact: bool, short: bool) -> Result<(ClaimRows, bool)> {
         if short {
-            let answer = Answer::read(session.rows(self.few()).await?).map_err(unread)?;
+            let answer = ClaimRows::read(session.rows(self.few()).await?).map_err(unread)?;
             if answer.is_all() {
                 return Ok((answer, true));
             }
         }
         let rows = session.rows(self.all(exact)).await.map_err(|error| lost_after(self.goes_on, error))?;
-        Ok((Answer::read(rows).map_err(unread)?, false))
+        Ok((ClaimRows::read(rows).map_err(unread)?, false))
     }
 
     fn few(&self) -> Query<'static> {
@@ -267,7 +268,7 @@ impl Round<'_> {
     }
 
     fn all(&self, exact: bool) -> Query<'static> {
-        let shares = |of: fn(Share) -> usize| -> Vec<i64> {
+        let shares = |of: fn(TargetLimits) -> usize| -> Vec<i64> {
             self.looks.iter().map(|look| count(of(look.share))).collect()
         };
         let sql = if exact { &self.db.sql.claim_oldest } else { &self.db.sql.claim_all };
@@ -301,14 +302,14 @@ fn count(count: usize) -> i64 {
 }
 
 /// The places to look at, and which want each is for.
-fn at(query: Query<'static>, looks: &[Look]) -> Query<'static> {
+fn at(query: Query<'static>, looks: &[ClaimTarget]) -> Query<'static> {
     query
         .bind(looks.iter().map(|look| look.lane).collect::<Vec<_>>())
         .bind(looks.iter().map(|look| look.handler).collect::<Vec<_>>())
         .bind(looks.iter().map(|look| number(look.want)).collect::<Vec<_>>())
 }
 
-/// What claims and rescues start with: the time, their id, and the lease.
+/// Binds the first parameters of claims and rescues: time, claim id and lease.
 fn under(query: Query<'static>, db: &Db, id: ClaimId, lease: Duration) -> Query<'static> {
     query.bind(db.now()).bind(uuid(id)).bind(millis(lease))
 }
@@ -316,9 +317,9 @@ fn under(query: Query<'static>, db: &Db, id: ClaimId, lease: Duration) -> Query<
 async fn suspects(
     (db, control): (&Db, &Sessions),
     params: &ClaimParams,
-    wants: &[&Want],
-    looks: &[Look],
-    kin: &Kin,
+    wants: &[&ClaimQuota],
+    looks: &[ClaimTarget],
+    kin: &HandlerAliases,
 ) -> Result<Vec<Claimed>> {
     let caller = Caller::of_claim(params);
     let limits: Vec<i64> = wants.iter().map(|want| count(want.limit)).collect();
@@ -352,21 +353,21 @@ pub(crate) async fn rescue(db: &Db, params: &RescueParams) -> Result<Vec<Claimed
     held(db, &caller).await.map_err(unread)
 }
 
-/// What a claim id holds.
+/// Returns the entries that a claim id holds.
 async fn held(db: &Db, caller: &Caller<'_>) -> Result<Vec<Claimed>> {
     let mut session = db.control.single().await?;
     let rows = session.rows(query(&db.sql.claim_held).bind(uuid(caller.id))).await?;
     session.end().await?;
-    Answer::read(rows)?.claimed(db, caller).await
+    ClaimRows::read(rows)?.claimed(db, caller).await
 }
 
-/// Gives back what was claimed for somebody who has gone away.
+/// Releases entries whose caller stopped waiting for the claim.
 pub(crate) async fn release(db: &Db, claimed: &[Claimed]) {
     let back: Vec<_> =
         claimed.iter().map(|claimed| claimed.claim.settle(&Policy::default(), Outcome::Released)).collect();
     if let Err(error) = settle(db, &back).await {
         let kind: ErrorKind = error.kind();
-        tracing::warn!(%error, ?kind, "a claim that nobody waited for could not be given back; its lease runs out");
+        tracing::warn!(%error, ?kind, "cannot release an abandoned claim");
     }
 }
 
@@ -380,18 +381,26 @@ mod tests {
 
     #[test]
     fn the_short_statement_is_not_asked_in_vain() {
-        let got = |few, by_short| Got { few, by_short, ..Got::default() };
-        assert!(got(true, false).are_few(Rest::Passed) && got(true, false).are_few(Rest::PassedByAll));
-        assert!(!got(true, false).are_few(Rest::Behind), "a backlog, and a small limit");
-        assert!(!got(false, false).are_few(Rest::Passed), "as many as come in between two claims");
-        assert!(got(true, true).are_few(Rest::Behind), "it would have said that there is more");
+        let got = |few, by_short| ClaimFindings { few, by_short, ..ClaimFindings::default() };
+        assert!(
+            got(true, false).are_few(Remainder::Passed) && got(true, false).are_few(Remainder::PassedByAll)
+        );
+        assert!(!got(true, false).are_few(Remainder::Behind), "a backlog, and a small limit");
+        assert!(!got(false, false).are_few(Remainder::Passed), "as many as come in between two claims");
+        assert!(got(true, true).are_few(Remainder::Behind), "it would have said that there is more");
     }
 
     #[test]
     fn shares_make_up_the_limit() {
-        let look = |want, lane| Look { lane, handler: 1, want, share: Share::default(), at_all: false };
+        let look = |want, lane| ClaimTarget {
+            lane,
+            handler: 1,
+            want,
+            share: TargetLimits::default(),
+            at_all: false,
+        };
         for (limits, places) in [([1_000, 65], [3, 7]), ([77, 130], [4, 16]), ([4_001, 66], [64, 1])] {
-            let mut looks: Vec<Look> =
+            let mut looks: Vec<ClaimTarget> =
                 (0..2).flat_map(|want| (0..places[want]).map(move |lane| look(want, lane))).collect();
             assert!(!share_out(&mut looks, &limits));
             for (want, limit) in limits.into_iter().enumerate() {
@@ -403,9 +412,9 @@ mod tests {
         for (limit, is_exact) in [(31, true), (32, false)] {
             assert_eq!(share_out(&mut [look(0, 0)], &[limit]), is_exact, "{limit}");
         }
-        // Too few to be cut: whoever is oldest.
+        // Too few entries to split: the oldest ones go first.
         for limits in [[64, 1_000], [1_000, 100]] {
-            let mut looks: Vec<Look> =
+            let mut looks: Vec<ClaimTarget> =
                 (0..2).flat_map(|want| (0..16).map(move |lane| look(want, lane))).collect();
             assert!(share_out(&mut looks, &limits));
             assert!(looks.iter().all(|look| look.share.all == limits[look.want]));

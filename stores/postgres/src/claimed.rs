@@ -1,4 +1,4 @@
-//! Reads what a claim answers with: messages, and the entries that are for them.
+//! Reads the rows of a claim: messages, and their entries. Tests: `tests/claims.rs`.
 
 use std::collections::HashMap;
 
@@ -35,27 +35,27 @@ mod column {
 }
 
 /// An entry that was leased.
-pub(crate) struct Entry {
+pub(crate) struct LeasedEntry {
     pub(crate) seq: Seq,
     pub(crate) handler: i16,
     token: Token,
     claimed_at: Timestamp,
     due: i64,
     order: Option<OrderKey>,
-    /// Nothing if it was leased where it lay, with the work that nobody had touched.
-    waited: Option<Waited>,
+    /// `None` for an entry that was leased in place and never waited.
+    waited: Option<WaitedState>,
 }
 
-/// What an entry brings along that has waited before.
+/// State of an entry that waited before: attempts, crashes and generation.
 #[derive(Clone, Copy, Default)]
-struct Waited {
+struct WaitedState {
     attempts: u32,
     suspicion: Suspicion,
     generation: u32,
     alone: bool,
 }
 
-impl Entry {
+impl LeasedEntry {
     pub(crate) fn place(&self) -> (i16, i16) {
         (lane(self.seq), self.handler)
     }
@@ -65,7 +65,7 @@ impl Entry {
     }
 }
 
-/// Who claims: the identity of its call, and what it knows of handlers.
+/// Claiming call: its id, and the handler names that it knows.
 pub(crate) struct Caller<'a> {
     pub(crate) id: ClaimId,
     inbox: &'a InboxName,
@@ -95,16 +95,16 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// What one or several statements have answered.
+/// Rows of one or several claim statements.
 #[derive(Default)]
-pub(crate) struct Answer {
-    pub(crate) entries: Vec<Entry>,
+pub(crate) struct ClaimRows {
+    pub(crate) entries: Vec<LeasedEntry>,
     messages: Vec<PgRow>,
-    /// How many rows were leased where they lay; nothing if the claim id held something already, or was only looked at.
+    /// Number of rows leased in place. `None` if the claim id already held entries, or if the statement only read them.
     leased: Option<i64>,
 }
 
-impl Answer {
+impl ClaimRows {
     pub(crate) fn read(rows: Vec<PgRow>) -> Result<Self> {
         let mut answer = Self { messages: Vec::with_capacity(rows.len()), ..Self::default() };
         for row in rows {
@@ -136,19 +136,19 @@ impl Answer {
         for (at, ((seq, due), order)) in found {
             let order = order.as_deref().map(row::order_key).transpose()?;
             let waited = waited.as_ref().map(|waited| waited[at]);
-            self.entries.push(Entry { seq: Seq(seq), handler, token, claimed_at, due, order, waited });
+            self.entries.push(LeasedEntry { seq: Seq(seq), handler, token, claimed_at, due, order, waited });
         }
         Ok(())
     }
 
-    /// Whether it tells of all that the claim id holds. It does not if the id held something before, or if somebody has changed a
-    /// row in the moment between finding and leasing it.
+    /// Returns true if the rows are all that the claim id holds. They are not if the id held entries before, or if another
+    /// transaction changed a row between find and lease.
     pub(crate) fn is_all(&self) -> bool {
         let untouched = self.entries.iter().filter(|entry| entry.is_untouched()).count();
         self.leased.is_some_and(|leased| usize::try_from(leased) == Ok(untouched))
     }
 
-    /// What came of a claim that went on.
+    /// Adds the rows of the claim's next statement.
     pub(crate) fn extend(&mut self, other: Self) {
         self.entries.extend(other.entries);
         self.messages.extend(other.messages);
@@ -210,14 +210,14 @@ impl Answer {
     }
 }
 
-/// What the entries of a row bring along; nothing if nobody had touched them.
-fn waited(row: &PgRow) -> Result<Option<Vec<Waited>>> {
+/// Reads the state of a row's entries. Returns `None` if no worker leased them before.
+fn waited(row: &PgRow) -> Result<Option<Vec<WaitedState>>> {
     let Some(attempts) = get::<Option<Vec<i32>>>(row, column::ATTEMPTS)? else { return Ok(None) };
     let crashes: Vec<i32> = get(row, column::CRASHES)?;
     let generations: Vec<i32> = get(row, column::GENERATIONS)?;
     let alone: Option<bool> = if row.len() > column::ALONE { get(row, column::ALONE)? } else { None };
     let counts = attempts.into_iter().zip(crashes).zip(generations);
-    let waited = |((attempts, crashes), generation): ((i32, i32), i32)| Waited {
+    let waited = |((attempts, crashes), generation): ((i32, i32), i32)| WaitedState {
         attempts: attempts.unsigned_abs(),
         suspicion: Suspicion::from_stored(crashes.unsigned_abs()),
         generation: generation.unsigned_abs(),

@@ -1,4 +1,5 @@
-//! Connections: held open, lent to one user at a time, and lent again only if they are known to be clean.
+//! Connection pool: lends a connection to one user at a time, and lends it again only if it is clean. Tests:
+//! `tests/connections.rs`.
 //!
 //! The driver's own pool asks the server on every return, and gives a connection back inside an open transaction when a
 //! `begin()` is dropped half-way. Here a connection comes back in one of two ways: its user says that it is clean, or
@@ -16,11 +17,12 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use sqlx_core::transaction::TransactionManager as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::error::{Phase, innermost, is_connection_lost, lost, store_error};
+use crate::error::{TxPhase, innermost, is_connection_lost, lost, store_error};
 use crate::login::Login;
+use crate::sql::strip;
 use crate::timeline::Timeline;
 
-/// What the driver counts transactions with.
+/// The driver's counter of nested transactions.
 pub(crate) type Manager = <sqlx::Postgres as sqlx::Database>::TransactionManager;
 
 /// A connection that was idle for longer is asked whether it still lives before it is lent: a server that was restarted
@@ -34,7 +36,7 @@ pub(crate) struct Pool {
 }
 
 struct Inner {
-    /// What it is for, as the server's list of sessions shows it.
+    /// Purpose of the connection, shown as `application_name`.
     name: &'static str,
     login: Login,
     /// Which of its hosts was the primary last.
@@ -44,13 +46,13 @@ struct Inner {
     /// Checks a new connection before its first use.
     timeline: Option<Arc<Timeline>>,
     places: Arc<Semaphore>,
-    shelf: Mutex<Shelf>,
+    shelf: Mutex<IdleConnections>,
     patience: Duration,
 }
 
-/// Connections that nobody uses, and who waits for one.
+/// Idle connections, and the callers that wait for one.
 #[derive(Default)]
-struct Shelf {
+struct IdleConnections {
     idle: Vec<Idle>,
     /// With a transaction begun for one of those who wait: never more of these than of those.
     begun: Vec<PgConnection>,
@@ -63,9 +65,9 @@ struct Idle {
 }
 
 /// One that waits for a connection.
-struct Waiting<'a>(&'a Pool);
+struct PoolWaiter<'a>(&'a Pool);
 
-impl<'a> Waiting<'a> {
+impl<'a> PoolWaiter<'a> {
     fn new(pool: &'a Pool) -> Self {
         pool.inner.shelf.lock().waiting += 1;
         Self(pool)
@@ -77,7 +79,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for PoolWaiter<'_> {
     fn drop(&mut self) {
         let mut shelf = self.0.inner.shelf.lock();
         shelf.waiting -= 1;
@@ -85,7 +87,7 @@ impl Drop for Waiting<'_> {
         let surplus = shelf.begun.split_off(left);
         drop(shelf);
         for connection in surplus {
-            // Its place may be somebody else's by now: then there is no room for it.
+            // Another connection may have taken its place: then the pool closes it.
             if let Ok(place) = Arc::clone(&self.0.inner.places).try_acquire_owned() {
                 self.0.clean(connection, Some(place));
             }
@@ -111,7 +113,7 @@ impl Pool {
     /// Borrows a connection. Waits for one to be free, but not for ever.
     pub(crate) async fn acquire(&self) -> Result<PooledConn> {
         let inner = &self.inner;
-        let waiting = Waiting::new(self);
+        let waiting = PoolWaiter::new(self);
         let place = tokio::time::timeout(inner.patience, Arc::clone(&inner.places).acquire_owned()).await;
         let place = match place {
             Ok(Ok(place)) => place,
@@ -174,7 +176,7 @@ impl Pool {
             let opened = async {
                 let mut connection = self.open_one(options).await?;
                 let recovering =
-                    sqlx::query_scalar(include_str!("../sql/schema/recovering.sql")).persistent(false);
+                    sqlx::query_scalar(strip(include_str!("../sql/schema/recovering.sql"))).persistent(false);
                 Ok((recovering.fetch_one(&mut connection).await?, connection))
             };
             errors.push(match tokio::time::timeout(patience, opened).await {
@@ -264,7 +266,7 @@ pub(crate) fn connect_error(error: sqlx::Error, options: &PgConnectOptions) -> E
             ErrorKind::Denied,
             "the TLS connection to PostgreSQL failed, which is required beyond this machine, or by the URL: switch TLS on at the server \
              (`ssl = on`), and with `sslmode=verify-full` name the authority that signed its certificate (`sslrootcert=FILE`); only \
-             where nobody else is on the network, `sslmode=disable` in the URL does without, and sends all in the clear",
+             on a private network, `sslmode=disable` in the URL turns TLS off and sends everything in clear text",
         )
         .caused_by(innermost(error)),
         // PgBouncer says so, and says it again however often it is asked.
@@ -276,11 +278,11 @@ pub(crate) fn connect_error(error: sqlx::Error, options: &PgConnectOptions) -> E
             );
             Error::new(ErrorKind::InvalidConfig, what).caused_by(sqlx::Error::Database(error))
         }
-        error => store_error(error, Phase::Before),
+        error => store_error(error, TxPhase::Before),
     }
 }
 
-/// How `PgBouncer` refuses a parameter that it does not know.
+/// Error text of `PgBouncer` for an unknown startup parameter.
 const UNSUPPORTED: &str = "unsupported startup parameter";
 
 /// A borrowed connection.
@@ -289,7 +291,7 @@ pub(crate) struct PooledConn {
     /// There until it is given back or dropped.
     connection: Option<PgConnection>,
     place: Option<OwnedSemaphorePermit>,
-    /// Whether whoever had it last has begun a transaction for the next one.
+    /// True if the last user began a transaction for the next one.
     begun: bool,
     /// Lost, or left in the middle of an answer.
     broken: bool,
@@ -303,8 +305,8 @@ impl PooledConn {
         }
     }
 
-    /// Hands the connection on to one of those who wait, with a transaction that was begun for it. If nobody waits any more,
-    /// that is rolled back.
+    /// Hands the connection, with its begun transaction, to a waiting caller. Rolls that transaction back if no caller
+    /// waits.
     pub(crate) fn return_to_pool(mut self) {
         let mut shelf = self.pool.inner.shelf.lock();
         if shelf.begun.len() < shelf.waiting {
@@ -312,12 +314,12 @@ impl PooledConn {
         }
     }
 
-    /// Whether a transaction is open already.
+    /// Returns true if a transaction is already open.
     pub(crate) fn is_begun(&self) -> bool {
         self.begun
     }
 
-    /// Whether somebody waits for a connection.
+    /// Returns true if a caller waits for a connection.
     pub(crate) fn is_waited_for(&self) -> bool {
         let shelf = self.pool.inner.shelf.lock();
         shelf.begun.len() < shelf.waiting
@@ -326,12 +328,12 @@ impl PooledConn {
     /// Waits for an answer, but not for ever.
     pub(crate) async fn answer<T>(
         &mut self,
-        phase: Phase,
+        phase: TxPhase,
         query: impl AsyncFnOnce(&mut PgConnection) -> sqlx::Result<T>,
     ) -> Result<T> {
         let patience = self.pool.inner.patience;
         let Some(connection) = self.connection.as_mut().filter(|_| !self.broken) else {
-            return Err(lost(Phase::Before));
+            return Err(lost(TxPhase::Before));
         };
         match tokio::time::timeout(patience, query(connection)).await {
             Ok(Ok(answer)) => Ok(answer),
@@ -367,7 +369,7 @@ impl DerefMut for PooledConn {
 impl Drop for PooledConn {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take() else { return };
-        // After a loss it is closed. Otherwise: whoever had it did not say that it is clean.
+        // A lost connection is closed. Otherwise its user did not confirm that it is clean.
         if !self.broken {
             self.pool.clean(connection, self.place.take());
         }
@@ -378,7 +380,7 @@ impl Drop for PooledConn {
 pub(crate) async fn roll_back(connection: &mut PgConnection) -> sqlx::Result<()> {
     if Manager::get_transaction_depth(connection) == 0 {
         // The driver does not count what a dropped `begin()` has opened.
-        connection.execute(sqlx::raw_sql(include_str!("../sql/transaction/rollback.sql"))).await?;
+        connection.execute(sqlx::raw_sql(strip(include_str!("../sql/transaction/rollback.sql")))).await?;
     }
     while Manager::get_transaction_depth(connection) > 0 {
         Manager::rollback(connection).await?;

@@ -1,4 +1,5 @@
-//! Where claims look from. Without it every claim would pass all rows that are gone but not yet removed.
+//! Scan positions of claims. Without them, every claim would scan over all deleted rows that vacuum has not removed.
+//! Tests: below.
 
 use std::collections::HashMap;
 use std::mem;
@@ -7,63 +8,63 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 /// A handler in a lane.
-pub(crate) type Place = (i16, i16);
+pub(crate) type LaneHandler = (i16, i16);
 
-/// How long claims that find all they ask for look only behind what was claimed last. What came in late before it waits no longer.
+/// Maximum time for which full claims scan only behind the last claimed entry. Late entries before it wait no longer.
 const LOOK_BACK: Duration = Duration::from_secs(1);
-/// Looking at everything may take this part of the time, when rows that are gone cannot be removed yet.
+/// Share of the time for full scans, one part in this many, while vacuum cannot remove deleted rows.
 const LOOK_BACK_SHARE: u32 = 20;
-/// The same for whoever finds nothing, and would say so without having looked.
+/// The same for a claim that would otherwise return empty without a full scan.
 const SHARE_OF_NOTHING: u32 = 4;
-/// However long it takes, what came in late does not wait longer.
+/// Maximum wait of late entries, however long a scan takes.
 const LONGEST_REST: Duration = Duration::from_secs(10);
-/// As long as fewer were claimed in a place there is mostly little to pass.
+/// Below this count of claimed entries, a scan passes few deleted rows.
 const MIN_CLAIMED: u64 = 5_000;
-/// Unless looking at it takes this long, because others have claimed there.
+/// Scan time from which deleted rows count anyway, because other processes claimed there.
 const SLOW: Duration = Duration::from_millis(250);
-/// What is committed late, or was passed because another one was due before it, was mostly begun less than this ago.
+/// Age limit of most transactions that commit late, and of most entries passed because another was due earlier.
 const RECENT: Duration = Duration::from_millis(250);
 
-/// From which number on each place has untouched work, as far as this process knows.
+/// Per lane and handler: the sequence number from which work is untouched, as far as this process knows.
 #[derive(Default)]
 pub(crate) struct Cursors {
-    known: Mutex<Known>,
+    known: Mutex<KnownCursors>,
 }
 
 #[derive(Default)]
-struct Known {
-    places: HashMap<Place, Cursor>,
+struct KnownCursors {
+    places: HashMap<LaneHandler, ClaimCursor>,
     /// When the cursors were last noted as recent.
     noted: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Cursor {
+struct ClaimCursor {
     /// Behind what was claimed last.
     next: i64,
     /// Where that was, the last two times that it was noted.
     recent: [i64; 2],
-    /// Whether the last claim found less than it asked for.
+    /// True if the last claim found less than its limit.
     short: bool,
-    /// Whether it found next to nothing.
+    /// True if it found almost nothing.
     few: bool,
     claimed: u64,
     /// When it was last looked at from its start, and how long that took.
     looked_back: Option<(Instant, Duration)>,
-    /// How often work came in before what was claimed: a claim that was on its way meanwhile knows nothing of it.
+    /// Number of times that work arrived before the cursor. A concurrent claim does not know of it.
     backs: u64,
 }
 
-/// Where a claim looks from in a place.
+/// Start of a claim's scan of one lane and handler.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Start {
+pub(crate) struct ScanStart {
     pub(crate) least: i64,
     backs: u64,
 }
 
-/// What a claim looks for.
+/// Range that a claim scans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
+pub(crate) enum ScanExtent {
     /// For as many as there are.
     Many,
     /// For the oldest: some that lie before what was claimed may have been left.
@@ -72,9 +73,9 @@ pub(crate) enum Extent {
     All,
 }
 
-/// Whether a claim that found less than it asked for looks again.
+/// Rule for a second scan after a claim that found less than its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Again {
+pub(crate) enum RescanRule {
     /// It has seen what there is.
     No,
     /// After this time: it may have passed something, but to look at everything now would take too much of the time.
@@ -85,20 +86,20 @@ pub(crate) enum Again {
     All,
 }
 
-/// What a claim has found in a place.
+/// Findings of a claim for one lane and handler.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
-    /// How many that nobody had touched, and the greatest number of them.
+pub(crate) struct LaneFindings {
+    /// Count of entries that were never leased, and the greatest sequence number of them.
     pub(crate) untouched: u64,
     pub(crate) last: i64,
-    /// Whether the claim has found next to nothing anywhere.
+    /// True if the claim found almost nothing in any lane.
     pub(crate) few: bool,
-    pub(crate) rest: Rest,
+    pub(crate) rest: Remainder,
 }
 
-/// What may be left in a place.
+/// Position of entries that a claim may have left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rest {
+pub(crate) enum Remainder {
     /// More behind what was found: it is all that was asked for, here or elsewhere.
     Behind,
     /// Only what was passed.
@@ -107,8 +108,8 @@ pub(crate) enum Rest {
     PassedByAll,
 }
 
-impl Cursor {
-    /// How long it is until it may be looked at from its start, by whoever may take this part of the time for it.
+impl ClaimCursor {
+    /// Time until the next scan from the start, if such scans may take one part in `share` of the time.
     fn rest(&self, share: u32) -> Duration {
         match self.looked_back {
             Some((at, took)) if self.claimed >= MIN_CLAIMED || took >= SLOW => {
@@ -118,14 +119,14 @@ impl Cursor {
         }
     }
 
-    fn start(&self, extent: Extent) -> i64 {
+    fn start(&self, extent: ScanExtent) -> i64 {
         let pause = |took: Duration| LOOK_BACK.max((took * LOOK_BACK_SHARE).min(LONGEST_REST));
         let must = self.looked_back.is_none_or(|(at, took)| at.elapsed() >= pause(took));
         match extent {
             _ if must || self.short && self.rest(LOOK_BACK_SHARE).is_zero() => 0,
-            Extent::All => 0,
-            Extent::Many if !self.short => self.next,
-            Extent::Many | Extent::Oldest => self.recent[0],
+            ScanExtent::All => 0,
+            ScanExtent::Many if !self.short => self.next,
+            ScanExtent::Many | ScanExtent::Oldest => self.recent[0],
         }
     }
 
@@ -138,7 +139,7 @@ impl Cursor {
 
 impl Cursors {
     /// Where to look from in each place.
-    pub(crate) fn starts(&self, places: impl Iterator<Item = (Place, Extent)>) -> Vec<Start> {
+    pub(crate) fn starts(&self, places: impl Iterator<Item = (LaneHandler, ScanExtent)>) -> Vec<ScanStart> {
         let mut known = self.known.lock();
         let now = Instant::now();
         if known.noted.is_none_or(|at| now >= at + RECENT) {
@@ -149,19 +150,19 @@ impl Cursors {
         }
         let start = |(place, extent)| {
             let cursor = known.places.get(&place).copied().unwrap_or_default();
-            Start { least: cursor.start(extent), backs: cursor.backs }
+            ScanStart { least: cursor.start(extent), backs: cursor.backs }
         };
         places.map(start).collect()
     }
 
     /// It was looked at a place from its start, which took so long.
-    pub(crate) fn looked_back(&self, place: Place, took: Duration) {
+    pub(crate) fn looked_back(&self, place: LaneHandler, took: Duration) {
         self.known.lock().places.entry(place).or_default().looked_back = Some((Instant::now(), took));
     }
 
-    /// Whether claims found next to nothing in all of these places, the last time. Says so once, until the next has found something
-    /// out: whoever relies on it and fails is not to do so again.
-    pub(crate) fn take_few(&self, mut places: impl Iterator<Item = Place>) -> bool {
+    /// Returns true if the last claims found almost nothing in all of these places. Returns it once, until a claim updates
+    /// it: a caller that relied on it and failed must not do so again.
+    pub(crate) fn take_few(&self, mut places: impl Iterator<Item = LaneHandler>) -> bool {
         let mut known = self.known.lock();
         places.all(|place| known.places.get_mut(&place).is_some_and(|cursor| mem::take(&mut cursor.few)))
     }
@@ -169,12 +170,12 @@ impl Cursors {
     /// Looks at everything again: numbers may have gone back with the history of the database.
     pub(crate) fn forget(&self) {
         for cursor in self.known.lock().places.values_mut() {
-            *cursor = Cursor { backs: cursor.backs + 1, ..Cursor::default() };
+            *cursor = ClaimCursor { backs: cursor.backs + 1, ..ClaimCursor::default() };
         }
     }
 
     /// There is work from this number on.
-    pub(crate) fn rewind(&self, place: Place, seq: i64) {
+    pub(crate) fn rewind(&self, place: LaneHandler, seq: i64) {
         let mut known = self.known.lock();
         let cursor = known.places.entry(place).or_default();
         cursor.backs += 1;
@@ -182,27 +183,28 @@ impl Cursors {
     }
 
     /// This is what a claim has found in a place. Whether it looks there again.
-    pub(crate) fn found(&self, place: Place, start: Start, found: Found) -> Again {
+    pub(crate) fn found(&self, place: LaneHandler, start: ScanStart, found: LaneFindings) -> RescanRule {
         let mut known = self.known.lock();
         let cursor = known.places.entry(place).or_default();
         cursor.claimed = cursor.claimed.saturating_add(found.untouched);
         if found.untouched > 0 && cursor.backs == start.backs {
             let next = found.last.saturating_add(1);
             // After a look back there may be more of what came late, before what was claimed before.
-            cursor.go_on(if found.rest == Rest::Behind { next } else { next.max(cursor.next) });
+            cursor.go_on(if found.rest == Remainder::Behind { next } else { next.max(cursor.next) });
         }
-        cursor.short = found.rest != Rest::Behind;
+        cursor.short = found.rest != Remainder::Behind;
         cursor.few = found.few;
         let rest = cursor.rest(LOOK_BACK_SHARE);
         if start.least == 0 || !cursor.short {
-            Again::No
-        } else if rest.is_zero() || found.rest == Rest::PassedByAll && cursor.rest(SHARE_OF_NOTHING).is_zero()
+            RescanRule::No
+        } else if rest.is_zero()
+            || found.rest == Remainder::PassedByAll && cursor.rest(SHARE_OF_NOTHING).is_zero()
         {
-            Again::All
+            RescanRule::All
         } else if start.least > cursor.recent[0] {
-            Again::Recent
+            RescanRule::Recent
         } else {
-            Again::After(rest)
+            RescanRule::After(rest)
         }
     }
 }
@@ -211,31 +213,32 @@ impl Cursors {
 mod tests {
     use super::*;
 
-    const PLACE: Place = (1, 2);
+    const PLACE: LaneHandler = (1, 2);
     const HOUR: Duration = Duration::from_hours(1);
 
-    fn start(cursors: &Cursors, extent: Extent) -> Start {
+    fn start(cursors: &Cursors, extent: ScanExtent) -> ScanStart {
         cursors.starts([(PLACE, extent)].into_iter())[0]
     }
 
-    fn least(cursors: &Cursors, extent: Extent) -> i64 {
+    fn least(cursors: &Cursors, extent: ScanExtent) -> i64 {
         start(cursors, extent).least
     }
 
-    fn found(untouched: u64, last: i64, rest: Rest) -> Found {
-        Found { untouched, last, few: untouched < 9, rest }
+    fn found(untouched: u64, last: i64, rest: Remainder) -> LaneFindings {
+        LaneFindings { untouched, last, few: untouched < 9, rest }
     }
 
-    const NOTHING: Found = Found { untouched: 0, last: 0, few: true, rest: Rest::PassedByAll };
-    const NO_MORE: Found = Found { untouched: 0, last: 0, few: true, rest: Rest::Passed };
+    const NOTHING: LaneFindings =
+        LaneFindings { untouched: 0, last: 0, few: true, rest: Remainder::PassedByAll };
+    const NO_MORE: LaneFindings = LaneFindings { untouched: 0, last: 0, few: true, rest: Remainder::Passed };
 
     /// One that has passed many, up to 99, and where it takes an hour to look at everything.
     fn after_many() -> Cursors {
         let cursors = Cursors::default();
-        let first = start(&cursors, Extent::Many);
+        let first = start(&cursors, ScanExtent::Many);
         assert_eq!(first.least, 0);
         cursors.looked_back(PLACE, HOUR);
-        cursors.found(PLACE, first, found(MIN_CLAIMED, 99, Rest::Behind));
+        cursors.found(PLACE, first, found(MIN_CLAIMED, 99, Remainder::Behind));
         cursors
     }
 
@@ -243,7 +246,7 @@ mod tests {
     fn pass_time(cursors: &Cursors) {
         for _ in 0..2 {
             cursors.known.lock().noted = None;
-            start(cursors, Extent::Many);
+            start(cursors, ScanExtent::Many);
         }
     }
 
@@ -258,15 +261,15 @@ mod tests {
             let cursors = Cursors::default();
             cursors.looked_back(PLACE, Duration::ZERO);
             if known {
-                cursors.found(PLACE, start(&cursors, Extent::Many), found(1, 5, Rest::Behind));
+                cursors.found(PLACE, start(&cursors, ScanExtent::Many), found(1, 5, Remainder::Behind));
             }
-            let before = start(&cursors, Extent::Many);
+            let before = start(&cursors, ScanExtent::Many);
             cursors.rewind(PLACE, 3);
-            cursors.found(PLACE, before, found(1, 9, Rest::Behind));
-            let after = start(&cursors, Extent::Many);
+            cursors.found(PLACE, before, found(1, 9, Remainder::Behind));
+            let after = start(&cursors, ScanExtent::Many);
             assert!(after.least <= 3, "{after:?}");
-            cursors.found(PLACE, after, found(1, 9, Rest::Behind));
-            assert_eq!(least(&cursors, Extent::Many), 10);
+            cursors.found(PLACE, after, found(1, 9, Remainder::Behind));
+            assert_eq!(least(&cursors, ScanExtent::Many), 10);
         }
     }
 
@@ -274,24 +277,24 @@ mod tests {
     #[test]
     fn a_claim_that_finds_less_looks_at_what_it_may_have_passed() {
         let cursors = after_many();
-        let from_cursor = start(&cursors, Extent::Many);
+        let from_cursor = start(&cursors, ScanExtent::Many);
         assert_eq!(from_cursor.least, 100);
-        assert_eq!(cursors.found(PLACE, from_cursor, NO_MORE), Again::Recent);
-        assert_eq!(least(&cursors, Extent::Many), 0, "nothing was noted yet");
+        assert_eq!(cursors.found(PLACE, from_cursor, NO_MORE), RescanRule::Recent);
+        assert_eq!(least(&cursors, ScanExtent::Many), 0, "nothing was noted yet");
         pass_time(&cursors);
-        let recent = start(&cursors, Extent::Many);
+        let recent = start(&cursors, ScanExtent::Many);
         assert_eq!(recent.least, 100);
-        let Again::After(rest) = cursors.found(PLACE, recent, found(1, 199, Rest::Passed)) else {
+        let RescanRule::After(rest) = cursors.found(PLACE, recent, found(1, 199, Remainder::Passed)) else {
             panic!("it has passed nothing of late")
         };
         assert!(!rest.is_zero() && rest <= LONGEST_REST, "{rest:?}");
-        assert_eq!(least(&cursors, Extent::Many), 100, "not past what may come late");
-        assert_eq!(least(&cursors, Extent::Oldest), 100);
+        assert_eq!(least(&cursors, ScanExtent::Many), 100, "not past what may come late");
+        assert_eq!(least(&cursors, ScanExtent::Oldest), 100);
         cursors.rewind(PLACE, 7);
-        assert_eq!(least(&cursors, Extent::Many), 7);
-        cursors.found(PLACE, start(&cursors, Extent::Many), found(1, 7, Rest::Behind));
-        assert_eq!(least(&cursors, Extent::Many), 8);
-        assert_eq!(least(&cursors, Extent::Oldest), 7);
+        assert_eq!(least(&cursors, ScanExtent::Many), 7);
+        cursors.found(PLACE, start(&cursors, ScanExtent::Many), found(1, 7, Remainder::Behind));
+        assert_eq!(least(&cursors, ScanExtent::Many), 8);
+        assert_eq!(least(&cursors, ScanExtent::Oldest), 7);
     }
 
     // FAULTS B13
@@ -299,54 +302,54 @@ mod tests {
     fn what_a_look_back_finds_is_gone_on_with() {
         let cursors = after_many();
         pass_time(&cursors);
-        for extent in [Extent::Many, Extent::Oldest] {
-            let all = start(&cursors, Extent::All);
-            assert_eq!(cursors.found(PLACE, all, found(3, 12, Rest::Behind)), Again::No);
+        for extent in [ScanExtent::Many, ScanExtent::Oldest] {
+            let all = start(&cursors, ScanExtent::All);
+            assert_eq!(cursors.found(PLACE, all, found(3, 12, Remainder::Behind)), RescanRule::No);
             assert!(least(&cursors, extent) <= 13, "there may be more of them behind it");
         }
     }
 
     #[test]
-    fn nobody_says_nothing_without_having_looked_at_everything() {
+    fn no_claim_returns_empty_without_a_full_scan() {
         let cursors = after_many();
-        let from_cursor = start(&cursors, Extent::Many);
-        assert_ne!(cursors.found(PLACE, from_cursor, NOTHING), Again::All, "that would take an hour");
+        let from_cursor = start(&cursors, ScanExtent::Many);
+        assert_ne!(cursors.found(PLACE, from_cursor, NOTHING), RescanRule::All, "that would take an hour");
         let took = Duration::from_millis(100);
         looked_back_before(&cursors, took * SHARE_OF_NOTHING, took);
-        assert_ne!(cursors.found(PLACE, from_cursor, NO_MORE), Again::All);
-        assert_eq!(cursors.found(PLACE, from_cursor, NOTHING), Again::All);
-        let all = start(&cursors, Extent::All);
-        assert_eq!((all.least, cursors.found(PLACE, all, NOTHING)), (0, Again::No));
+        assert_ne!(cursors.found(PLACE, from_cursor, NO_MORE), RescanRule::All);
+        assert_eq!(cursors.found(PLACE, from_cursor, NOTHING), RescanRule::All);
+        let all = start(&cursors, ScanExtent::All);
+        assert_eq!((all.least, cursors.found(PLACE, all, NOTHING)), (0, RescanRule::No));
     }
 
     #[test]
     fn where_little_was_claimed_everything_is_looked_at() {
         let cursors = Cursors::default();
-        let first = start(&cursors, Extent::Many);
+        let first = start(&cursors, ScanExtent::Many);
         cursors.looked_back(PLACE, SLOW / 2);
-        cursors.found(PLACE, first, found(MIN_CLAIMED - 1, 99, Rest::Behind));
-        let from_cursor = start(&cursors, Extent::Many);
+        cursors.found(PLACE, first, found(MIN_CLAIMED - 1, 99, Remainder::Behind));
+        let from_cursor = start(&cursors, ScanExtent::Many);
         assert_eq!(from_cursor.least, 100);
-        assert_eq!(cursors.found(PLACE, from_cursor, NO_MORE), Again::All);
-        assert_eq!(least(&cursors, Extent::Many), 0);
+        assert_eq!(cursors.found(PLACE, from_cursor, NO_MORE), RescanRule::All);
+        assert_eq!(least(&cursors, ScanExtent::Many), 0);
         cursors.looked_back(PLACE, SLOW);
-        assert_ne!(cursors.found(PLACE, from_cursor, NO_MORE), Again::All, "others have claimed there");
+        assert_ne!(cursors.found(PLACE, from_cursor, NO_MORE), RescanRule::All, "others have claimed there");
     }
 
     #[test]
-    fn whoever_takes_it_for_a_few_says_what_it_was() {
+    fn a_claim_that_expected_a_few_reports_what_it_found() {
         let (cursors, other) = (Cursors::default(), (2, 2));
-        let claimed = |place, found| cursors.found(place, start(&cursors, Extent::Many), found);
-        let few = |places: &[Place]| cursors.take_few(places.iter().copied());
+        let claimed = |place, found| cursors.found(place, start(&cursors, ScanExtent::Many), found);
+        let few = |places: &[LaneHandler]| cursors.take_few(places.iter().copied());
         assert!(!few(&[PLACE]), "nothing is known");
         claimed(PLACE, NOTHING);
         assert!(!few(&[PLACE, other]));
         claimed(PLACE, NOTHING);
-        claimed(other, found(8, 9, Rest::Passed));
+        claimed(other, found(8, 9, Remainder::Passed));
         assert!(few(&[PLACE, other]));
         assert!(!few(&[PLACE, other]), "it did not say what it was");
         claimed(PLACE, NOTHING);
-        claimed(other, found(9, 19, Rest::Passed));
+        claimed(other, found(9, 19, Remainder::Passed));
         assert!(!few(&[PLACE, other]));
     }
 
@@ -355,9 +358,9 @@ mod tests {
         let cursors = after_many();
         for (took, pause) in [(Duration::ZERO, LOOK_BACK), (HOUR, LONGEST_REST)] {
             looked_back_before(&cursors, pause / 2, took);
-            assert_eq!(least(&cursors, Extent::Many), 100);
+            assert_eq!(least(&cursors, ScanExtent::Many), 100);
             looked_back_before(&cursors, pause, took);
-            assert_eq!(least(&cursors, Extent::Many), 0);
+            assert_eq!(least(&cursors, ScanExtent::Many), 0);
         }
     }
 }

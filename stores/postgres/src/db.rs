@@ -1,4 +1,4 @@
-//! What every verb needs: statements, connections, names, and the numbers of lanes.
+//! Shared state of every verb: statements, connections, names and lane numbers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use sqlx::postgres::PgRow;
 
 use crate::accept::DuplicateExpectation;
 use crate::cursors::Cursors;
-use crate::names::Names;
+use crate::names::NameCache;
 use crate::row::get;
-use crate::session::{Query, Session, Sessions, query};
+use crate::session::{PgSession, Query, Sessions, query};
 use crate::sql::Statements;
 use crate::timeline::Timeline;
 use crate::vacuum::VacuumSchedule;
@@ -21,8 +21,8 @@ use crate::wake::Waker;
 
 /// The bits of a message's number that say its lane.
 const LANE_BITS: i64 = 63;
-/// How many locks there are for lines of ordered entries: enough that unrelated lines seldom share one, and few enough
-/// for the server's table of locks.
+/// Number of advisory locks for order queues: enough that unrelated queues seldom share one, and few enough for the
+/// server's lock table.
 const BUCKETS: u16 = 256;
 /// A span of time so long that it never ends, and can still be added to any time.
 pub(crate) const FOREVER: i64 = i64::MAX / 4;
@@ -31,7 +31,7 @@ pub(crate) struct Db {
     pub(crate) sql: Statements,
     pub(crate) control: Sessions,
     pub(crate) reads: Sessions,
-    pub(crate) names: Names,
+    pub(crate) names: NameCache,
     pub(crate) cursors: Cursors,
     pub(crate) duplicate_expectation: DuplicateExpectation,
     pub(crate) vacuum: VacuumSchedule,
@@ -63,7 +63,7 @@ impl Db {
     }
 
     /// One view of everything, for operators.
-    pub(crate) async fn reads(&self) -> Result<Session> {
+    pub(crate) async fn reads(&self) -> Result<PgSession> {
         self.reads.view().await
     }
 
@@ -85,11 +85,11 @@ pub(crate) fn millis(span: Duration) -> i64 {
 
 /// Lines of ordered entries that a change touches.
 #[derive(Default)]
-pub(crate) struct Lines {
+pub(crate) struct TouchedQueues {
     lines: Vec<(i16, i16, Vec<u8>)>,
 }
 
-impl Lines {
+impl TouchedQueues {
     pub(crate) fn add(&mut self, lane: i16, handler: i16, order_key: Vec<u8>) {
         self.lines.push((lane, handler, order_key));
     }
@@ -109,27 +109,27 @@ impl Lines {
     }
 
     /// Takes the locks of the lines, for the rest of the transaction.
-    pub(crate) async fn lock(&mut self, db: &Db, session: &mut Session) -> Result<()> {
+    pub(crate) async fn lock(&mut self, db: &Db, session: &mut PgSession) -> Result<()> {
         let locks = self.locks();
         session.rows(query(&db.sql.order_lock).bind(db.lock_class).bind(locks)).await?;
         Ok(())
     }
 
     /// Lets the first of each line go that may, and parks those that one before them parks.
-    pub(crate) async fn release(&self, db: &Db, session: &mut Session) -> Result<Released> {
+    pub(crate) async fn release(&self, db: &Db, session: &mut PgSession) -> Result<Released> {
         let rows = session.rows(self.bind(query(&db.sql.order_release).bind(db.now()))).await?;
         let released = |row: &PgRow| Ok(((get(row, 0)?, get(row, 1)?), get(row, 2)?));
         Ok(Released(rows.iter().map(released).collect::<Result<_>>()?))
     }
 
     /// Makes those pending again that nothing parks any more.
-    pub(crate) async fn unpark(&self, db: &Db, session: &mut Session) -> Result<()> {
+    pub(crate) async fn unpark(&self, db: &Db, session: &mut PgSession) -> Result<()> {
         session.run(self.bind(query(&db.sql.order_unpark))).await?;
         Ok(())
     }
 
     /// The same after an entry has joined that may be older than one that was let go before.
-    pub(crate) async fn rearrange(&self, db: &Db, session: &mut Session) -> Result<Released> {
+    pub(crate) async fn rearrange(&self, db: &Db, session: &mut PgSession) -> Result<Released> {
         session.run(self.bind(query(&db.sql.order_wait_turn))).await?;
         self.release(db, session).await
     }

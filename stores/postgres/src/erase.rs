@@ -1,14 +1,14 @@
-//! Erases the content of one message.
+//! Erases the content of one message. Tests: the testkit's conformance suite.
 
 use oncebox::state::{Operation, Status, erase as decide};
-use oncebox::store::{Answer, EntryView, ErasureCounts, nothing_to_erase};
+use oncebox::store::{ActionResult, EntryView, ErasureCounts, nothing_to_erase};
 use oncebox::{Fingerprint, HandlerKey, InboxName, Key, Result};
 use uuid::Uuid;
 
 use crate::admin::{self, Operating};
-use crate::db::{Db, Lines, Released};
+use crate::db::{Db, Released, TouchedQueues};
 use crate::row::get;
-use crate::session::{Session, query};
+use crate::session::{PgSession, query};
 
 /// An erasure, with the names that it needs: found before a connection is taken.
 pub(crate) struct Erasing<'a> {
@@ -58,7 +58,7 @@ impl<'a> Erasing<'a> {
     /// Does it; nothing if an entry changed meanwhile.
     pub(crate) async fn attempt(
         &self,
-        session: &mut Session,
+        session: &mut PgSession,
         released: &mut Released,
     ) -> Result<Option<ErasureCounts>> {
         let Self { db, key, inbox, .. } = *self;
@@ -66,7 +66,7 @@ impl<'a> Erasing<'a> {
         let (digest, mut discarded) = (key.as_bytes().to_vec(), 0);
         if let Some(found) = &found {
             // As everybody does: first lines, all of them at once, then the key.
-            let mut lines = Lines::default();
+            let mut lines = TouchedQueues::default();
             for one in &self.unfinished {
                 if let Some((lane, handler, order)) = one.line(session, found.seq).await? {
                     lines.add(lane, handler, order);
@@ -113,7 +113,7 @@ impl<'a> Erasing<'a> {
             return Err(nothing_to_erase(key));
         }
         for row in session.rows(query(&db.sql.erase_answers).bind(digest)).await? {
-            if let Some(without) = Answer::without_content(get(&row, 1)?) {
+            if let Some(without) = ActionResult::without_content(get(&row, 1)?) {
                 let id: Uuid = get(&row, 0)?;
                 session.run(query(&db.sql.operation_answer).bind(id).bind(without)).await?;
             }

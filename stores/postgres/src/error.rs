@@ -1,4 +1,4 @@
-//! What PostgreSQL's errors mean for an inbox.
+//! Maps PostgreSQL's errors to the kinds of `oncebox::Error`. Tests: `tests/errors.rs`.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use oncebox::{Error, ErrorKind};
 
 /// When something failed, as far as the caller's change goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum TxPhase {
     /// Inside an open transaction: whatever went wrong, nothing of it is stored.
     Before,
     /// The statement commits by itself, or is a COMMIT: if the answer is lost, it is not known what happened.
@@ -15,22 +15,22 @@ pub(crate) enum Phase {
     HandlersCommit,
 }
 
-/// What helps a role that lacks a privilege on tables that are there.
+/// Advice for a role that lacks a privilege on existing tables.
 pub(crate) const GRANTS: &str =
     "; `oncebox migrate grants --role NAME` prints all that the owner of the tables has to grant";
 
 /// Maps an error of the driver. Never holds the URL, and so no password.
-pub(crate) fn store_error(error: sqlx::Error, phase: Phase) -> Error {
+pub(crate) fn store_error(error: sqlx::Error, phase: TxPhase) -> Error {
     let (kind, what) = match &error {
         sqlx::Error::Database(database) => {
             let code = database.code().unwrap_or_default().into_owned();
             let mapped = by_code(&code, phase);
             // The server's own words say which table, which role, which value.
             let mut what = format!("{} ({})", mapped.what(), database.message());
-            if code == "42501" && phase != Phase::HandlersCommit {
+            if code == "42501" && phase != TxPhase::HandlersCommit {
                 what.push_str(GRANTS);
             }
-            return Error::new(mapped.kind(), what).caused_by(Answer { error, code });
+            return Error::new(mapped.kind(), what).caused_by(ServerError { error, code });
         }
         sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
             return lost(phase).caused_by(innermost(error));
@@ -51,7 +51,7 @@ pub(crate) fn store_error(error: sqlx::Error, phase: Phase) -> Error {
     Error::new(kind, what).caused_by(innermost(error))
 }
 
-/// What the driver wraps: its own text would say the same again.
+/// Returns the error inside the driver's error, whose text would repeat it.
 pub(crate) fn innermost(error: sqlx::Error) -> oncebox::BoxError {
     match error {
         sqlx::Error::Io(error) => error.into(),
@@ -63,24 +63,24 @@ pub(crate) fn innermost(error: sqlx::Error) -> oncebox::BoxError {
 /// An error that the server answered with, as the cause of one that says its words already. The driver would say them again,
 /// twice, and with a line of the server's source.
 #[derive(Debug)]
-struct Answer {
+struct ServerError {
     error: sqlx::Error,
     code: String,
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SQLSTATE {}", self.code)
     }
 }
 
-impl std::error::Error for Answer {}
+impl std::error::Error for ServerError {}
 
 /// The connection is gone, or did not answer in time.
-pub(crate) fn lost(phase: Phase) -> Error {
+pub(crate) fn lost(phase: TxPhase) -> Error {
     match phase {
-        Phase::Before => Error::new(ErrorKind::Unavailable, "the connection to PostgreSQL was lost"),
-        Phase::Commit | Phase::HandlersCommit => Error::new(
+        TxPhase::Before => Error::new(ErrorKind::Unavailable, "the connection to PostgreSQL was lost"),
+        TxPhase::Commit | TxPhase::HandlersCommit => Error::new(
             ErrorKind::CommitUnknown,
             "the connection to PostgreSQL was lost before a commit was confirmed",
         ),
@@ -88,13 +88,13 @@ pub(crate) fn lost(phase: Phase) -> Error {
 }
 
 /// The class of an SQLSTATE.
-pub(crate) fn by_code(code: &str, phase: Phase) -> Error {
+pub(crate) fn by_code(code: &str, phase: TxPhase) -> Error {
     let (kind, what) = match code {
         // The server ended the session: what it had in hand may or may not have been committed.
         "57P01" | "57P02" | "57P05" | "25P03" | "25P04" => return lost(phase),
         _ if code.starts_with("08") => return lost(phase),
         // A constraint or a trigger: nothing of ours is checked at a commit.
-        _ if phase == Phase::HandlersCommit
+        _ if phase == TxPhase::HandlersCommit
             && (["22", "23", "P0"].contains(&code.get(..2).unwrap_or_default()) || code == "42501") =>
         {
             (ErrorKind::Handler, "what the handler wrote was refused when it was to be committed")
@@ -138,12 +138,13 @@ pub(crate) fn by_code(code: &str, phase: Phase) -> Error {
     Error::new(kind, what)
 }
 
-/// Whether PostgreSQL ended a transaction that may well succeed if it is made again: for the sake of a deadlock, or because
-/// it could not be serialized.
+/// Returns true if a retry of the transaction may succeed: PostgreSQL ended it because of a deadlock or a serialization
+/// failure.
 pub(crate) fn is_transient(error: &(dyn std::error::Error + 'static)) -> bool {
     let again = |code: &str| matches!(code, "40001" | "40P01");
     // The cause of an error of the driver is asked too: some wrappers hand on the causes of an error, but not the error.
-    let driver = error.downcast_ref::<sqlx::Error>().or_else(|| Some(&error.downcast_ref::<Answer>()?.error));
+    let driver =
+        error.downcast_ref::<sqlx::Error>().or_else(|| Some(&error.downcast_ref::<ServerError>()?.error));
     let database = match driver {
         Some(error) => error.as_database_error(),
         None => error.downcast_ref::<Box<dyn sqlx::error::DatabaseError>>().map(|error| &**error),
@@ -179,8 +180,8 @@ pub(crate) fn at_start(error: Error) -> Error {
     }
 }
 
-/// What failed after the change itself was committed: the same call again finds out what it did. Whoever is told that
-/// nothing was stored would forget the claim, and leave its entries to their lease.
+/// Error after the change itself was committed: the same call again finds out the result. A caller that read \"nothing
+/// was stored\" would drop the claim, and its entries would wait for their lease.
 pub(crate) fn unread(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::ReadOnly | ErrorKind::Denied => {
@@ -191,13 +192,13 @@ pub(crate) fn unread(error: Error) -> Error {
     }
 }
 
-/// What `session/finish.sql` says of a claim that it refused to complete: the column that it left empty.
+/// Returns the column that `session/finish.sql` left empty because it refused to complete a claim.
 pub(crate) fn refused(error: &sqlx::Error) -> Option<&str> {
     let error = error.as_database_error()?.try_downcast_ref::<sqlx::postgres::PgDatabaseError>()?;
     error.column().filter(|_| error.code() == "23502")
 }
 
-/// Whether the connection cannot be used any more.
+/// Returns true if the connection is unusable.
 pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(database) => database.code().is_some_and(|code| {
@@ -212,7 +213,7 @@ pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
 
 /// A value of an answer cannot be read; the answer itself has come.
 pub(crate) fn unreadable(error: sqlx::Error) -> Error {
-    store_error(error, Phase::Before)
+    store_error(error, TxPhase::Before)
 }
 
 pub(crate) fn corrupt(what: &str) -> Error {

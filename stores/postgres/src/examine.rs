@@ -1,4 +1,5 @@
-//! What the server knows of its own health, as far as an inbox depends on it.
+//! Findings of `doctor` that the server knows: settings, indexes, dead rows, old transactions, failovers. Tests:
+//! `tests/operations.rs`.
 
 use std::time::Duration;
 
@@ -7,19 +8,19 @@ use oncebox::store::{ExamineParams, Finding, Severity};
 use oncebox::time::Timestamp;
 
 use crate::db::{Db, FOREVER};
-use crate::migrate::{Plan, standby_missing};
+use crate::migrate::{SchemaPlan, standby_missing};
 use crate::register;
 use crate::row::get;
-use crate::session::{Session, query};
+use crate::session::{PgSession, query};
 use crate::timeline::failovers;
 
 /// A table with more dead rows than this, and than living ones, costs every reader.
 const DEAD: i64 = 100_000;
-/// How many failovers are looked at.
+/// Maximum failovers per report.
 const FAILOVERS: i64 = 10;
 
-pub(crate) async fn examine(db: &Db, plan: &Plan, params: &ExamineParams) -> Result<Vec<Finding>> {
-    // Before a connection is taken: whoever holds one must not wait for another.
+pub(crate) async fn examine(db: &Db, plan: &SchemaPlan, params: &ExamineParams) -> Result<Vec<Finding>> {
+    // Runs before it takes a connection: a caller that holds one must not wait for another.
     let inbox = db.known_inbox(&params.inbox).await?;
     let mut session = db.reads().await?;
     let mut findings = server(db, &mut session, params).await?;
@@ -40,7 +41,7 @@ pub(crate) async fn examine(db: &Db, plan: &Plan, params: &ExamineParams) -> Res
 }
 
 /// Settings and the clock.
-async fn server(db: &Db, session: &mut Session, params: &ExamineParams) -> Result<Vec<Finding>> {
+async fn server(db: &Db, session: &mut PgSession, params: &ExamineParams) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for row in session.rows(query(&db.sql.examine_settings)).await? {
         let (name, value): (&str, &str) = (get(&row, 0)?, get(&row, 1)?);
@@ -82,8 +83,13 @@ async fn server(db: &Db, session: &mut Session, params: &ExamineParams) -> Resul
     Ok(findings)
 }
 
-/// Whether keys are remembered for long enough.
-async fn windows(db: &Db, session: &mut Session, inbox: i16, params: &ExamineParams) -> Result<Vec<Finding>> {
+/// Compares the registered windows with the latest redelivery.
+async fn windows(
+    db: &Db,
+    session: &mut PgSession,
+    inbox: i16,
+    params: &ExamineParams,
+) -> Result<Vec<Finding>> {
     let (registered, now) = register::registered(db, session, inbox).await?;
     let lanes = db.all_lanes();
     let looked = i64::try_from(ExamineParams::LOOKED.div_ceil(lanes.len().max(1))).unwrap_or(i64::MAX);
@@ -94,7 +100,7 @@ async fn windows(db: &Db, session: &mut Session, inbox: i16, params: &ExaminePar
 }
 
 /// Indexes that are missing or cannot be used.
-async fn indexes(db: &Db, session: &mut Session, plan: &Plan) -> Result<Vec<Finding>> {
+async fn indexes(db: &Db, session: &mut PgSession, plan: &SchemaPlan) -> Result<Vec<Finding>> {
     let mut wanted: Vec<String> = Vec::new();
     for step in plan.steps() {
         let made = step.sql.lines().filter_map(|line| line.split_once(" INDEX "));
@@ -118,7 +124,7 @@ async fn indexes(db: &Db, session: &mut Session, plan: &Plan) -> Result<Vec<Find
 }
 
 /// Commits that wait for a standby.
-async fn waiting(db: &Db, session: &mut Session) -> Result<Option<Finding>> {
+async fn waiting(db: &Db, session: &mut PgSession) -> Result<Option<Finding>> {
     let rows = session.rows(query(&db.sql.schema_waiting)).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     let fix =
@@ -128,7 +134,7 @@ async fn waiting(db: &Db, session: &mut Session) -> Result<Option<Finding>> {
 }
 
 /// Windows that have no end.
-async fn unending(db: &Db, session: &mut Session, params: &ExamineParams) -> Result<Option<Finding>> {
+async fn unending(db: &Db, session: &mut PgSession, params: &ExamineParams) -> Result<Option<Finding>> {
     let question = query(&db.sql.examine_windows).bind(params.inbox.as_str().to_owned()).bind(FOREVER);
     let rows = session.rows(question).await?;
     let handlers: Vec<&str> = rows.iter().map(|row| get(row, 0)).collect::<Result<_>>()?;
@@ -136,7 +142,7 @@ async fn unending(db: &Db, session: &mut Session, params: &ExamineParams) -> Res
 }
 
 /// Entries whose message is gone.
-async fn lost(db: &Db, session: &mut Session) -> Result<Option<Finding>> {
+async fn lost(db: &Db, session: &mut PgSession) -> Result<Option<Finding>> {
     let looked = i64::try_from(ExamineParams::LOOKED).unwrap_or(i64::MAX);
     let rows = session.rows(query(&db.sql.examine_lost).bind(looked)).await?;
     let count: i64 = rows.first().map_or(Ok(0), |row| get(row, 0))?;
@@ -144,7 +150,7 @@ async fn lost(db: &Db, session: &mut Session) -> Result<Option<Finding>> {
 }
 
 /// Tables with more dead rows than living ones.
-async fn tables(db: &Db, session: &mut Session) -> Result<Vec<Finding>> {
+async fn tables(db: &Db, session: &mut PgSession) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for row in session.rows(query(&db.sql.examine_tables).bind(DEAD)).await? {
         let (name, dead, living): (&str, i64, i64) = (get(&row, 0)?, get(&row, 1)?, get(&row, 2)?);
@@ -159,7 +165,7 @@ async fn tables(db: &Db, session: &mut Session) -> Result<Vec<Finding>> {
 }
 
 /// Transactions that keep dead rows from being removed.
-async fn transactions(db: &Db, session: &mut Session, params: &ExamineParams) -> Result<Vec<Finding>> {
+async fn transactions(db: &Db, session: &mut PgSession, params: &ExamineParams) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     let long = i64::try_from(params.long_transaction.as_secs()).unwrap_or(i64::MAX);
     for row in session.rows(query(&db.sql.examine_transactions).bind(long)).await? {

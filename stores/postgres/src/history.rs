@@ -1,17 +1,17 @@
-//! What happened to a message.
+//! History of a message: attempts, duplicates, and what its entries wait for.
 
 use oncebox::state::{ErrorText, Status, Suspicion};
-use oncebox::store::{Ahead, Attempt, ClaimId, DuplicateCount, History, Holder, Seq};
+use oncebox::store::{Attempt, ClaimId, DuplicateCount, EntryAhead, LeaseHolder, MessageHistory, Seq};
 use oncebox::time::Timestamp;
 use oncebox::{InboxName, Key, OrderKey, Result};
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
-use crate::admin::{self, Found, handler_key};
+use crate::admin::{self, ProofRow, handler_key};
 use crate::db::Db;
 use crate::error::corrupt;
 use crate::row::{self, get};
-use crate::session::{Session, query};
+use crate::session::{PgSession, query};
 
 pub(crate) async fn count_duplicates(db: &Db, batch: &[DuplicateCount]) -> Result<()> {
     let count = query(&db.sql.history_count_duplicates)
@@ -25,16 +25,16 @@ pub(crate) async fn count_duplicates(db: &Db, batch: &[DuplicateCount]) -> Resul
     session.end().await
 }
 
-pub(crate) async fn history(db: &Db, name: &InboxName, key: &Key) -> Result<Option<History>> {
+pub(crate) async fn history(db: &Db, name: &InboxName, key: &Key) -> Result<Option<MessageHistory>> {
     let Some(inbox) = db.known_inbox(name).await? else { return Ok(None) };
-    // Before a connection is taken: whoever holds one must not wait for another.
+    // Runs before it takes a connection: a caller that holds one must not wait for another.
     let handlers = db.handlers_of(inbox).await?;
     let mut session = db.reads().await?;
-    let Some(Found { seq, .. }) = admin::find(db, &mut session, inbox, key).await? else {
+    let Some(ProofRow { seq, .. }) = admin::find(db, &mut session, inbox, key).await? else {
         session.end().await?;
         return Ok(None);
     };
-    let mut history = History::default();
+    let mut history = MessageHistory::default();
     let attempts = session.rows(query(&db.sql.history_attempts).bind(seq.0)).await?;
     history.attempts = attempts.iter().map(attempt).collect::<Result<_>>()?;
     let duplicates = session.rows(query(&db.sql.history_duplicates).bind(seq.0)).await?;
@@ -44,7 +44,7 @@ pub(crate) async fn history(db: &Db, name: &InboxName, key: &Key) -> Result<Opti
     {
         match get::<Option<Uuid>>(&row, 1)? {
             None => history.now = Timestamp::from_millis(get(&row, 2)?),
-            Some(claim_id) => history.holders.push(Holder {
+            Some(claim_id) => history.holders.push(LeaseHolder {
                 handler: handler_key(&row, 0)?,
                 claim_id: ClaimId::from_bytes(*claim_id.as_bytes()),
                 claimed_at: Timestamp::from_millis(get(&row, 2)?),
@@ -81,16 +81,16 @@ fn read_duplicates(row: &PgRow, seq: Seq) -> Result<DuplicateCount> {
     Ok(DuplicateCount { seq, count: number(0)?, first, last, varied: number(3)? })
 }
 
-/// What stands before the entries of a message that wait for their turn.
+/// Finds the entry that each waiting entry of a message waits for.
 async fn ahead(
     db: &Db,
-    session: &mut Session,
+    session: &mut PgSession,
     (name, inbox): (&InboxName, i16),
     handlers: &[i16],
     (seq, key): (Seq, &Key),
-    history: &mut History,
+    history: &mut MessageHistory,
 ) -> Result<()> {
-    // One that cannot be read keeps nobody from the rest of its story.
+    // An unreadable message does not hide the rest of its history.
     let message = admin::unless_damaged(admin::message(db, session, seq).await)?.unwrap_or_default();
     let Some(order) = message.and_then(|message| OrderKey::of(name, &message)) else { return Ok(()) };
     for (key, of) in admin::paused_keys(db, session, inbox).await? {
@@ -108,7 +108,12 @@ async fn ahead(
         for row in session.rows(question).await? {
             let status = admin::status_of(get(&row, 1)?)?;
             let handler = entry.handler.clone();
-            history.ahead.push(Ahead { handler, seq: Seq(get(&row, 0)?), key: row::key(&row, 2)?, status });
+            history.ahead.push(EntryAhead {
+                handler,
+                seq: Seq(get(&row, 0)?),
+                key: row::key(&row, 2)?,
+                status,
+            });
         }
     }
     Ok(())

@@ -9,9 +9,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Calls of accept that wait while a batch is committed share the next one. Claims and settlements run on connections
-//! of their own with plans that do not flip. A handler that asks for a transaction gets one on a third set of
-//! connections, and its completion is written in it.
+//! Calls of accept that wait during a commit share the next batch. Claims and settlements run on their own connections
+//! with fixed plans. A handler that asks for a transaction gets one on a third set of connections, and the store writes
+//! its completion in it. Tests: `tests/`, one file per subject.
 
 mod accept;
 mod admin;
@@ -52,12 +52,12 @@ mod writer;
 #[cfg(feature = "tokio-postgres")]
 mod tokio_pg;
 
-/// Compiles what the guide shows.
+/// Compiles the examples of the guide.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/postgres.md")]
 struct Guide;
 
-pub use options::Options;
+pub use options::PostgresOptions;
 pub use transaction::PostgresTx;
 
 /// The driver this store is built on, for handlers that use its transaction.
@@ -68,24 +68,24 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use oncebox::state::{Next, Settlement};
+use oncebox::state::{NextState, Settlement};
 use oncebox::store::{
     Accepted, Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
-    BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts,
-    DuplicateCount, ExamineParams, Failover, Filter, Finding, History, MarkIn, MessageView, NewMessage,
-    OperationId, Orphan, OrphanParams, Page, QuarantineFilter, QuarantinePage, RegisterParams, RenewParams,
-    Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeup,
-    Wakeups,
+    BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount,
+    EntryFilter, EntryPage, ExamineParams, Failover, Finding, InboxCounts, MarkIn, MessageHistory,
+    MessageView, NewMessage, OperationId, Orphan, OrphanParams, QuarantineFilter, QuarantinePage,
+    RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams,
+    Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Mark, Result};
 use sqlx::PgConnection;
 
 use db::SharedDb;
-use mark::{MarkQuery, Place, QuarantineValues};
+use mark::{MarkQuery, MarkRef, QuarantineValues};
 use partition::PartitionLimits;
 use session::Sessions;
 use wake::{Tasks, Waker};
-use writer::Writer;
+use writer::BatchWriter;
 
 /// A PostgreSQL database as a store. Cheap to clone; clones are the same store.
 #[derive(Clone)]
@@ -96,22 +96,22 @@ pub struct Postgres {
 struct Inner {
     db: SharedDb,
     handlers: Sessions,
-    writer: Writer,
+    writer: BatchWriter,
     waker: Waker,
     tasks: Tasks,
     partitions: PartitionLimits,
-    options: Options,
+    options: PostgresOptions,
 }
 
 impl Postgres {
-    /// Connects to a database, makes the tables if they are missing, and brings them up to date.
+    /// Connects to a database. Creates missing tables and applies missing migrations.
     pub async fn connect(url: &str) -> Result<Self> {
         Self::options(url)?.open().await
     }
 
     /// Connects with other settings.
-    pub fn options(url: &str) -> Result<Options> {
-        Options::new(url)
+    pub fn options(url: &str) -> Result<PostgresOptions> {
+        PostgresOptions::new(url)
     }
 }
 
@@ -136,7 +136,7 @@ impl Store for Postgres {
 
     async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
         let params = params.clone();
-        // Whoever claims passes what is left of what is gone.
+        // A claim scans over the remains of deleted rows.
         vacuum::if_due(&self.inner.db);
         self.claimed(async move |db| claim::claim(&db, &params).await).await
     }
@@ -144,7 +144,8 @@ impl Store for Postgres {
     async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
         let settled = settle::settle(&self.inner.db, batch).await?;
         // What was given back, or let go because another one of its order has ended, may be for other processes.
-        let told = |one: &Settlement| one.claim.order.is_some() || matches!(one.next, Next::Pending { .. });
+        let told =
+            |one: &Settlement| one.claim.order.is_some() || matches!(one.next, NextState::Pending { .. });
         if batch.iter().any(told) {
             self.inner.waker.work();
         }
@@ -194,7 +195,7 @@ impl Store for Postgres {
 }
 
 impl Postgres {
-    /// Makes a claim in a task of its own. What was claimed for somebody who has gone away meanwhile is given back at once.
+    /// Runs a claim in its own task. If the caller stopped waiting, the task releases the entries at once.
     async fn claimed<F>(&self, claim: impl FnOnce(SharedDb) -> F + Send + 'static) -> Result<Vec<Claimed>>
     where
         F: Future<Output = Result<Vec<Claimed>>> + Send + 'static,
@@ -318,7 +319,7 @@ impl MarkIn<PgConnection> for Postgres {
         handler: &HandlerKey,
         result: &[u8],
     ) -> Result<()> {
-        let place = Place::new(&self.inner.db, key, handler);
+        let place = MarkRef::new(&self.inner.db, key, handler);
         mark::record(place, result, !self.inner.options.pooled, tx).await
     }
 
@@ -329,7 +330,7 @@ impl MarkIn<PgConnection> for Postgres {
         key: &Key,
         handler: &HandlerKey,
     ) -> Result<Option<Bytes>> {
-        mark::recall(Place::new(&self.inner.db, key, handler), !self.inner.options.pooled, tx).await
+        mark::recall(MarkRef::new(&self.inner.db, key, handler), !self.inner.options.pooled, tx).await
     }
 }
 
@@ -360,15 +361,15 @@ impl ShareIn<PostgresTx> for Postgres {
 
 #[async_trait]
 impl Admin for Postgres {
-    async fn count(&self, inbox: &InboxName) -> Result<Counts> {
+    async fn count(&self, inbox: &InboxName) -> Result<InboxCounts> {
         admin::count(&self.inner.db, inbox, None).await
     }
 
-    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts> {
+    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<InboxCounts> {
         admin::count(&self.inner.db, inbox, Some(tenant)).await
     }
 
-    async fn list(&self, filter: &Filter) -> Result<Page> {
+    async fn list(&self, filter: &EntryFilter) -> Result<EntryPage> {
         admin::list(&self.inner.db, filter).await
     }
 
@@ -380,7 +381,7 @@ impl Admin for Postgres {
         admin::show(&self.inner.db, inbox, key).await
     }
 
-    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageHistory>> {
         history::history(&self.inner.db, inbox, key).await
     }
 

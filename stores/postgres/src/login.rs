@@ -1,4 +1,4 @@
-//! The login of a store, which can be replaced while the store is in use.
+//! The login of a store, which can be replaced while the store is in use. Tests: `tests/login.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use sqlx::{ConnectOptions as _, Connection as _};
 
 use crate::Postgres;
 use crate::connect::connect_error;
-use crate::error::{Phase, lost};
+use crate::error::{TxPhase, lost};
 use crate::options::STATEMENTS;
 use crate::url;
 
@@ -26,7 +26,7 @@ impl Login {
         Self(Arc::new(RwLock::new(with_cache(hosts))))
     }
 
-    /// What the next connection is opened with, by host.
+    /// Returns the options of the next connection, by host.
     pub(crate) fn current(&self) -> Hosts {
         Arc::clone(&self.0.read())
     }
@@ -76,7 +76,7 @@ impl Postgres {
             return Err(Error::new(ErrorKind::InvalidConfig, what));
         }
         // One host that takes the login is enough: the others may be away.
-        let mut taken = Err(lost(Phase::Before));
+        let mut taken = Err(lost(TxPhase::Before));
         for options in new.iter() {
             taken = try_login(options, patience).await;
             if taken.is_ok() {
@@ -97,6 +97,6 @@ async fn try_login(options: &PgConnectOptions, patience: Duration) -> Result<()>
             Ok(())
         }
         Ok(Err(error)) => Err(connect_error(error, options)),
-        Err(_) => Err(lost(Phase::Before).caused_by(format!("no answer within {patience:?}"))),
+        Err(_) => Err(lost(TxPhase::Before).caused_by(format!("no answer within {patience:?}"))),
     }
 }

@@ -1,4 +1,4 @@
-//! Marks: the "seen" record, written inside the caller's own transaction, and the results that are left with them.
+//! Marks: the "seen" record, written inside the caller's own transaction, and its results. Tests: `tests/once.rs`.
 
 use std::sync::Arc;
 
@@ -9,8 +9,9 @@ use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Mark, M
 
 use crate::db::{Db, lock_number};
 use crate::error::corrupt;
+use crate::sql::strip;
 
-/// What marking a key needs, whoever sends it.
+/// Statement and values that mark a key, for any driver.
 pub(crate) struct MarkQuery {
     pub(crate) sql: Arc<str>,
     pub(crate) lock: i64,
@@ -48,16 +49,16 @@ impl MarkQuery {
 }
 
 /// The columns of the answer to a mark.
-pub(crate) struct MarkRow {
-    /// Whether the tables are those of the store; nothing if the table that says so is empty.
+pub(crate) struct MarkColumns {
+    /// True if the tables belong to the store. `None` if the table that identifies them is empty.
     pub(crate) home: Option<bool>,
     pub(crate) open: bool,
     pub(crate) marked: bool,
     pub(crate) known: Option<Vec<u8>>,
 }
 
-impl MarkRow {
-    /// What was found, for the message with this fingerprint.
+impl MarkColumns {
+    /// Turns the columns into a `Mark` for the message with this fingerprint.
     pub(crate) fn found(self, fingerprint: Option<Vec<u8>>) -> Result<Mark> {
         let print = |bytes: Option<Vec<u8>>| {
             let bytes = bytes.map(|bytes| <[u8; 16]>::try_from(bytes).map(Fingerprint::from_bytes));
@@ -76,8 +77,8 @@ impl MarkRow {
     }
 }
 
-/// Which mark a result belongs to, whoever sends it.
-pub(crate) struct Place {
+/// Statements and values that store or read the result of a mark, for any driver.
+pub(crate) struct MarkRef {
     pub(crate) record: Arc<str>,
     pub(crate) recall: Arc<str>,
     pub(crate) lane: i16,
@@ -85,7 +86,7 @@ pub(crate) struct Place {
     pub(crate) handler: String,
 }
 
-impl Place {
+impl MarkRef {
     pub(crate) fn new(db: &Db, key: &Key, handler: &HandlerKey) -> Self {
         Self {
             record: Arc::clone(&db.sql.mark_record),
@@ -97,7 +98,7 @@ impl Place {
     }
 }
 
-/// What it means how many marks took a result.
+/// Checks the number of marks that took a result.
 pub(crate) fn recorded(marks: u64) -> Result<()> {
     if marks == 0 {
         let what = "a result needs a mark of the same transaction that has none yet";
@@ -108,36 +109,36 @@ pub(crate) fn recorded(marks: u64) -> Result<()> {
 
 /// Leaves a result with a mark.
 pub(crate) async fn record(
-    place: Place,
+    place: MarkRef,
     result: &[u8],
     persistent: bool,
     connection: &mut sqlx::PgConnection,
 ) -> Result<()> {
-    use crate::error::{Phase, store_error};
+    use crate::error::{TxPhase, store_error};
     let query = crate::session::query(&place.record)
         .bind(result.to_vec())
         .bind(place.lane)
         .bind(place.digest)
         .bind(place.handler)
         .persistent(persistent);
-    let done = query.execute(connection).await.map_err(|error| store_error(error, Phase::Before))?;
+    let done = query.execute(connection).await.map_err(|error| store_error(error, TxPhase::Before))?;
     recorded(done.rows_affected())
 }
 
 /// The result that was left with a mark.
 pub(crate) async fn recall(
-    place: Place,
+    place: MarkRef,
     persistent: bool,
     connection: &mut sqlx::PgConnection,
 ) -> Result<Option<Bytes>> {
-    use crate::error::{Phase, store_error, unreadable};
+    use crate::error::{TxPhase, store_error, unreadable};
     use sqlx::Row as _;
     let query = crate::session::query(&place.recall)
         .bind(place.lane)
         .bind(place.digest)
         .bind(place.handler)
         .persistent(persistent);
-    let row = query.fetch_optional(connection).await.map_err(|error| store_error(error, Phase::Before))?;
+    let row = query.fetch_optional(connection).await.map_err(|error| store_error(error, TxPhase::Before))?;
     let result: Option<Option<Vec<u8>>> = row.map(|row| row.try_get(0).map_err(unreadable)).transpose()?;
     Ok(result.flatten().map(Into::into))
 }
@@ -148,7 +149,7 @@ pub(crate) async fn mark(
     persistent: bool,
     connection: &mut sqlx::PgConnection,
 ) -> Result<Mark> {
-    use crate::error::{Phase, store_error, unreadable};
+    use crate::error::{TxPhase, store_error, unreadable};
     use sqlx::Row as _;
     use sqlx_core::transaction::TransactionManager as _;
     if crate::connect::Manager::get_transaction_depth(connection) == 0 {
@@ -167,8 +168,8 @@ pub(crate) async fn mark(
         .persistent(persistent)
         .fetch_one(connection)
         .await
-        .map_err(|error| store_error(error, Phase::Before))?;
-    let row = MarkRow {
+        .map_err(|error| store_error(error, TxPhase::Before))?;
+    let row = MarkColumns {
         home: row.try_get(0).map_err(unreadable)?,
         open: row.try_get(1).map_err(unreadable)?,
         marked: row.try_get(2).map_err(unreadable)?,
@@ -212,7 +213,7 @@ pub(crate) async fn quarantine(
     persistent: bool,
     connection: &mut sqlx::PgConnection,
 ) -> Result<()> {
-    use crate::error::{Phase, store_error};
+    use crate::error::{TxPhase, store_error};
     let (time, message) = (values.time(), &values.message);
     let query = crate::session::query(&values.sql)
         .bind(values.now)
@@ -228,21 +229,21 @@ pub(crate) async fn quarantine(
         .bind(&message.payload()[..])
         .bind(message.tenant())
         .persistent(persistent);
-    query.execute(connection).await.map(drop).map_err(|error| store_error(error, Phase::Before))
+    query.execute(connection).await.map(drop).map_err(|error| store_error(error, TxPhase::Before))
 }
 
 /// The driver has not begun a transaction here. Then the caller did so in words of its own, or there is none: a mark would be
 /// stored at once, and work that fails would never be done.
 async fn in_transaction(connection: &mut sqlx::PgConnection) -> Result<()> {
-    use crate::error::{Phase, store_error};
+    use crate::error::{TxPhase, store_error};
     use sqlx::Executor as _;
-    let checked = connection.execute(sqlx::raw_sql(include_str!("../sql/mark/within.sql"))).await;
+    let checked = connection.execute(sqlx::raw_sql(strip(include_str!("../sql/mark/within.sql")))).await;
     checked.map(drop).map_err(|error| {
         let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
         if code.is_some_and(|code| code == "25P01") {
             let what = "a mark is made within a transaction, and this connection has none open";
             return Error::new(ErrorKind::Refused, what);
         }
-        store_error(error, Phase::Before)
+        store_error(error, TxPhase::Before)
     })
 }

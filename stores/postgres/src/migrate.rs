@@ -1,4 +1,4 @@
-//! The schema and its version.
+//! The schema and its version. Tests: `tests/migrate.rs`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,25 +9,25 @@ use oncebox::{Error, ErrorKind, Result};
 use crate::db::lock_number;
 use crate::error::GRANTS;
 use crate::row::get;
-use crate::session::{Session, Sessions, query};
-use crate::sql::{Place, Statements};
+use crate::session::{PgSession, Sessions, query};
+use crate::sql::{Namespace, Statements, strip};
 
 /// Every step there is, in order: its version, its name, and its SQL with the names left open. Steps are only ever added. Version 1
 /// belongs to builds that were never published.
 const STEPS: &[(u32, &str, &str)] = &[(2, "inbox", include_str!("../migrations/0002_inbox.sql"))];
 
-/// What is always true of the rows that every message has; added when the tables are made, if it is asked for.
+/// CHECK constraints of the four tables that every message uses. `checks(true)` adds them with the tables.
 const CHECKS: &str = include_str!("../migrations/checks.sql");
 
-/// How the tables are made.
+/// Settings of the tables.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    pub(crate) place: Place,
+pub(crate) struct SchemaPlan {
+    pub(crate) place: Namespace,
     pub(crate) lanes: i16,
     pub(crate) checks: bool,
 }
 
-impl Plan {
+impl SchemaPlan {
     /// Every step, as it is run.
     pub(crate) fn steps(&self) -> Vec<Migration> {
         let render = |sql: &str| self.place.render(&sql.replace(":lanes", &self.lanes.to_string()));
@@ -48,8 +48,8 @@ impl Plan {
 }
 
 /// Everything that [`apply`] runs on an empty database, as one text.
-pub(crate) fn whole(plan: &Plan) -> String {
-    let render = |sql: &str| plan.place.render(sql.trim_end()).to_string();
+pub(crate) fn whole(plan: &SchemaPlan) -> String {
+    let render = |sql: &str| plan.place.render(strip(sql)).to_string();
     let mut sql = format!(
         "{};\n{};\n",
         render(include_str!("../sql/schema/create_schema.sql")),
@@ -64,7 +64,7 @@ pub(crate) fn whole(plan: &Plan) -> String {
 }
 
 /// The version of the schema, and whether there is a schema to put it in.
-async fn look(session: &mut Session, sql: &Statements) -> Result<(u32, bool)> {
+async fn look(session: &mut PgSession, sql: &Statements) -> Result<(u32, bool)> {
     let rows = session.rows(query(&sql.schema_exists)).await?;
     let Some(row) = rows.first() else { return Ok((0, false)) };
     let (table, schema) = (get::<bool>(row, 0)?, get::<bool>(row, 1)?);
@@ -84,11 +84,15 @@ pub(crate) async fn current(sessions: &Sessions, sql: &Statements) -> Result<u32
 }
 
 /// The steps that are missing; an error if the schema is newer than this build, or of an unpublished one.
-pub(crate) async fn pending(sessions: &Sessions, sql: &Statements, plan: &Plan) -> Result<Vec<Migration>> {
+pub(crate) async fn pending(
+    sessions: &Sessions,
+    sql: &Statements,
+    plan: &SchemaPlan,
+) -> Result<Vec<Migration>> {
     missing(current(sessions, sql).await?, plan)
 }
 
-fn missing(current: u32, plan: &Plan) -> Result<Vec<Migration>> {
+fn missing(current: u32, plan: &SchemaPlan) -> Result<Vec<Migration>> {
     let steps = plan.steps();
     let known = steps.last().map_or(0, |last| last.version);
     if current > known {
@@ -108,12 +112,12 @@ fn missing(current: u32, plan: &Plan) -> Result<Vec<Migration>> {
 }
 
 /// Checks that nothing is missing.
-pub(crate) async fn check(sessions: &Sessions, sql: &Statements, plan: &Plan) -> Result<()> {
+pub(crate) async fn check(sessions: &Sessions, sql: &Statements, plan: &SchemaPlan) -> Result<()> {
     match pending(sessions, sql, plan).await?.first() {
         None => Ok(()),
         Some(step) => {
             let what = format!(
-                "the tables {}* lack schema version {} ({}); their owner runs `oncebox migrate apply`, in Rust `Options::apply`, or \
+                "the tables {}* lack schema version {} ({}); their owner runs `oncebox migrate apply`, in Rust `PostgresOptions::apply`, or \
                  what `oncebox migrate print` shows",
                 plan.place, step.version, step.name
             );
@@ -123,7 +127,11 @@ pub(crate) async fn check(sessions: &Sessions, sql: &Statements, plan: &Plan) ->
 }
 
 /// Applies what is missing, in one transaction and under a lock: two that start at once do it once.
-pub(crate) async fn apply(sessions: &Sessions, sql: &Statements, plan: &Plan) -> Result<Vec<Migration>> {
+pub(crate) async fn apply(
+    sessions: &Sessions,
+    sql: &Statements,
+    plan: &SchemaPlan,
+) -> Result<Vec<Migration>> {
     // Looked at first without a lock, and without any right to change the schema.
     if pending(sessions, sql, plan).await?.is_empty() {
         return Ok(Vec::new());
@@ -159,7 +167,7 @@ async fn waits_for_standby(sessions: &Sessions, sql: &Statements) -> Option<Stri
     Some(standby_missing(&get::<String>(rows.first()?, 0).ok()?))
 }
 
-/// What it means that commits wait for synchronous replication.
+/// Explains that commits wait for synchronous replication.
 pub(crate) fn standby_missing(names: &str) -> String {
     format!(
         "a commit waits for synchronous replication: no standby of synchronous_standby_names = '{names}' confirms it; start the standby, or \
@@ -167,7 +175,7 @@ pub(crate) fn standby_missing(names: &str) -> String {
     )
 }
 
-async fn make(sessions: &Sessions, sql: &Statements, plan: &Plan) -> Result<Vec<Migration>> {
+async fn make(sessions: &Sessions, sql: &Statements, plan: &SchemaPlan) -> Result<Vec<Migration>> {
     let mut session = sessions.transaction().await?;
     let lock = lock_number(&[b"migrate", plan.place.schema.as_bytes(), plan.place.prefix.as_bytes()]);
     session.rows(query(&sql.schema_lock).bind(lock)).await?;

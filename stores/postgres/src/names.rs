@@ -1,4 +1,4 @@
-//! Inboxes and handlers by their small numbers.
+//! Ids of inboxes and handlers, with a cache. Tests: the testkit's conformance suite.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -13,28 +13,28 @@ use crate::error::{corrupt, unreadable};
 use crate::row::get;
 use crate::session::query;
 
-/// How long a name that was looked for in vain is not looked for again by claims, which ask all the time.
+/// Time for which claims do not query a missing name again.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
-/// What the small tables hold, as far as it was read. The number of a key never changes unless a failover loses it, so what is known of it stays true; what a
-/// handler is called, and which handlers turned out to be one, may be old.
+/// Cache of the small tables. The number of a key never changes unless a failover loses it. The name of a handler, and
+/// the group of handlers that it belongs to, may be out of date.
 #[derive(Default)]
-pub(crate) struct Names {
-    known: RwLock<Known>,
+pub(crate) struct NameCache {
+    known: RwLock<NameRows>,
 }
 
 #[derive(Default)]
-struct Known {
+struct NameRows {
     inboxes: HashMap<InboxName, i16>,
     by_id: HashMap<i16, InboxName>,
     handlers: HashMap<i16, HashMap<HandlerKey, i16>>,
-    by_handler: HashMap<i16, Handler>,
+    by_handler: HashMap<i16, CachedHandler>,
     loaded: Option<Instant>,
 }
 
 /// A handler.
 #[derive(Clone)]
-pub(crate) struct Handler {
+pub(crate) struct CachedHandler {
     inbox: i16,
     /// The newest of its keys, and the first one.
     pub(crate) key: HandlerKey,
@@ -43,12 +43,12 @@ pub(crate) struct Handler {
     group: i16,
 }
 
-impl Names {
+impl NameCache {
     /// Forgets all names: the database may have lost some, and given their numbers to others. `count` counts that before a name
     /// can be read again.
     pub(crate) fn forget(&self, count: impl FnOnce() -> u64) {
         let mut known = self.known.write();
-        *known = Known::default();
+        *known = NameRows::default();
         count();
     }
 
@@ -60,7 +60,7 @@ impl Names {
         self.known.read().handlers.get(&inbox)?.get(key).copied()
     }
 
-    fn by_handler(&self, id: i16) -> Option<(InboxName, Handler)> {
+    fn by_handler(&self, id: i16) -> Option<(InboxName, CachedHandler)> {
         let known = self.known.read();
         let handler = known.by_handler.get(&id)?;
         Some((known.by_id.get(&handler.inbox)?.clone(), handler.clone()))
@@ -81,7 +81,7 @@ impl Names {
         linked.iter().all(|id| group(id) == group(&linked[0])).then_some(linked)
     }
 
-    /// Whether a key of a route is known.
+    /// Returns true if the cache has a key of the route.
     fn knows(&self, inbox: i16, route: &Route) -> bool {
         route.keys().any(|key| self.handler_id(inbox, key).is_some())
     }
@@ -192,7 +192,7 @@ impl Db {
         if self.names.knows(inbox, route) { self.link(inbox, route).await } else { Ok(Vec::new()) }
     }
 
-    /// What is the same for all handlers that turned out to be one with a route's, as far as it was read.
+    /// Returns the groups of a route's handlers, as far as the cache has them.
     pub(crate) fn group_of(&self, inbox: i16, route: &Route) -> Vec<i16> {
         let known = self.names.known.read();
         let ids = route.keys().filter_map(|key| known.handlers.get(&inbox)?.get(key));
@@ -207,7 +207,7 @@ impl Db {
     }
 
     /// A handler's number, its inbox and what it is called.
-    pub(crate) async fn by_handler(&self, id: i16) -> Result<(InboxName, Handler)> {
+    pub(crate) async fn by_handler(&self, id: i16) -> Result<(InboxName, CachedHandler)> {
         if let Some(found) = self.names.by_handler(id) {
             return Ok(found);
         }
@@ -235,14 +235,14 @@ impl Db {
             let name = |column| HandlerKey::new(row.try_get::<String, _>(column).map_err(unreadable)?);
             let group = row.try_get(4).map_err(unreadable)?;
             known.handlers.entry(inbox).or_default().insert(name(5)?, id);
-            known.by_handler.insert(id, Handler { inbox, key: name(2)?, origin: name(3)?, group });
+            known.by_handler.insert(id, CachedHandler { inbox, key: name(2)?, origin: name(3)?, group });
         }
         Ok(())
     }
 }
 
 impl Db {
-    /// The number of a handler, if it was read before: for whoever holds a connection, and must not wait for another.
+    /// Returns the number of a cached handler. For callers that hold a connection and must not wait for another.
     pub(crate) fn known_handler_id(&self, inbox: i16, key: &HandlerKey) -> Option<i16> {
         self.names.handler_id(inbox, key)
     }
@@ -262,7 +262,7 @@ impl Db {
         Ok(keys)
     }
 
-    /// What a handler is called that has a key, as far as it was read.
+    /// Returns the newest key of the handler that has this key, as far as the cache has it.
     pub(crate) fn name_of(&self, inbox: i16, key: &HandlerKey) -> HandlerKey {
         let handler = self.names.handler_id(inbox, key).and_then(|id| self.names.by_handler(id));
         handler.map_or_else(|| key.clone(), |(_, handler)| handler.key)

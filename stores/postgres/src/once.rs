@@ -1,23 +1,23 @@
-//! Marks in the caller's own transaction, by the id of a message alone.
+//! Marks in the caller's own transaction, by the id of a message alone. Tests: `tests/once.rs`.
 
 use bytes::Bytes;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
 use sqlx::PgConnection;
 
 use crate::Postgres;
-use crate::mark::{self, MarkQuery, Place};
+use crate::mark::{self, MarkQuery, MarkRef};
 
 impl Postgres {
     /// Marks the message with this id as handled inside the caller's own transaction, on the caller's own connection to
     /// the same database. Do the work only on [`Mark::First`], then commit: the work and the mark are stored together.
     ///
-    /// Call it first in the transaction: then the body of a duplicate that runs at the same time does not run. It is told with
-    /// an error of kind [`Unavailable`](ErrorKind::Unavailable) that the message is being handled: have it delivered again.
-    /// `inbox` keeps ids of different streams apart, `handler` what is done with one message from what else is.
+    /// Call it first in the transaction: then a concurrent duplicate does not run its body. Its call returns an error of
+    /// kind [`Unavailable`](ErrorKind::Unavailable), because the message is being handled: let the broker redeliver it.
+    /// `inbox` separates the ids of different streams, and `handler` the handlers of one message.
     ///
-    /// A transaction of another database is refused ([`Refused`](ErrorKind::Refused)), even if that has tables of the same names. A copy of
-    /// the database, restored or made from it as a template, cannot be told from it. It knows the id alone, so it cannot tell another
-    /// message under the same id; [`Inbox::once`](oncebox::Inbox::once) can.
+    /// Refuses a transaction of another database ([`Refused`](ErrorKind::Refused)), even if that has tables of the same
+    /// names. It cannot detect a copy of the database, restored or made from it as a template. It knows the id alone, so it
+    /// cannot detect another message under the same id; [`Inbox::once`](oncebox::Inbox::once) can.
     ///
     #[doc = include_str!("../docs/once.md")]
     pub async fn once(
@@ -31,7 +31,7 @@ impl Postgres {
         self.once_key(tx, &inbox, &key, handler).await
     }
 
-    /// The same for a key that was made otherwise: with a source, or by another [`KeyStrategy`].
+    /// The same for another kind of key: with a source, or of another [`KeyStrategy`].
     pub async fn once_key(
         &self,
         tx: &mut PgConnection,
@@ -43,8 +43,8 @@ impl Postgres {
         not_busy(mark::mark(mark_query, !self.inner.options.pooled, tx).await?)
     }
 
-    /// Leaves a result with the mark that [`once`](Self::once) has just made in the same transaction, for duplicates to be
-    /// answered with. Once for each mark.
+    /// Stores the result of the mark that [`once`](Self::once) made in the same transaction. Duplicates get this result.
+    /// Call it once per mark.
     pub async fn once_record(
         &self,
         tx: &mut PgConnection,
@@ -54,11 +54,11 @@ impl Postgres {
         result: impl AsRef<[u8]>,
     ) -> Result<()> {
         let (_, key) = once_key(inbox, id.as_ref())?;
-        let place = Place::new(&self.inner.db, &key, &HandlerKey::new(handler)?);
+        let place = MarkRef::new(&self.inner.db, &key, &HandlerKey::new(handler)?);
         mark::record(place, result.as_ref(), !self.inner.options.pooled, tx).await
     }
 
-    /// The result that was left with a mark: ask for it when [`once`](Self::once) said [`Mark::Duplicate`], in the same
+    /// Returns the stored result of a mark. Call it when [`once`](Self::once) returned [`Mark::Duplicate`], in the same
     /// transaction.
     pub async fn once_recall(
         &self,
@@ -68,13 +68,13 @@ impl Postgres {
         handler: &str,
     ) -> Result<Option<Bytes>> {
         let (_, key) = once_key(inbox, id.as_ref())?;
-        let place = Place::new(&self.inner.db, &key, &HandlerKey::new(handler)?);
+        let place = MarkRef::new(&self.inner.db, &key, &HandlerKey::new(handler)?);
         mark::recall(place, !self.inner.options.pooled, tx).await
     }
 }
 
-/// Whoever calls `once` asks whether to do the work, and acknowledges if not. While another transaction has the key, neither
-/// is right: that is an error, so that nobody can take it for a duplicate.
+/// Returns an error while another transaction has the key. The caller of `once` does the work if the mark is first, and
+/// acknowledges if not: until that transaction ends, both would be wrong.
 pub(crate) fn not_busy(mark: Mark) -> Result<Mark> {
     if mark == Mark::Busy {
         let what = "another transaction that has not ended handles the same message";

@@ -1,4 +1,4 @@
-//! How a store is opened.
+//! Opens a store: connects, checks the schema, and starts its tasks. Tests: `tests/connections.rs`.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::session::query;
 use crate::sql::Statements;
 use crate::timeline::Timeline;
 use crate::wake::{Tasks, Waker};
-use crate::writer::Writer;
-use crate::{Inner, Options, Postgres, accept, cursors, error, names, options, row, vacuum};
+use crate::writer::BatchWriter;
+use crate::{Inner, Postgres, PostgresOptions, accept, cursors, error, names, options, row, vacuum};
 
-impl Options {
+impl PostgresOptions {
     /// Connects.
     pub async fn open(self) -> Result<Postgres> {
         self.check()?;
@@ -45,7 +45,7 @@ impl Options {
             sql,
             control,
             reads: self.reads(),
-            names: names::Names::default(),
+            names: names::NameCache::default(),
             cursors: cursors::Cursors::default(),
             duplicate_expectation: accept::DuplicateExpectation::default(),
             vacuum: vacuum::VacuumSchedule::new(self.clock.as_ref()),
@@ -61,8 +61,12 @@ impl Options {
         if !self.pooled {
             tasks.notify(&waker, self.wakeups(), notify);
         }
-        let writer =
-            Writer::start(Arc::clone(&db), self.ingest(&timeline), waker.clone(), self.partitions.clone());
+        let writer = BatchWriter::start(
+            Arc::clone(&db),
+            self.ingest(&timeline),
+            waker.clone(),
+            self.partitions.clone(),
+        );
         let partitions = self.partitions.clone();
         let inner =
             Inner { db, handlers: self.for_handlers(), writer, waker, tasks, partitions, options: self };

@@ -1,7 +1,8 @@
-//! What operators do, and the record of it.
+//! Operator actions and their audit record. Tests: `tests/operations.rs`.
 
 use oncebox::store::{
-    Acted, Action, Answer, AuditFilter, AuditPage, Line, OperationId, OperationView, SweepParams, What,
+    Acted, Action, ActionKind, ActionResult, AuditFilter, AuditPage, OperationId, OperationView, OrderQueue,
+    SweepParams,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
@@ -9,12 +10,12 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use crate::admin::{self, Operating};
-use crate::db::{Db, Lines, Released, millis};
+use crate::db::{Db, Released, TouchedQueues, millis};
 use crate::erase::{self, Erasing};
 use crate::row::{self, get};
-use crate::session::{Session, query};
+use crate::session::{PgSession, query};
 
-/// How often an operation is tried on an entry that is claimed or settled at the same moment.
+/// Maximum tries of an operation on an entry that a worker claims or settles at the same moment.
 const RACES: usize = 20;
 
 pub(crate) async fn act(db: &Db, action: &Action) -> Result<Acted> {
@@ -24,20 +25,20 @@ pub(crate) async fn act(db: &Db, action: &Action) -> Result<Acted> {
         }
     }
     let what =
-        format!("what {} of operation {} is about changes all the time", action.what.verb(), action.id);
+        format!("what {} of operation {} is about changes all the time", action.kind.verb(), action.id);
     Err(Error::new(ErrorKind::Unavailable, what))
 }
 
-/// Does it; nothing if somebody took the entry meanwhile.
+/// Applies the action. Returns `None` if a worker or operator took the entry first.
 async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
     let control = db.control.knowing(db.timeline.changes());
-    // Before a connection is taken: whoever holds one must not wait for another.
-    let names = match &action.what {
-        What::Erase { key, .. } => erase::unfinished(db, &action.inbox, key).await?,
+    // Runs before it takes a connection: a caller that holds one must not wait for another.
+    let names = match &action.kind {
+        ActionKind::Erase { key, .. } => erase::unfinished(db, &action.inbox, key).await?,
         _ => Vec::new(),
     };
-    let erasing = match &action.what {
-        What::Erase { key, discard_unfinished } => {
+    let erasing = match &action.kind {
+        ActionKind::Erase { key, discard_unfinished } => {
             let asked = (key, *discard_unfinished);
             match Erasing::new(db, &action.inbox, asked, &names).await {
                 Ok(erasing) => Some(erasing),
@@ -46,8 +47,8 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
         }
         _ => None,
     };
-    let operating = match &action.what {
-        What::Entry { key, handler, operation } => {
+    let operating = match &action.kind {
+        ActionKind::Entry { key, handler, operation } => {
             // What was done before is answered, even if the entry has left since.
             match Operating::new(db, &action.inbox, key, handler, *operation).await {
                 Ok(operating) => Some(operating),
@@ -57,11 +58,11 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
         _ => None,
     };
     let inbox = db.inbox(&action.inbox).await?;
-    let handler = match &action.what {
-        What::Pause { handler }
-        | What::Resume { handler }
-        | What::PauseKey { handler, .. }
-        | What::ResumeKey { handler, .. } => Some(db.handler(inbox, handler).await?),
+    let handler = match &action.kind {
+        ActionKind::Pause { handler }
+        | ActionKind::Resume { handler }
+        | ActionKind::PauseKey { handler, .. }
+        | ActionKind::ResumeKey { handler, .. } => Some(db.handler(inbox, handler).await?),
         _ => None,
     };
     let mut session = control.transaction().await?;
@@ -73,11 +74,11 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
     let done = match (&operating, &erasing) {
         (Some(operating), _) => {
             let done = operating.attempt(&mut session, &mut released).await;
-            Some(done.map(|entry| entry.map(|entry| Answer::Entry(Box::new(entry)))))
+            Some(done.map(|entry| entry.map(|entry| ActionResult::Entry(Box::new(entry)))))
         }
-        (None, Some(erasing)) => {
-            Some(erasing.attempt(&mut session, &mut released).await.map(|counts| counts.map(Answer::Erased)))
-        }
+        (None, Some(erasing)) => Some(
+            erasing.attempt(&mut session, &mut released).await.map(|counts| counts.map(ActionResult::Erased)),
+        ),
         (None, None) => None,
     };
     let done = match done {
@@ -89,24 +90,24 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
             return not_done.map(|_| None);
         }
     };
-    let answer = match (&action.what, done, handler) {
+    let answer = match (&action.kind, done, handler) {
         (_, Some(answer), _) => answer,
-        (What::Pause { .. }, _, Some(handler)) => {
-            Answer::Changed(admin::set_paused(db, &mut session, handler, true).await?)
+        (ActionKind::Pause { .. }, _, Some(handler)) => {
+            ActionResult::Changed(admin::set_paused(db, &mut session, handler, true).await?)
         }
-        (What::Resume { .. }, _, Some(handler)) => {
-            Answer::Changed(admin::set_paused(db, &mut session, handler, false).await?)
+        (ActionKind::Resume { .. }, _, Some(handler)) => {
+            ActionResult::Changed(admin::set_paused(db, &mut session, handler, false).await?)
         }
-        (What::PauseKey { line, .. }, _, Some(handler)) => Answer::Changed(
+        (ActionKind::PauseKey { line, .. }, _, Some(handler)) => ActionResult::Changed(
             pause_key(db, &mut session, (&action.inbox, handler), (line, true), &mut released).await?,
         ),
-        (What::ResumeKey { line, .. }, _, Some(handler)) => Answer::Changed(
+        (ActionKind::ResumeKey { line, .. }, _, Some(handler)) => ActionResult::Changed(
             pause_key(db, &mut session, (&action.inbox, handler), (line, false), &mut released).await?,
         ),
-        (What::Purge { age, limit }, ..) => {
-            Answer::Purged(admin::purge(db, &mut session, inbox, *age, *limit).await?)
+        (ActionKind::Purge { age, limit }, ..) => {
+            ActionResult::Purged(admin::purge(db, &mut session, inbox, *age, *limit).await?)
         }
-        _ => Answer::Begun,
+        _ => ActionResult::Begun,
     };
     session.run(query(&db.sql.operation_answer).bind(uuid(action.id)).bind(answer.encode())).await?;
     session.end().await?;
@@ -117,14 +118,14 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
 /// Holds one ordering key of a handler back, or lets it go on; says whether that changed anything.
 async fn pause_key(
     db: &Db,
-    session: &mut Session,
+    session: &mut PgSession,
     (inbox, handler): (&InboxName, i16),
-    (line, paused): (&Line, bool),
+    (line, paused): (&OrderQueue, bool),
     released: &mut Released,
 ) -> Result<bool> {
     let Some(order) = line.order(inbox) else { return Ok(false) };
     let (lane, bytes) = (db.home_of(&Key::from_bytes([0; 32]), Some(&order)), order.as_bytes().to_vec());
-    let mut lines = Lines::default();
+    let mut lines = TouchedQueues::default();
     lines.add(lane, handler, bytes.clone());
     lines.lock(db, session).await?;
     if paused {
@@ -138,9 +139,9 @@ async fn pause_key(
     Ok(gone > 0)
 }
 
-/// Takes the identity of an action; says whether nobody had it.
-async fn begin(db: &Db, session: &mut Session, inbox: i16, action: &Action) -> Result<bool> {
-    let record = OperationView::of(action, &Answer::Begun, 0, Timestamp::ZERO);
+/// Reserves the id of an action. Returns true if the id is new.
+async fn begin(db: &Db, session: &mut PgSession, inbox: i16, action: &Action) -> Result<bool> {
+    let record = OperationView::of(action, &ActionResult::Begun, 0, Timestamp::ZERO);
     let add = query(&db.sql.operation_add)
         .bind(db.now())
         .bind(uuid(action.id))
@@ -229,7 +230,7 @@ fn read(row: &PgRow) -> Result<OperationView> {
 /// Forgets records past their window, a bounded number at a time; returns how many.
 pub(crate) async fn forget(
     db: &Db,
-    session: &mut Session,
+    session: &mut PgSession,
     inbox: i16,
     params: &SweepParams,
 ) -> Result<usize> {

@@ -1,4 +1,4 @@
-//! How a database is opened.
+//! Settings of a PostgreSQL store. Tests: `tests/migrate.rs`, `tests/connections.rs`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,27 +13,25 @@ use sqlx::postgres::PgConnectOptions;
 use crate::connect::Pool;
 use crate::error::at_start;
 use crate::login::Login;
-use crate::migrate::{self, Plan};
+use crate::migrate::{self, SchemaPlan};
 use crate::partition::{self, PartitionLimits};
 use crate::session::Sessions;
-use crate::sql::{Place, Statements, strip};
+use crate::sql::{Namespace, Statements, strip};
 use crate::timeline::Timeline;
 use crate::url;
 
 /// The shortest time to wait for an answer of the server.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(100);
 
-/// Statements that a connection keeps prepared. Our own are few; what handlers prepare comes on top.
+/// Statements that a connection keeps prepared. The store has few; handlers add theirs.
 pub(crate) const STATEMENTS: usize = 256;
 
-/// The settings of a store: where its tables are, and how they are reached.
-///
-/// Nothing here ever shows the password.
+/// Settings of a store: its server, tables and limits. No output shows the password.
 #[derive(Clone)]
-pub struct Options {
-    /// By host, of which one is the primary.
+pub struct PostgresOptions {
+    /// Login by host; one host is the primary.
     pub(crate) login: Login,
-    pub(crate) plan: Plan,
+    pub(crate) plan: SchemaPlan,
     pub(crate) migrate: bool,
     pub(crate) pooled: bool,
     pub(crate) clock: Option<SharedClock>,
@@ -43,10 +41,10 @@ pub struct Options {
     pub(crate) partitions: PartitionLimits,
 }
 
-impl fmt::Debug for Options {
+impl fmt::Debug for PostgresOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let connect = self.login.current();
-        f.debug_struct("Options")
+        f.debug_struct("PostgresOptions")
             .field("hosts", &crate::connect::hosts(&connect))
             .field("database", &connect.first().and_then(PgConnectOptions::get_database))
             .field("tables", &self.plan.place.to_string())
@@ -55,12 +53,12 @@ impl fmt::Debug for Options {
     }
 }
 
-impl Options {
+impl PostgresOptions {
     pub(crate) fn new(url: &str) -> Result<Self> {
         Ok(Self {
             // Our own statements are few; what handlers prepare comes on top.
             login: Login::new(url::read_all(url)?),
-            plan: Plan { place: Place::default(), lanes: 4, checks: false },
+            plan: SchemaPlan { place: Namespace::default(), lanes: 4, checks: false },
             migrate: true,
             pooled: false,
             clock: None,
@@ -71,74 +69,73 @@ impl Options {
         })
     }
 
-    /// The schema the tables are in; made by the migrations if it is missing. Default: `public`.
+    /// Schema of the tables. Migrations create it if it is missing. Default: `public`.
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.plan.place.schema = schema.into();
         self
     }
 
-    /// What the names of the tables start with. Default: `oncebox_`.
+    /// Prefix of all table names. Default: `oncebox_`.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.plan.place.prefix = prefix.into();
         self
     }
 
-    /// In how many lanes the tables are laid out, from 1 to 64, when they are made; afterwards the tables say. More lanes
-    /// spread the work of many cores over more pages. Default: 4.
+    /// Number of lanes of new tables, from 1 to 64; existing tables keep theirs. More lanes spread the work of many cores
+    /// over more pages. Default: 4.
     pub fn lanes(mut self, lanes: u8) -> Self {
         self.plan.lanes = i16::from(lanes);
         self
     }
 
-    /// Whether the tables that every message goes through are made with CHECK constraints, so that the server itself refuses a
-    /// row that no version of this library may write; the other tables always have theirs. They cost a single accept about a
-    /// quarter of its speed. Default: no; nearly all tests of this library have them.
+    /// Creates the tables that every message uses with CHECK constraints. The server then refuses rows that no version of
+    /// this library may write. The other tables always have theirs. They cost a single accept about a quarter of its
+    /// speed. Default: no. Nearly all tests of this library use them.
     pub fn checks(mut self, checks: bool) -> Self {
         self.plan.checks = checks;
         self
     }
 
-    /// Whether missing schema steps are applied when the database is opened. Default: yes.
+    /// Applies missing schema steps when the store opens the database. Default: yes.
     pub fn migrate(mut self, migrate: bool) -> Self {
         self.migrate = migrate;
         self
     }
 
-    /// For a connection through a pooler in transaction mode, like `PgBouncer`: keeps nothing on a connection between
-    /// two transactions, and hears of work in other processes only by asking. Default: no.
+    /// For a connection through a pooler in transaction mode, like `PgBouncer`: keeps no state on a connection between
+    /// two transactions, and finds work of other processes only by polling. Default: no.
     pub fn pooled(mut self, pooled: bool) -> Self {
         self.pooled = pooled;
         self
     }
 
-    /// How long the store waits for a connection, a lock or an answer: at most ten minutes. Default 30 seconds.
+    /// Maximum time to wait for a connection, a lock or an answer, up to ten minutes. Default: 30 seconds.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// How long a handler's transaction may sit idle before the server ends it. Default 5 minutes.
+    /// Maximum idle time of a handler's transaction; then the server ends it. Default: 5 minutes.
     pub fn idle_handlers(mut self, patience: Duration) -> Self {
         self.handler_patience = patience;
         self
     }
 
-    /// How many handlers may have a transaction open at the same time. They have connections of their own, so that they
-    /// cannot keep the store from renewing leases. Default 16.
+    /// Maximum handlers with an open transaction at the same time. They use their own connections, so that the store can
+    /// always renew leases. Default: 16.
     pub fn handler_connections(mut self, connections: usize) -> Self {
         self.handlers = connections;
         self
     }
 
-    /// When a new partition of messages and history is begun: after this time, or with this many messages. Partitions
-    /// leave whole, so this is how much longer than its retention a message may lie on the disk. Default: a day, or 4
-    /// million.
+    /// Maximum age and maximum messages of a partition of messages and history. Retention drops whole partitions, so a
+    /// message may stay on disk for this much longer than its retention. Default: one day, or 4 million messages.
     pub fn partitions(mut self, life: Duration, messages: u32) -> Self {
         (self.partitions.life, self.partitions.size) = (life, i64::from(messages));
         self
     }
 
-    /// How long payloads of finished messages are kept, if not as long as their keys are remembered.
+    /// Retention of the payloads of finished messages. Default: as long as their keys.
     pub fn payload_retention(mut self, retention: Duration) -> Self {
         self.partitions.payload = Some(retention);
         self
@@ -150,11 +147,11 @@ impl Options {
         self
     }
 
-    /// Refuses settings that cannot work. Opens nothing; opening the store checks the same first.
+    /// Refuses settings that cannot work. Opens no connection. Opening the store runs the same check.
     pub fn check(&self) -> Result<()> {
         self.plan.place.check()?;
         let refuse = |what: String| Err(Error::new(ErrorKind::InvalidConfig, what));
-        let Self { plan: Plan { lanes, .. }, handlers, patience, partitions, .. } = self;
+        let Self { plan: SchemaPlan { lanes, .. }, handlers, patience, partitions, .. } = self;
         let (life, size, max) = (partitions.life, partitions.size, partition::MAX_SIZE);
         if !(1..=64).contains(lanes) {
             return refuse(format!("`lanes` is {lanes}: the tables cannot be laid out so; use 1 to 64"));
@@ -185,7 +182,7 @@ impl Options {
         Ok(())
     }
 
-    /// What a session of the store is told, or every transaction of it behind a pooler.
+    /// Returns the settings of a store session, or of each of its transactions behind a pooler.
     fn session(&self, files: &[&str]) -> String {
         let millis = |span: Duration| span.as_millis().min(i32::MAX.unsigned_abs().into()).to_string();
         let mut sql = String::new();
@@ -195,7 +192,7 @@ impl Options {
         }
         let (local, scope) = if self.pooled { ("true", "LOCAL") } else { ("false", "SESSION") };
         sql
-            // The server gives up first: then it is known that nothing was stored, and the connection is still good.
+            // The server gives up first: then nothing was stored, and the connection is still usable.
             .replace(":patience", &millis(self.patience * 4 / 5))
             .replace(":handler_patience", &millis(self.handler_patience))
             .replace(":local", local)
@@ -206,7 +203,7 @@ impl Options {
         self.units_on(None, name, files, size, begin)
     }
 
-    /// The same for connections that are checked against the history that the process knows.
+    /// The same for connections that are checked against the timeline that the process knows.
     fn units_on(
         &self,
         timeline: Option<&Arc<Timeline>>,
@@ -223,29 +220,29 @@ impl Options {
             (session, begin.to_owned())
         };
         let timeline = timeline.cloned();
-        // Behind a pooler the check comes with each claim.
+        // Behind a pooler each claim brings the check.
         let of_connections = timeline.clone().filter(|_| !self.pooled);
         let pool = Pool::new(name, &self.login, setup.into(), of_connections, size, self.patience);
         Sessions { pool, begin: begin.into(), pooled: self.pooled, timeline, known: None }
     }
 
-    /// Claims, settlements, renewals: what keeps the inbox going.
+    /// Sessions for claims, settlements and renewals.
     pub(crate) fn control(&self, timeline: &Arc<Timeline>) -> Sessions {
         let files = [include_str!("../sql/session/store.sql"), include_str!("../sql/session/control.sql")];
         self.units_on(Some(timeline), "control", &files, 6, READ_COMMITTED)
     }
 
-    /// Messages coming in.
+    /// Sessions for accept.
     pub(crate) fn ingest(&self, timeline: &Arc<Timeline>) -> Sessions {
         let files = [include_str!("../sql/session/store.sql"), include_str!("../sql/session/ingest.sql")];
         self.units_on(Some(timeline), "ingest", &files, 2, READ_COMMITTED)
     }
 
-    /// Handlers' own transactions.
+    /// Sessions for handlers' own transactions.
     pub(crate) fn for_handlers(&self) -> Sessions {
         let begin = include_str!("../sql/transaction/begin.sql");
         let finish = self.plan.place.render(include_str!("../sql/session/finish.sql"));
-        // A pooler lends another connection every time: nothing can be left on it.
+        // A pooler lends another connection every time, so no prepared statement can stay on it.
         let finish = if self.pooled { "" } else { &finish };
         self.sessions(
             "handlers",
@@ -255,13 +252,13 @@ impl Options {
         )
     }
 
-    /// What operators look at: plans over everything are the server's business.
+    /// Sessions for operators' queries. The server chooses their plans.
     pub(crate) fn reads(&self) -> Sessions {
         let files = [include_str!("../sql/session/reads.sql")];
         self.sessions("reads", &files, 2, include_str!("../sql/transaction/begin_read.sql"))
     }
 
-    /// Telling other processes of work.
+    /// Sessions that notify other processes.
     pub(crate) fn wakeups(&self) -> Sessions {
         self.sessions("wakeups", &[include_str!("../sql/session/wakeups.sql")], 1, READ_COMMITTED)
     }
@@ -278,13 +275,13 @@ impl Options {
         migrate::check(&sessions, sql, &self.plan).await
     }
 
-    /// The SQL of the whole schema with these settings, for whoever applies it by hand: all of it, in one transaction.
+    /// Returns the SQL of the whole schema with these settings. Apply all of it by hand in one transaction.
     pub fn schema_sql(&self) -> Result<String> {
         self.check()?;
         Ok(migrate::whole(&self.plan))
     }
 
-    /// The SQL that gives a role all it needs to work with the tables without owning them, for their owner to run.
+    /// Returns the SQL that grants a role everything it needs without owning the tables. Their owner runs it.
     pub fn grants_sql(&self, role: &str) -> Result<String> {
         self.check()?;
         if role.is_empty() || role.contains(char::is_control) {
@@ -300,10 +297,10 @@ impl Options {
 
 const READ_COMMITTED: &str = include_str!("../sql/transaction/begin_store.sql");
 
-/// On the options, not on the open store: a database whose schema is missing or outdated can be looked at and migrated, but
-/// not opened.
+/// Implemented for the options, not for the open store: a database with a missing or outdated schema can be read and
+/// migrated, but not opened.
 #[async_trait]
-impl Migrate for Options {
+impl Migrate for PostgresOptions {
     async fn current(&self) -> Result<u32> {
         self.check()?;
         migrate::current(&self.migrations(), &Statements::new(&self.plan.place)).await.map_err(at_start)
@@ -322,8 +319,8 @@ impl Migrate for Options {
     }
 }
 
-/// The lock that tells our transactions' locks from those of another inbox.
-pub(crate) fn lock_class(place: &Place) -> i32 {
+/// Class of the advisory locks, which separates them from those of another inbox.
+pub(crate) fn lock_class(place: &Namespace) -> i32 {
     let number = crate::db::lock_number(&[b"order", place.schema.as_bytes(), place.prefix.as_bytes()]);
     let [a, b, c, d, ..] = number.to_le_bytes();
     i32::from_le_bytes([a, b, c, d])

@@ -1,4 +1,4 @@
-//! Orphans: what waits for a handler that nobody seems to have.
+//! Orphans: entries that wait for a handler that no running process registered.
 
 use oncebox::store::{Orphan, OrphanParams};
 use oncebox::time::Timestamp;

@@ -1,5 +1,5 @@
-//! Partitions of messages and of history. They are made ahead of time, and dropped whole when nothing in
-//! them is remembered any more.
+//! Partitions of messages and history: created ahead of time, and dropped whole once all of their keys are swept.
+//! Tests: `tests/retention.rs`, `tests/retention_races.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use oncebox::{ErrorKind, Result};
 
 use crate::db::{Db, lock_number, millis};
 use crate::row::get;
-use crate::session::{Session, query};
+use crate::session::{PgSession, query};
 
 /// The most messages that are moved out of the way when a partition is dropped. With more, it stays a while longer.
 const KEPT: i64 = 10_000;
@@ -28,7 +28,7 @@ pub(crate) struct PartitionLimits {
     pub(crate) life: Duration,
     /// Or with this many messages.
     pub(crate) size: i64,
-    /// How long messages are kept; as long as their keys if nothing else is said.
+    /// Retention of messages. Default: as long as their keys.
     pub(crate) payload: Option<Duration>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) async fn look_after(db: &Db, partitions: &PartitionLimits, retention:
     };
     match looked_after.await {
         Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::CommitUnknown) => {
-            tracing::info!(%error, "partitions were not looked after; trying again later");
+            tracing::info!(%error, "partition upkeep failed, retrying later");
             Ok(())
         }
         done => done,
@@ -86,7 +86,7 @@ pub(crate) async fn go_on(db: &Db, partitions: &PartitionLimits) -> Result<(i64,
     Ok((current + 1, now))
 }
 
-async fn alone(db: &Db, session: &mut Session) -> Result<bool> {
+async fn alone(db: &Db, session: &mut PgSession) -> Result<bool> {
     let lock = lock_number(&[b"partitions", &db.lock_class.to_le_bytes()]);
     let rows = session.rows(query(&db.sql.partition_lock).bind(lock)).await?;
     rows.first().map_or(Ok(false), |row| get(row, 0))
@@ -124,7 +124,7 @@ async fn drop_one(db: &Db, id: i64, whole: bool) -> Result<bool> {
     }
     session.batch(Arc::clone(&db.sql.partition_patience)).await?;
     session.batch(Arc::clone(&db.sql.partition_lock_messages)).await?;
-    // Looked at again: from here on nobody can give new work to a message of the partition.
+    // Checks again: from here on no process can add work to a message of the partition.
     let Some(kept) = needed(db, &mut session, whole, first, last).await? else { return Ok(false) };
     let sql = if whole { &db.sql.partition_drop } else { &db.sql.partition_drop_payload };
     session.rows(query(sql).bind(id).bind(kept)).await?;
@@ -135,7 +135,7 @@ async fn drop_one(db: &Db, id: i64, whole: bool) -> Result<bool> {
 /// The messages of a partition that must stay; nothing if they are too many.
 async fn needed(
     db: &Db,
-    session: &mut Session,
+    session: &mut PgSession,
     whole: bool,
     first: i64,
     last: i64,

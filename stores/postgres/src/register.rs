@@ -1,14 +1,14 @@
-//! Register: which handlers a process has, and how long they remember.
+//! Registers the handlers of a process and their windows. Tests: `tests/windows.rs`.
 
 use std::time::Duration;
 
-use oncebox::store::{RegisterParams, RegisteredWindow, SweepParams, Windows};
+use oncebox::store::{RegisterParams, RegisteredWindow, RetentionWindows, SweepParams};
 use oncebox::time::Timestamp;
 use oncebox::{HandlerKey, Result};
 
 use crate::db::{Db, FOREVER, millis};
 use crate::row::get;
-use crate::session::{Session, query};
+use crate::session::{PgSession, query};
 
 pub(crate) async fn register(db: &Db, params: &RegisterParams) -> Result<()> {
     let control = db.control.knowing(db.timeline.changes());
@@ -24,7 +24,6 @@ pub(crate) async fn register(db: &Db, params: &RegisterParams) -> Result<()> {
     for (handler, window) in params.all() {
         handlers.push(handler.map_or("", HandlerKey::as_str).to_owned());
         spans.push(millis(window));
-        db.timeline.has_window(window);
     }
     let register = query(&db.sql.register).bind(db.now()).bind(inbox).bind(millis(params.hold));
     let mut session = control.transaction().await?;
@@ -57,18 +56,18 @@ async fn record_tenants(db: &Db, inbox: i16, params: &RegisterParams) -> Result<
 /// The windows that a sweep goes by, and the time.
 pub(crate) async fn windows(
     db: &Db,
-    session: &mut Session,
+    session: &mut PgSession,
     inbox: i16,
     params: &SweepParams,
-) -> Result<(Windows, Timestamp)> {
+) -> Result<(RetentionWindows, Timestamp)> {
     let (windows, now) = registered(db, session, inbox).await?;
-    Ok((Windows::new(params, &windows, now), now))
+    Ok((RetentionWindows::new(params, &windows, now), now))
 }
 
 /// Everything that was said of an inbox, and the time.
 pub(crate) async fn registered(
     db: &Db,
-    session: &mut Session,
+    session: &mut PgSession,
     inbox: i16,
 ) -> Result<(Vec<RegisteredWindow>, Timestamp)> {
     let rows = session.rows(query(&db.sql.register_windows).bind(db.now()).bind(inbox)).await?;

@@ -1,4 +1,4 @@
-//! Between rows and the types of the library.
+//! Converts rows to the types of the library.
 
 use std::sync::Arc;
 

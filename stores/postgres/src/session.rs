@@ -1,4 +1,4 @@
-//! One change: a statement that commits by itself, or a transaction.
+//! One change: a statement that commits by itself, or a transaction. Tests: below, and `tests/unknown.rs`.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use sqlx::{AssertSqlSafe, Executor as _, Postgres, SqlSafeStr as _};
 use sqlx_core::transaction::TransactionManager as _;
 
 use crate::connect::{Manager, Pool, PooledConn, roll_back};
-use crate::error::{Phase, corrupt, is_connection_lost, refused, store_error};
+use crate::error::{TxPhase, corrupt, is_connection_lost, refused, store_error};
 use crate::row::get;
 use crate::sql::strip;
 use crate::timeline::{Notice, Timeline, changed};
@@ -26,11 +26,11 @@ pub(crate) struct Sessions {
     pub(crate) pool: Pool,
     /// Starts a transaction. Through a pooler it also says what a connection of our own is told once.
     pub(crate) begin: Arc<str>,
-    /// Whether the connection may be another one for every transaction: then nothing is kept between them.
+    /// True if each transaction may get another connection: then the session keeps no state between them.
     pub(crate) pooled: bool,
     /// Where tokens are claimed or messages stored: what is known of the database's history.
     pub(crate) timeline: Option<Arc<Timeline>>,
-    /// How many changes of that history the caller knew when it read the names that it uses.
+    /// Number of timeline changes that the caller knew when it read the names that it uses.
     pub(crate) known: Option<u64>,
 }
 
@@ -55,15 +55,15 @@ impl Sessions {
     }
 
     /// A change of one statement.
-    pub(crate) async fn single(&self) -> Result<Session> {
+    pub(crate) async fn single(&self) -> Result<PgSession> {
         if self.pooled {
             return self.transaction().await;
         }
-        Ok(Session { conn: self.acquire().await?, begun: Begun::No, looks: false, persistent: true })
+        Ok(PgSession { conn: self.acquire().await?, begun: TxStart::No, looks: false, persistent: true })
     }
 
     /// A claim: its connection leads to the history that this process knows.
-    pub(crate) async fn claiming(&self) -> Result<Session> {
+    pub(crate) async fn claiming(&self) -> Result<PgSession> {
         match self.timeline.as_ref().filter(|_| self.pooled) {
             Some(timeline) => self.checked(timeline).await,
             None => self.single().await,
@@ -71,15 +71,15 @@ impl Sessions {
     }
 
     /// A transaction behind a pooler, which may lead to another server by now: it is checked as it begins.
-    async fn checked(&self, timeline: &Timeline) -> Result<Session> {
+    async fn checked(&self, timeline: &Timeline) -> Result<PgSession> {
         let mut conn = self.acquire().await?;
         let begin = AssertSqlSafe(format!("{}; {}", self.begin, timeline.check_pooled()));
         let rows = conn
-            .answer(Phase::Before, async |connection: &mut PgConnection| {
+            .answer(TxPhase::Before, async |connection: &mut PgConnection| {
                 connection.fetch_all(sqlx::raw_sql(begin)).await
             })
             .await?;
-        let mut session = Session { conn, begun: Begun::Plain, looks: false, persistent: false };
+        let mut session = PgSession { conn, begun: TxStart::Plain, looks: false, persistent: false };
         let row = rows.last().ok_or_else(|| corrupt("the check of the timeline has no answer"))?;
         if let Some(change) = timeline.notice(&mut session, row).await? {
             session.end().await?;
@@ -93,46 +93,46 @@ impl Sessions {
     }
 
     /// A statement or several that change nothing.
-    pub(crate) async fn look(&self) -> Result<Session> {
-        Ok(Session { looks: true, ..self.single().await? })
+    pub(crate) async fn look(&self) -> Result<PgSession> {
+        Ok(PgSession { looks: true, ..self.single().await? })
     }
 
     /// The same, with one view of everything.
-    pub(crate) async fn view(&self) -> Result<Session> {
-        Ok(Session { looks: true, ..self.transaction().await? })
+    pub(crate) async fn view(&self) -> Result<PgSession> {
+        Ok(PgSession { looks: true, ..self.transaction().await? })
     }
 
     /// A change of several statements.
-    pub(crate) async fn transaction(&self) -> Result<Session> {
+    pub(crate) async fn transaction(&self) -> Result<PgSession> {
         if let (Some(timeline), true, Some(_)) = (&self.timeline, self.pooled, self.known) {
             return self.checked(timeline).await;
         }
         let mut conn = self.acquire().await?;
         let begin = Arc::clone(&self.begin);
-        conn.answer(Phase::Before, async |connection: &mut PgConnection| {
+        conn.answer(TxPhase::Before, async |connection: &mut PgConnection| {
             connection.execute(sqlx::raw_sql(AssertSqlSafe(begin))).await
         })
         .await?;
-        Ok(Session { conn, begun: Begun::Plain, looks: false, persistent: !self.pooled })
+        Ok(PgSession { conn, begun: TxStart::Plain, looks: false, persistent: !self.pooled })
     }
 
     /// A transaction for a handler.
-    pub(crate) async fn handlers_transaction(&self) -> Result<Session> {
+    pub(crate) async fn handlers_transaction(&self) -> Result<PgSession> {
         let mut conn = self.pool.acquire().await?;
         if !conn.is_begun() {
             let begin = AssertSqlSafe(Arc::clone(&self.begin)).into_sql_str();
-            conn.answer(Phase::Before, async |connection: &mut PgConnection| {
+            conn.answer(TxPhase::Before, async |connection: &mut PgConnection| {
                 Manager::begin(connection, Some(begin)).await
             })
             .await?;
         }
-        Ok(Session { conn, begun: Begun::Counted, looks: false, persistent: !self.pooled })
+        Ok(PgSession { conn, begun: TxStart::Counted, looks: false, persistent: !self.pooled })
     }
 }
 
-/// How a transaction was begun.
+/// Begin mode of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Begun {
+enum TxStart {
     /// Not at all: each statement commits by itself.
     No,
     /// By us, unseen by the driver.
@@ -142,17 +142,17 @@ enum Begun {
 }
 
 /// A change under way. Dropping it rolls it back.
-pub(crate) struct Session {
+pub(crate) struct PgSession {
     conn: PooledConn,
-    begun: Begun,
-    /// Whether it changes nothing: then nothing is in doubt when an answer is lost.
+    begun: TxStart,
+    /// True for a read-only session: a lost answer then leaves no doubt.
     looks: bool,
     persistent: bool,
 }
 
-impl Session {
-    fn phase(&self) -> Phase {
-        if self.begun == Begun::No && !self.looks { Phase::Commit } else { Phase::Before }
+impl PgSession {
+    fn phase(&self) -> TxPhase {
+        if self.begun == TxStart::No && !self.looks { TxPhase::Commit } else { TxPhase::Before }
     }
 
     /// A statement that answers with rows.
@@ -191,7 +191,7 @@ impl Session {
         Err(ended())
     }
 
-    /// Whether statements may be prepared once and kept.
+    /// Returns true if the session keeps prepared statements.
     pub(crate) fn is_persistent(&self) -> bool {
         self.persistent
     }
@@ -200,21 +200,21 @@ impl Session {
     pub(crate) async fn undo(mut self) {
         let undone = self
             .conn
-            .answer(Phase::Before, async |connection: &mut PgConnection| roll_back(connection).await);
+            .answer(TxPhase::Before, async |connection: &mut PgConnection| roll_back(connection).await);
         if undone.await.is_ok() {
             self.conn.give_back();
         }
     }
 
-    /// Whether the commit of a handler's transaction also begins the next one: who waits for the connection gets a transaction
-    /// with it, one round trip less.
+    /// Returns true if the commit of a handler's transaction also begins the next one. A waiting caller then gets the
+    /// connection with a transaction, one round trip earlier.
     pub(crate) fn chains(&self) -> bool {
-        self.begun == Begun::Counted && self.persistent && self.conn.is_waited_for()
+        self.begun == TxStart::Counted && self.persistent && self.conn.is_waited_for()
     }
 
-    /// Nobody but us may commit what a handler has written.
+    /// Refuses to continue if the handler ended its transaction: only the store may commit what a handler wrote.
     fn check_depth(&self) -> Result<()> {
-        if self.begun == Begun::Counted && Manager::get_transaction_depth(&self.conn) != 1 {
+        if self.begun == TxStart::Counted && Manager::get_transaction_depth(&self.conn) != 1 {
             let what = "a transaction that the handler began within its own was left open";
             return Err(Error::new(ErrorKind::Handler, what));
         }
@@ -226,19 +226,19 @@ impl Session {
     pub(crate) async fn finish(mut self, completion: String) -> Result<Settled> {
         self.check_depth()?;
         if !self.chains() {
-            return match self.send(Phase::Before, completion).await? {
-                Sent::All => self.end().await.map(|()| Settled::Applied),
-                Sent::Failed { error, .. } => refusal(error),
+            return match self.send(TxPhase::Before, completion).await? {
+                PipelineResult::All => self.end().await.map(|()| Settled::Applied),
+                PipelineResult::Failed { error, .. } => refusal(error),
             };
         }
         // The completion is the second of its two statements, and the COMMIT comes behind them.
         let sql = format!("{completion};\n{}", strip(CHAIN));
-        match self.send(Phase::HandlersCommit, sql).await? {
-            Sent::All => self.conn.return_to_pool(),
-            Sent::Failed { done, error } => match At::of(done, 2) {
-                At::Before => return refusal(error),
-                At::Commit => return Err(store_error(error, Phase::HandlersCommit)),
-                At::Behind => not_begun(&error),
+        match self.send(TxPhase::HandlersCommit, sql).await? {
+            PipelineResult::All => self.conn.return_to_pool(),
+            PipelineResult::Failed { done, error } => match FailedAt::of(done, 2) {
+                FailedAt::Before => return refusal(error),
+                FailedAt::Commit => return Err(store_error(error, TxPhase::HandlersCommit)),
+                FailedAt::Behind => not_begun(&error),
             },
         }
         Ok(Settled::Applied)
@@ -248,26 +248,28 @@ impl Session {
     pub(crate) async fn end(mut self) -> Result<()> {
         self.check_depth()?;
         if self.chains() {
-            match self.send(Phase::HandlersCommit, strip(CHAIN).to_owned()).await? {
-                Sent::All => self.conn.return_to_pool(),
-                Sent::Failed { done, error } => match At::of(done, 0) {
-                    At::Before | At::Commit => return Err(store_error(error, Phase::HandlersCommit)),
-                    At::Behind => not_begun(&error),
+            match self.send(TxPhase::HandlersCommit, strip(CHAIN).to_owned()).await? {
+                PipelineResult::All => self.conn.return_to_pool(),
+                PipelineResult::Failed { done, error } => match FailedAt::of(done, 0) {
+                    FailedAt::Before | FailedAt::Commit => {
+                        return Err(store_error(error, TxPhase::HandlersCommit));
+                    }
+                    FailedAt::Behind => not_begun(&error),
                 },
             }
             return Ok(());
         }
         let begun = self.begun;
-        if begun != Begun::No {
+        if begun != TxStart::No {
             let phase = match begun {
-                Begun::Counted => Phase::HandlersCommit,
-                _ if self.looks => Phase::Before,
-                Begun::Plain | Begun::No => Phase::Commit,
+                TxStart::Counted => TxPhase::HandlersCommit,
+                _ if self.looks => TxPhase::Before,
+                TxStart::Plain | TxStart::No => TxPhase::Commit,
             };
             self.conn
                 .answer(phase, async |connection: &mut PgConnection| match begun {
-                    Begun::Counted => Manager::commit(connection).await,
-                    Begun::Plain | Begun::No => {
+                    TxStart::Counted => Manager::commit(connection).await,
+                    TxStart::Plain | TxStart::No => {
                         run(connection, include_str!("../sql/transaction/commit.sql")).await
                     }
                 })
@@ -278,17 +280,17 @@ impl Session {
     }
 
     /// Sends several statements without values. `lost` says what it means if no answer comes.
-    async fn send(&mut self, lost: Phase, sql: String) -> Result<Sent> {
+    async fn send(&mut self, lost: TxPhase, sql: String) -> Result<PipelineResult> {
         self.conn
             .answer(lost, async |connection: &mut PgConnection| {
                 let mut done = 0;
                 let mut answers = connection.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql)));
                 loop {
                     match answers.try_next().await {
-                        Ok(None) => return Ok(Sent::All),
+                        Ok(None) => return Ok(PipelineResult::All),
                         Ok(Some(answer)) => done += usize::from(answer.is_left()),
                         Err(error) if is_connection_lost(&error) => return Err(error),
-                        Err(error) => return Ok(Sent::Failed { done, error }),
+                        Err(error) => return Ok(PipelineResult::Failed { done, error }),
                     }
                 }
             })
@@ -299,8 +301,8 @@ impl Session {
 /// Commits, and begins the next handler's transaction.
 const CHAIN: &str = include_str!("../sql/transaction/chain.sql");
 
-/// How several statements went that were sent together.
-enum Sent {
+/// Result of several statements that were sent together.
+enum PipelineResult {
     All,
     /// The server has refused one, and with it all behind it. So many were done before.
     Failed {
@@ -311,14 +313,14 @@ enum Sent {
 
 /// Where one of several statements failed.
 #[derive(Debug, PartialEq, Eq)]
-enum At {
+enum FailedAt {
     Before,
     Commit,
-    /// What was to be committed is.
+    /// After the commit, which succeeded.
     Behind,
 }
 
-impl At {
+impl FailedAt {
     /// So many were done, and so many come before the COMMIT.
     fn of(done: usize, before: usize) -> Self {
         match done.cmp(&before) {
@@ -331,7 +333,7 @@ impl At {
 
 /// It is committed, and only the transaction for the next one could not be begun: the connection is cleaned before it is lent.
 fn not_begun(error: &sqlx::Error) {
-    tracing::debug!(%error, "the next handler's transaction could not be begun with the commit of the last one");
+    tracing::debug!(%error, "cannot begin transaction with last commit");
 }
 
 /// Why a claim was not completed: it is lost, or something is wrong.
@@ -339,11 +341,11 @@ fn refusal(error: sqlx::Error) -> Result<Settled> {
     match refused(&error) {
         Some("seq") => Ok(Settled::LeaseLost),
         Some(_) => Err(ended()),
-        None => Err(store_error(error, Phase::Before)),
+        None => Err(store_error(error, TxPhase::Before)),
     }
 }
 
-impl Deref for Session {
+impl Deref for PgSession {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
@@ -351,7 +353,7 @@ impl Deref for Session {
     }
 }
 
-impl DerefMut for Session {
+impl DerefMut for PgSession {
     fn deref_mut(&mut self) -> &mut PgConnection {
         &mut self.conn
     }
@@ -362,7 +364,7 @@ fn ended() -> Error {
 }
 
 pub(crate) async fn run(connection: &mut PgConnection, sql: &'static str) -> sqlx::Result<()> {
-    connection.execute(sqlx::raw_sql(sql)).await.map(|_| ())
+    connection.execute(sqlx::raw_sql(strip(sql))).await.map(|_| ())
 }
 
 /// A query with one of our statements.
@@ -378,9 +380,12 @@ mod tests {
     #[test]
     fn what_fails_behind_a_commit_is_no_proof_that_it_failed() {
         assert_eq!(
-            [0, 1, 2, 3, 4].map(|done| At::of(done, 2)),
-            [At::Before, At::Before, At::Commit, At::Behind, At::Behind]
+            [0, 1, 2, 3, 4].map(|done| FailedAt::of(done, 2)),
+            [FailedAt::Before, FailedAt::Before, FailedAt::Commit, FailedAt::Behind, FailedAt::Behind]
         );
-        assert_eq!([0, 1, 2].map(|done| At::of(done, 0)), [At::Commit, At::Behind, At::Behind]);
+        assert_eq!(
+            [0, 1, 2].map(|done| FailedAt::of(done, 0)),
+            [FailedAt::Commit, FailedAt::Behind, FailedAt::Behind]
+        );
     }
 }

@@ -1,17 +1,18 @@
-//! Settle, renew and complete: every write after a claim, under its fence.
+//! Settle, renew and complete: every write after a claim, under its fence. Tests: `tests/finish.rs`,
+//! `tests/locks.rs`.
 
 use oncebox::Result;
-use oncebox::state::{ErrorText, Event, InLine, Next, Settlement};
+use oncebox::state::{EntryEvent, ErrorText, InLine, NextState, Settlement};
 use oncebox::store::{Claim, RenewParams, Renewed, Settled};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use crate::claim::uuid;
-use crate::db::{Db, Lines, Released, lane, millis};
+use crate::db::{Db, Released, TouchedQueues, lane, millis};
 use crate::error::unread;
 use crate::row::get;
-use crate::session::{Query, Session, query};
+use crate::session::{PgSession, Query, query};
 use crate::sql::strip;
 
 /// Claims as the columns that find their rows and fence them, in the order in which everybody locks them.
@@ -26,7 +27,7 @@ struct Fences {
 }
 
 impl Fences {
-    /// Claims whose handlers nobody knows are left out: they cannot hold.
+    /// Skips claims with unknown handlers: they cannot hold.
     async fn new<'a>(db: &Db, claims: impl Iterator<Item = &'a Claim>) -> Result<Self> {
         let mut found = Vec::new();
         let mut last: Option<(&Claim, Option<i16>)> = None;
@@ -86,8 +87,8 @@ impl Fences {
     }
 
     /// The lines that the claims stand in.
-    fn lines<'a>(&self, claim: impl Fn(usize) -> &'a Claim) -> Lines {
-        let mut lines = Lines::default();
+    fn lines<'a>(&self, claim: impl Fn(usize) -> &'a Claim) -> TouchedQueues {
+        let mut lines = TouchedQueues::default();
         for (at, order) in self.column(|at| claim(at).order).into_iter().enumerate() {
             if let Some(order) = order {
                 lines.add(self.lanes[at], self.handlers[at], order.as_bytes().to_vec());
@@ -147,8 +148,10 @@ fn statement(db: &Db, fences: &Fences, batch: &[Settlement]) -> Query<'static> {
         };
     }
     let of = |at: usize| &batch[at];
-    let delay = |next: Next| if let Next::Pending { delay } = next { millis(delay) } else { 0 };
-    let reason = |next: Next| if let Next::Poisoned { reason } = next { Some(reason.as_str()) } else { None };
+    let delay = |next: NextState| if let NextState::Pending { delay } = next { millis(delay) } else { 0 };
+    let reason = |next: NextState| {
+        if let NextState::Poisoned { reason } = next { Some(reason.as_str()) } else { None }
+    };
     let settlements = fences
         .bind(query(&db.sql.settle).bind(db.now()))
         .bind(fences.column(|at| of(at).next.status().as_str()))
@@ -158,11 +161,11 @@ fn statement(db: &Db, fences: &Fences, batch: &[Settlement]) -> Query<'static> {
         .bind(fences.column(|at| reason(of(at).next)))
         .bind(fences.column(|at| of(at).error.as_ref().map(ErrorText::as_str).map(str::to_owned)))
         .bind(fences.column(|at| of(at).in_line.map(InLine::as_str)));
-    in_lines(db, settlements, lines, false).bind(fences.column(|at| of(at).failure().map(Event::as_str)))
+    in_lines(db, settlements, lines, false).bind(fences.column(|at| of(at).failure().map(EntryEvent::as_str)))
 }
 
 /// Completes claims of which some have an ordering key.
-fn completion(db: &Db, fences: &Fences, lines: Lines, own: bool) -> Query<'static> {
+fn completion(db: &Db, fences: &Fences, lines: TouchedQueues, own: bool) -> Query<'static> {
     let completion = fences
         .bind(query(&db.sql.settle).bind(db.now()))
         .bind(None::<Vec<String>>)
@@ -176,7 +179,7 @@ fn completion(db: &Db, fences: &Fences, lines: Lines, own: bool) -> Query<'stati
 }
 
 /// The locks of the lines that settlements touch, and whether they must be in a handler's own transaction.
-fn in_lines(db: &Db, settlements: Query<'static>, mut lines: Lines, own: bool) -> Query<'static> {
+fn in_lines(db: &Db, settlements: Query<'static>, mut lines: TouchedQueues, own: bool) -> Query<'static> {
     settlements.bind(own).bind(db.lock_class).bind(lines.locks())
 }
 
@@ -229,7 +232,7 @@ pub(crate) async fn renew(db: &Db, params: &RenewParams) -> Result<Vec<Renewed>>
 /// own, which must not come in twice. What it lets go is there when the transaction commits.
 pub(crate) async fn complete(
     db: &Db,
-    session: &mut Session,
+    session: &mut PgSession,
     claims: &[Claim],
 ) -> Result<(Vec<Settled>, Released)> {
     let fences = Fences::new(db, claims.iter()).await?;
@@ -248,7 +251,8 @@ pub(crate) async fn complete(
     Ok((settled, released))
 }
 
-/// What completes a claim without an ordering key, as text; nothing if its handler is not known, so that it cannot hold.
+/// Returns the SQL text that completes a claim without an ordering key. `None` if its handler is unknown: such a claim
+/// cannot hold.
 pub(crate) async fn completion_text(db: &Db, claim: &Claim) -> Result<Option<String>> {
     let fences = Fences::new(db, std::iter::once(claim)).await?;
     if fences.is_empty() {
@@ -266,7 +270,7 @@ pub(crate) async fn completion_text(db: &Db, claim: &Claim) -> Result<Option<Str
 }
 
 /// Locks claims in a transaction that several runs share.
-pub(crate) async fn hold(db: &Db, session: &mut Session, claims: &[Claim]) -> Result<Vec<Settled>> {
+pub(crate) async fn hold(db: &Db, session: &mut PgSession, claims: &[Claim]) -> Result<Vec<Settled>> {
     let fences = Fences::new(db, claims.iter()).await?;
     let rows = session.rows(fences.bind(query(&db.sql.settle_hold))).await?;
     held(claims.len(), &rows)

@@ -1,4 +1,5 @@
-//! The statements of the store, with the configured schema and prefix put in.
+//! The statements of the store, rendered with the configured schema and prefix. Tests: `sql/tests.rs`,
+//! `tests/plans.rs`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,26 +9,29 @@ use oncebox::{Error, ErrorKind, Result};
 /// The longest schema name or prefix: PostgreSQL cuts names at 63 bytes, and ours are added to the prefix.
 const MAX_PREFIX: usize = 32;
 
+/// Prefix of all names in the SQL files.
+const TEMPLATE_PREFIX: &str = "oncebox_";
+
 /// Where the tables are: a schema, and what their names start with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Namespace {
     pub(crate) schema: String,
     pub(crate) prefix: String,
 }
 
-impl Default for Place {
+impl Default for Namespace {
     fn default() -> Self {
-        Self { schema: "public".into(), prefix: "oncebox_".into() }
+        Self { schema: "public".into(), prefix: TEMPLATE_PREFIX.into() }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Namespace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.schema, self.prefix)
     }
 }
 
-impl Place {
+impl Namespace {
     /// Refuses what is not a plain identifier: names go into statements, quoted, but never escaped.
     pub(crate) fn check(&self) -> Result<()> {
         let plain = |name: &str| {
@@ -48,29 +52,25 @@ impl Place {
         Ok(())
     }
 
-    /// Puts the names in: `@name` becomes a qualified name, `#name` a bare one.
+    /// Returns `template` with the configured names. The templates are valid SQL for the default ones: this replaces
+    /// `oncebox_name` by the qualified name, and `"oncebox_name"` by the bare one.
     pub(crate) fn render(&self, template: &str) -> Arc<str> {
-        let template = &template.replace(":schema", &self.schema);
         let mut sql = String::with_capacity(template.len() * 2);
-        let mut rest = template.as_str();
-        while let Some(at) = rest.find(['@', '#']) {
-            let (before, from) = rest.split_at(at);
-            let name = &from[1..];
+        let mut rest = template;
+        while let Some((before, from)) = rest.split_once(TEMPLATE_PREFIX) {
             let end =
-                name.find(|c: char| !(c.is_ascii_lowercase() || c == '_' || c == '%')).unwrap_or(name.len());
+                from.find(|c: char| !(c.is_ascii_lowercase() || c == '_' || c == '%')).unwrap_or(from.len());
+            let (name, behind) = from.split_at(end);
             sql.push_str(before);
-            if end == 0 {
-                sql.push_str(&from[..1]);
+            if before.ends_with('"') {
+                sql.extend([&self.prefix, name]);
             } else {
-                if from.starts_with('@') {
-                    sql.extend(["\"", &self.schema, "\"."]);
-                }
-                sql.extend(["\"", &self.prefix, &name[..end], "\""]);
+                sql.extend(["\"", &self.schema, "\".\"", &self.prefix, name, "\""]);
             }
-            rest = &name[end..];
+            rest = behind;
         }
         sql.push_str(rest);
-        sql.into()
+        sql.replace(":schema", &self.schema).into()
     }
 }
 
@@ -88,7 +88,7 @@ macro_rules! statements {
         }
 
         impl Statements {
-            pub(crate) fn new(place: &Place) -> Self {
+            pub(crate) fn new(place: &Namespace) -> Self {
                 Self {
                     accept_plain: doubted(include_str!("../sql/accept/plain.sql"), "$19").map(|sql| place.render(&sql)),
                     accept_one: doubted(include_str!("../sql/accept/one.sql"), "$16").map(|sql| place.render(&sql)),

@@ -1,10 +1,10 @@
-//! Sweep: forget what is finished and past its retention. Keys leave by bounded deletes, in order; messages and history leave
-//! with their partition.
+//! Sweep: deletes keys of finished messages that are past their retention, in order and in pages. Messages and history
+//! are dropped with their partition. Tests: `tests/retention.rs`, `tests/windows.rs`.
 
 use std::time::Duration;
 
 use oncebox::Result;
-use oncebox::store::{Seq, SweepCursor, SweepParams, SweepPosition, Swept, Windows};
+use oncebox::store::{RetentionWindows, Seq, SweepCursor, SweepParams, SweepPosition, Swept};
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
@@ -13,19 +13,19 @@ use crate::operation;
 use crate::partition::{self, PartitionLimits};
 use crate::register;
 use crate::row::get;
-use crate::session::{Session, Sessions, query};
+use crate::session::{PgSession, Sessions, query};
 
 pub(crate) async fn sweep(db: &Db, partitions: &PartitionLimits, params: &SweepParams) -> Result<Swept> {
     let control = db.control.knowing(db.timeline.changes());
     let inbox = db.inbox(&params.inbox).await?;
-    // Before a connection is taken: whoever holds one must not wait for another.
+    // Runs before it takes a connection: a caller that holds one must not wait for another.
     let handlers = db.keys_of(inbox).await?;
     let mut session = control.single().await?;
     let (windows, _) = register::windows(db, &mut session, inbox, params).await?;
     session.end().await?;
     let windows = windows.over(handlers.values().filter(|keys| keys.len() > 1).cloned());
     let handlers = handlers.into_iter().map(|(id, keys)| (id, windows.of(&keys[0]))).collect();
-    let mut page = Page { db, control, inbox, params, windows, handlers, swept: Swept::NOTHING };
+    let mut page = SweepStep { db, control, inbox, params, windows, handlers, swept: Swept::NOTHING };
     let start = params.after.unwrap_or(SweepPosition::START);
     let mut walks: Vec<SweepPosition> = Vec::new();
     for window in page.windows.lengths().into_iter().filter(|window| *window >= start.window) {
@@ -55,19 +55,19 @@ pub(crate) async fn sweep(db: &Db, partitions: &PartitionLimits, params: &SweepP
 }
 
 /// A page of a sweep.
-struct Page<'a> {
+struct SweepStep<'a> {
     db: &'a Db,
     control: Sessions,
     inbox: i16,
     params: &'a SweepParams,
-    windows: Windows,
+    windows: RetentionWindows,
     /// The handlers of the inbox, and the window of each.
     handlers: Vec<(i16, Duration)>,
     swept: Swept,
 }
 
-impl Page<'_> {
-    /// Goes on with one window, or with marks at the end of the page. Says whether nobody else sweeps.
+impl SweepStep<'_> {
+    /// Continues with one window, or with marks at the end of the page. Returns false if another process sweeps.
     async fn one(&mut self, cursor: Option<SweepPosition>) -> Result<bool> {
         let (db, params) = (self.db, self.params);
         let sweep_id = Uuid::from_bytes(*params.sweep_id.as_bytes());
@@ -101,7 +101,7 @@ impl Page<'_> {
     /// Looks at messages that may have left one window; says where to go on.
     async fn scan_page(
         &mut self,
-        session: &mut Session,
+        session: &mut PgSession,
         at: SweepPosition,
         limit: usize,
     ) -> Result<Option<SweepPosition>> {
@@ -109,7 +109,7 @@ impl Page<'_> {
         let mut cursor = before.clone();
         let (again, from) = (cursor.again(at.seq, limit), cursor.from(at.seq));
         let looked = self.look(session, at.window, from, limit - again.len()).await?;
-        // Last, because it waits for nobody.
+        // Last, because it waits for no lock.
         if !again.is_empty() {
             cursor.gone(&self.look_again(session, &again).await?);
         }
@@ -128,7 +128,7 @@ impl Page<'_> {
     /// Looks at messages in order, and forgets those that are over.
     async fn look(
         &mut self,
-        session: &mut Session,
+        session: &mut PgSession,
         window: Duration,
         after: Seq,
         limit: usize,
@@ -160,7 +160,7 @@ impl Page<'_> {
     }
 
     /// Looks at messages that were left behind; returns those that are there no longer.
-    async fn look_again(&mut self, session: &mut Session, seqs: &[Seq]) -> Result<Vec<Seq>> {
+    async fn look_again(&mut self, session: &mut PgSession, seqs: &[Seq]) -> Result<Vec<Seq>> {
         let (ids, spans) = self.spans();
         let again = query(&self.db.sql.sweep_again)
             .bind(self.db.now())
@@ -187,7 +187,7 @@ impl Page<'_> {
         self.handlers.iter().map(|(id, window)| (*id, millis(*window))).unzip()
     }
 
-    async fn marks(&mut self, session: &mut Session, params: &SweepParams) -> Result<()> {
+    async fn marks(&mut self, session: &mut PgSession, params: &SweepParams) -> Result<()> {
         let own = self.windows.own().map(|(key, window)| (key.as_str().to_owned(), millis(window)));
         let (keys, spans): (Vec<String>, Vec<i64>) = own.unzip();
         let marks = query(&self.db.sql.sweep_marks)
@@ -206,8 +206,8 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// How far sweeps have come with a window.
-    async fn load(&self, session: &mut Session, window: Duration) -> Result<SweepCursor> {
+    /// Reads the sweep cursor of a window.
+    async fn load(&self, session: &mut PgSession, window: Duration) -> Result<SweepCursor> {
         let cursor = query(&self.db.sql.sweep_cursor)
             .bind(self.inbox)
             .bind(millis(window))
@@ -218,7 +218,7 @@ impl Page<'_> {
         Ok(SweepCursor::new(Seq(get(row, 0)?), behind.into_iter().map(Seq).collect()))
     }
 
-    async fn save(&self, session: &mut Session, window: Duration, cursor: &SweepCursor) -> Result<()> {
+    async fn save(&self, session: &mut PgSession, window: Duration, cursor: &SweepCursor) -> Result<()> {
         let behind: Vec<i64> = cursor.left.iter().map(|seq| seq.0).collect();
         let save = query(&self.db.sql.sweep_set_cursor)
             .bind(self.inbox)
@@ -231,7 +231,7 @@ impl Page<'_> {
     }
 }
 
-/// What was looked at in order.
+/// Result of one page that the sweep read in order.
 #[derive(Default)]
 struct Looked {
     count: usize,

@@ -1,7 +1,7 @@
-//! Failovers: notices that the database's history changed, keeps tokens from going back, and finds out what was lost.
+//! Failovers: notices that the database's timeline changed, keeps tokens from going back, and reports losses.
 //!
-//! A new connection is checked before its first use, because a failover ends all connections. Behind a pooler a connection may lead to
-//! another server at any time, so each claim checks. Tests: `tests/failover.rs`.
+//! The store checks a new connection before its first use, because a failover ends all connections. Behind a pooler, a
+//! connection may change its server at any time, so each claim checks. Tests: `tests/failover.rs`.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -15,19 +15,19 @@ use parking_lot::Mutex;
 use sqlx::postgres::{PgConnection, PgRow};
 
 use crate::db::{Db, millis};
-use crate::error::{Phase, store_error};
+use crate::error::{TxPhase, store_error};
 use crate::row::get;
 use crate::session::{query, run};
 use crate::sql::Statements;
 
-/// How many acknowledged messages a process remembers, to find out after a failover which of them are gone.
+/// Number of acknowledged messages that a process remembers, to find the lost ones after a failover.
 const REMEMBERED: usize = 8_192;
 /// For how long: what is older may have left with its retention, and no replica that lags further behind should be promoted.
 const RECENTLY: Duration = Duration::from_mins(5);
-/// How many lost messages the log names.
+/// Maximum lost messages that the log names.
 const NAMED: usize = 10;
 
-/// What this process knows of the database's history.
+/// This process's view of the database's timelines.
 pub(crate) struct Timeline {
     check: Arc<str>,
     check_pooled: Arc<str>,
@@ -43,10 +43,8 @@ pub(crate) struct Timeline {
     failover: Mutex<Option<Failover>>,
     /// One connection at a time finds out what a change means.
     noticing: tokio::sync::Mutex<()>,
-    /// How many changes of the history this process has noticed. Numbers of names that were read before the latest are void.
+    /// Number of timeline changes that this process noticed. Ids read before the latest change are void.
     changes: AtomicU64,
-    /// The shortest window that the process registered, in milliseconds: what is older may have left with it.
-    shortest_window: AtomicI64,
     /// Has to forget what it remembers of the former history.
     db: OnceLock<Weak<Db>>,
 }
@@ -54,13 +52,15 @@ pub(crate) struct Timeline {
 /// A commit that the database has acknowledged.
 #[derive(Clone)]
 struct Acknowledged {
+    /// The inbox of a message.
+    inbox: Option<i16>,
     lane: i16,
     key: Key,
     what: Acknowledgement,
     at: Instant,
 }
 
-/// What was committed.
+/// Kind of an acknowledged commit.
 #[derive(Clone)]
 enum Acknowledgement {
     /// A message, with the source and id that an operator and the sender know it by.
@@ -101,7 +101,6 @@ impl Timeline {
             failover: Mutex::default(),
             noticing: tokio::sync::Mutex::default(),
             changes: AtomicU64::new(0),
-            shortest_window: AtomicI64::new(i64::MAX),
             db: OnceLock::new(),
         })
     }
@@ -116,7 +115,7 @@ impl Timeline {
         *self.failover.lock()
     }
 
-    /// How many changes of the history this process has noticed.
+    /// Returns the number of timeline changes that this process noticed.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
@@ -124,17 +123,6 @@ impl Timeline {
     /// Refuses what was prepared before the latest change that this process noticed.
     pub(crate) fn refuse_former(&self, changes: u64) -> Result<()> {
         if self.changes() == changes { Ok(()) } else { Err(changed()) }
-    }
-
-    /// Takes note of a window: what is older than that may have left with its retention.
-    pub(crate) fn has_window(&self, window: Duration) {
-        self.shortest_window.fetch_min(millis(window), Ordering::Relaxed);
-    }
-
-    /// For how long what was acknowledged is certain to be stored, unless a failover took it.
-    fn recently(&self) -> Duration {
-        let window = self.shortest_window.load(Ordering::Relaxed);
-        RECENTLY.min(Duration::from_millis(u64::try_from(window).unwrap_or(0)))
     }
 
     /// Remembers the tokens of claims.
@@ -145,24 +133,24 @@ impl Timeline {
     }
 
     /// Remembers messages that are stored.
-    pub(crate) fn acknowledged<'a>(&self, messages: impl Iterator<Item = (i16, Key, &'a Message)>) {
-        self.remember(messages.map(|(lane, key, message)| {
+    pub(crate) fn acknowledged<'a>(&self, messages: impl Iterator<Item = (i16, i16, Key, &'a Message)>) {
+        self.remember(messages.map(|(inbox, lane, key, message)| {
             let name = Arc::new((message.source().into(), message.id().into()));
-            (lane, key, Acknowledgement::Message(name))
+            (Some(inbox), lane, key, Acknowledgement::Message(name))
         }));
     }
 
     /// Remembers marks that are committed.
     pub(crate) fn marked(&self, marks: Vec<(i16, Key, HandlerKey)>) {
         self.remember(
-            marks.into_iter().map(|(lane, key, handler)| (lane, key, Acknowledgement::Mark(handler))),
+            marks.into_iter().map(|(lane, key, handler)| (None, lane, key, Acknowledgement::Mark(handler))),
         );
     }
 
-    fn remember(&self, all: impl Iterator<Item = (i16, Key, Acknowledgement)>) {
+    fn remember(&self, all: impl Iterator<Item = (Option<i16>, i16, Key, Acknowledgement)>) {
         let at = Instant::now();
         let mut acknowledged = self.acknowledged.lock();
-        acknowledged.extend(all.map(|(lane, key, what)| Acknowledged { lane, key, what, at }));
+        acknowledged.extend(all.map(|(inbox, lane, key, what)| Acknowledged { inbox, lane, key, what, at }));
         let surplus = acknowledged.len().saturating_sub(REMEMBERED);
         acknowledged.drain(..surplus);
     }
@@ -191,7 +179,7 @@ impl Timeline {
         run(connection, include_str!("../sql/transaction/begin_store.sql")).await.map_err(before)?;
         let change = self.notice(connection, &row).await?;
         run(connection, include_str!("../sql/transaction/commit.sql")).await.map_err(before)?;
-        match change.map(Change::committed) {
+        match change.map(TimelineChange::committed) {
             None | Some(Notice::First) => Ok(()),
             Some(Notice::Changed) => Err(changed()),
         }
@@ -206,7 +194,7 @@ impl Timeline {
         &self,
         connection: &mut PgConnection,
         row: &PgRow,
-    ) -> Result<Option<Change<'_>>> {
+    ) -> Result<Option<TimelineChange<'_>>> {
         if self.is_known(row)? {
             return Ok(None);
         }
@@ -224,7 +212,7 @@ impl Timeline {
         let rows = latest.fetch_all(&mut *connection).await.map_err(before)?;
         let failover = rows.first().map(read).transpose()?;
         let newest = remembered.last().map(|one| one.at);
-        Ok(Some(Change { timeline: self, here, former, failover, newest, _alone: alone }))
+        Ok(Some(TimelineChange { timeline: self, here, former, failover, newest, _alone: alone }))
     }
 
     /// Looks for the messages that this process remembers, and records those that are gone.
@@ -235,11 +223,13 @@ impl Timeline {
         remembered: &[Acknowledged],
     ) -> Result<()> {
         let recent: Vec<&Acknowledged> =
-            remembered.iter().filter(|one| one.at.elapsed() < self.recently()).collect();
+            remembered.iter().filter(|one| one.at.elapsed() < RECENTLY).collect();
         let missing = query(&self.missing)
             .bind(recent.iter().map(|one| one.lane).collect::<Vec<_>>())
             .bind(recent.iter().map(|one| one.key.as_bytes().to_vec()).collect::<Vec<_>>())
             .bind(recent.iter().map(|one| one.handler()).collect::<Vec<_>>())
+            .bind(recent.iter().map(|one| one.inbox).collect::<Vec<_>>())
+            .bind(recent.iter().map(|one| millis(one.at.elapsed())).collect::<Vec<_>>())
             .persistent(false);
         let rows = missing.fetch_all(&mut *connection).await.map_err(before)?;
         let mut gone = Vec::with_capacity(rows.len());
@@ -268,7 +258,7 @@ impl Timeline {
 }
 
 /// A history that this process did not know, as found in a transaction that is still open.
-pub(crate) struct Change<'a> {
+pub(crate) struct TimelineChange<'a> {
     timeline: &'a Timeline,
     here: (String, i64),
     former: Option<(String, i64)>,
@@ -278,7 +268,7 @@ pub(crate) struct Change<'a> {
     _alone: tokio::sync::MutexGuard<'a, ()>,
 }
 
-impl Change<'_> {
+impl TimelineChange<'_> {
     /// Takes note of it, once the transaction is committed.
     pub(crate) fn committed(self) -> Notice {
         let Self { timeline, here, former, failover, newest, _alone } = self;
@@ -310,12 +300,12 @@ impl Change<'_> {
     }
 }
 
-/// What a change means for the connection that found it.
+/// Consequence of a check for the connection that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// It is the first that this process knows of.
     First,
-    /// What the caller prepared belongs to the former one.
+    /// The caller's values belong to the former timeline.
     Changed,
 }
 
@@ -346,7 +336,7 @@ fn read(row: &PgRow) -> Result<Failover> {
 /// The latest failovers, for the check of an operator.
 pub(crate) async fn failovers(
     db: &Db,
-    session: &mut crate::session::Session,
+    session: &mut crate::session::PgSession,
     limit: i64,
 ) -> Result<Vec<Failover>> {
     session.rows(query(&db.sql.timeline_latest).bind(limit)).await?.iter().map(read).collect()
@@ -359,7 +349,7 @@ pub(crate) fn changed() -> Error {
 }
 
 fn before(error: sqlx::Error) -> Error {
-    store_error(error, Phase::Before)
+    store_error(error, TxPhase::Before)
 }
 
 #[cfg(test)]

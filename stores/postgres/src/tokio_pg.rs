@@ -1,4 +1,5 @@
-//! Marks inside a transaction of `tokio-postgres`, and so of `deadpool-postgres`, for programs that do not use `sqlx`.
+//! Marks inside a transaction of `tokio-postgres`, and so of `deadpool-postgres`, for programs without `sqlx`. Tests:
+//! `tests/once_tokio.rs`.
 
 use bytes::Bytes;
 use oncebox::store::{MarkIn, NewMessage};
@@ -7,8 +8,8 @@ use tokio_postgres::Transaction;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::Postgres;
-use crate::error::{Phase, by_code, lost};
-use crate::mark::{MarkQuery, MarkRow, Place, QuarantineValues, recorded};
+use crate::error::{TxPhase, by_code, lost};
+use crate::mark::{MarkColumns, MarkQuery, MarkRef, QuarantineValues, recorded};
 use crate::once::{not_busy, once_key};
 
 impl Postgres {
@@ -70,7 +71,7 @@ impl MarkIn<Transaction<'_>> for Postgres {
         handler: &HandlerKey,
         result: &[u8],
     ) -> Result<()> {
-        let place = Place::new(&self.inner.db, key, handler);
+        let place = MarkRef::new(&self.inner.db, key, handler);
         let values: [(&(dyn ToSql + Sync), Type); 4] = [
             (&result, Type::BYTEA),
             (&place.lane, Type::INT2),
@@ -87,7 +88,7 @@ impl MarkIn<Transaction<'_>> for Postgres {
         key: &Key,
         handler: &HandlerKey,
     ) -> Result<Option<Bytes>> {
-        let place = Place::new(&self.inner.db, key, handler);
+        let place = MarkRef::new(&self.inner.db, key, handler);
         let values: [(&(dyn ToSql + Sync), Type); 3] =
             [(&place.lane, Type::INT2), (&place.digest, Type::BYTEA), (&place.handler, Type::TEXT)];
         let row = tx.query_typed_opt(&place.recall, &values).await.map_err(store_error)?;
@@ -115,7 +116,7 @@ async fn mark(mark_query: MarkQuery, tx: &Transaction<'_>) -> Result<Mark> {
         )
         .await
         .map_err(store_error)?;
-    let row = MarkRow {
+    let row = MarkColumns {
         home: row.try_get(0).map_err(store_error)?,
         open: row.try_get(1).map_err(store_error)?,
         marked: row.try_get(2).map_err(store_error)?,
@@ -127,8 +128,8 @@ async fn mark(mark_query: MarkQuery, tx: &Transaction<'_>) -> Result<Mark> {
 /// The caller commits, so nothing that fails here is stored.
 fn store_error(error: tokio_postgres::Error) -> Error {
     let mapped = match error.code() {
-        Some(code) => by_code(code.code(), Phase::Before),
-        None if error.is_closed() => lost(Phase::Before),
+        Some(code) => by_code(code.code(), TxPhase::Before),
+        None if error.is_closed() => lost(TxPhase::Before),
         None => Error::new(ErrorKind::Unavailable, "PostgreSQL could not be used"),
     };
     mapped.caused_by(error)

@@ -1,4 +1,4 @@
-//! Transactions that handlers share with the inbox.
+//! Transactions that handlers share with the inbox. Tests: `tests/inline.rs`, `tests/finish.rs`.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -9,27 +9,28 @@ use oncebox::{Fingerprint, HandlerKey, InboxName, Key, Mark, Result};
 use sqlx::PgConnection;
 
 use crate::db::{Db, Released};
-use crate::mark::{MarkQuery, Place, QuarantineValues, mark, quarantine, recall, record};
-use crate::session::{Session, Sessions};
+use crate::mark::{MarkQuery, MarkRef, QuarantineValues, mark, quarantine, recall, record};
+use crate::session::{PgSession, Sessions};
 use crate::settle;
+use crate::sql::strip;
 
 /// An open transaction of a handler. It is a [`PgConnection`] to every query; a transaction begun on it is a savepoint.
 /// Dropping it rolls it back; only the library commits it.
 pub struct PostgresTx {
-    session: Session,
-    /// Whether the last to use it was the store, without an error: then it is known not to be aborted.
+    session: PgSession,
+    /// True if the store used it last, without an error: then the transaction is not aborted.
     sound: bool,
     savepoint: bool,
-    /// What completions have let go, for when it is committed.
+    /// Entries that completions released; workers hear of them after the commit.
     released: Released,
-    /// Whether it has completed one with an ordering key: then others may be let go.
+    /// True if the transaction completed an entry with an ordering key: then later entries may be released.
     ordered: bool,
-    /// What it has marked, to be remembered when it is committed.
+    /// Keys that it marked, remembered after the commit.
     marked: Vec<(i16, Key, HandlerKey)>,
 }
 
 impl PostgresTx {
-    /// Opens a transaction. Whoever stops waiting for it leaves a connection that is rolled back before it is lent again.
+    /// Opens a transaction. If the caller stops waiting, the pool rolls the connection back before it lends it again.
     pub(crate) async fn begin(sessions: &Sessions) -> Result<Self> {
         Ok(Self {
             session: sessions.handlers_transaction().await?,
@@ -41,7 +42,7 @@ impl PostgresTx {
         })
     }
 
-    /// Commits; says whether there may be work for other processes.
+    /// Commits. Returns true if there may be work for other processes.
     pub(crate) async fn commit(mut self, db: &Db) -> Result<bool> {
         if !self.sound {
             // A COMMIT of an aborted transaction is a silent rollback; any other statement in it is an error.
@@ -89,12 +90,12 @@ impl PostgresTx {
         result: &[u8],
     ) -> Result<()> {
         let persistent = self.session.is_persistent();
-        record(Place::new(db, key, handler), result, persistent, &mut self.session).await
+        record(MarkRef::new(db, key, handler), result, persistent, &mut self.session).await
     }
 
     pub(crate) async fn recall(&mut self, db: &Db, key: &Key, handler: &HandlerKey) -> Result<Option<Bytes>> {
         let persistent = self.session.is_persistent();
-        recall(Place::new(db, key, handler), persistent, &mut self.session).await
+        recall(MarkRef::new(db, key, handler), persistent, &mut self.session).await
     }
 
     pub(crate) async fn complete(&mut self, db: &Db, claims: &[Claim]) -> Result<Vec<Settled>> {
@@ -106,7 +107,7 @@ impl PostgresTx {
         Ok(settled)
     }
 
-    /// Completes the claim and commits, if it holds; says whether there may be work for other processes.
+    /// Completes the claim and commits, if it holds. Returns true if there may be work for other processes.
     pub(crate) async fn finish(mut self, db: &Db, claim: &Claim) -> Result<(Settled, bool)> {
         if claim.order.is_none()
             && !self.ordered
@@ -134,14 +135,14 @@ impl PostgresTx {
         } else {
             include_str!("../sql/share/savepoint.sql")
         };
-        self.session.batch(sql.into()).await?;
+        self.session.batch(strip(sql).into()).await?;
         self.savepoint = true;
         Ok(())
     }
 
     /// Undoes the part of the last run.
     pub(crate) async fn rollback_to_savepoint(&mut self) -> Result<()> {
-        self.session.batch(include_str!("../sql/share/undo.sql").into()).await
+        self.session.batch(strip(include_str!("../sql/share/undo.sql")).into()).await
     }
 }
 

@@ -1,4 +1,4 @@
-//! The URL of a database, read without giving away what is in it.
+//! Reads the URL of a database, and never shows its secrets. Tests: below.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use sqlx_core::Url;
 
-/// What the driver reads of a query, besides `options[NAME]`.
+/// Query parameters that the driver reads, besides `options[NAME]`.
 const READ: [&str; 18] = [
     "sslmode",
     "ssl-mode",
@@ -29,13 +29,13 @@ const READ: [&str; 18] = [
     "options",
 ];
 
-/// What other drivers read about TLS, and what can be done without.
+/// TLS parameters of other drivers that are safe to ignore.
 const OF_OTHERS: [&str; 3] = ["sslnegotiation", "sslsni", "sslcompression"];
 
 const MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
 
 /// A URL, divided before anything in it is read.
-struct Parts<'a> {
+struct UrlParts<'a> {
     scheme: &'a str,
     /// Empty for none.
     user: &'a str,
@@ -44,7 +44,7 @@ struct Parts<'a> {
     behind: &'a str,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> UrlParts<'a> {
     fn of(text: &'a str) -> Option<Self> {
         let (scheme, rest) = text.split_once("://")?;
         let (authority, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -55,17 +55,20 @@ impl<'a> Parts<'a> {
 
 /// Tells whether a password is written in a URL, with the user or in the query.
 pub(crate) fn has_password(text: &str) -> bool {
-    let Some(Parts { user, behind, .. }) = Parts::of(text) else { return false };
+    let Some(UrlParts { user, behind, .. }) = UrlParts::of(text) else { return false };
     let query = behind.split_once('?').map_or("", |(_, query)| query);
     let query = Url::parse(&format!("postgres://localhost/?{query}"));
     user.split_once(':').is_some_and(|(_, password)| !password.is_empty())
-        || query.is_ok_and(|url| url.query_pairs().any(|(name, value)| name == "password" && !value.is_empty()))
+        || query
+            .is_ok_and(|url| url.query_pairs().any(|(name, value)| name == "password" && !value.is_empty()))
 }
 
 /// Reads a URL that may name several hosts, of which one is the primary: `host1:5432,host2:5433`. The driver knows one host alone, so
 /// there are settings for each.
 pub(crate) fn read_all(text: &str) -> Result<Vec<PgConnectOptions>> {
-    let Some(Parts { scheme, user, hosts, behind }) = Parts::of(text) else { return Ok(vec![read(text)?]) };
+    let Some(UrlParts { scheme, user, hosts, behind }) = UrlParts::of(text) else {
+        return Ok(vec![read(text)?]);
+    };
     if !hosts.contains(',') {
         // A URL without a host between user and database cannot be read, so its query is looked at first.
         let query = behind.split_once('?').map_or("", |(_, query)| query);
@@ -112,9 +115,9 @@ fn without_attributes(behind: &str) -> Result<String> {
     Ok(if kept.is_empty() { path.to_owned() } else { format!("{path}?{}", kept.join("&")) })
 }
 
-/// Reads a URL. The driver takes what it does not know for nothing, and logs it with its value, which may be a password. Here it is
-/// refused if it may be meant to keep others out, and left out if it is for somebody else; by its name alone, if it is one. The
-/// driver's own errors may quote the URL, and are not shown.
+/// Reads a URL. The driver ignores unknown parameters and logs their values, which may be passwords. This function refuses
+/// an unknown parameter that may protect the connection, and skips one that is for another driver. It names the parameter
+/// and never its value. The driver's own errors may quote the URL and are not shown.
 pub(crate) fn read(text: &str) -> Result<PgConnectOptions> {
     if !(text.starts_with("postgres://") || text.starts_with("postgresql://")) {
         return Err(refused("a PostgreSQL URL starts with postgres:// or postgresql://"));
@@ -145,10 +148,7 @@ pub(crate) fn read(text: &str) -> Result<PgConnectOptions> {
             )));
         } else {
             let name = shown(&name, 40);
-            let instead = instead(&name);
-            tracing::warn!(
-                "the PostgreSQL URL says {name}, which is for other drivers; it is left out{instead}"
-            );
+            tracing::warn!(parameter = name, advice = instead(&name), "ignored parameter of PostgreSQL URL");
         }
     }
     if let Some((place, mode)) = &mode
@@ -171,7 +171,7 @@ fn refused(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidConfig, what)
 }
 
-/// Whether a part of the password was taken for a host, a path or a query: it held a character that has to be escaped there.
+/// Returns true if a part of the password was read as host, path or query, because one of its characters is not escaped.
 fn is_torn(url: &Url) -> bool {
     let query = url.query().unwrap_or_default();
     let words = query.split('&').filter(|word| !word.is_empty());
@@ -181,17 +181,17 @@ fn is_torn(url: &Url) -> bool {
         || (query.contains('@') && url.path().is_empty())
 }
 
-/// Where what is left out can be said.
+/// Setting that replaces an ignored parameter.
 fn instead(name: &str) -> &'static str {
     match name {
-        "\"pgbouncer\"" => "; for a pooler in transaction mode, set `pooled` of the store",
-        "\"channel_binding\"" => "; `sslmode=verify-full` makes sure who the server is",
-        "\"schema\"" => "; the schema of the tables is a setting of the store, too",
+        "\"pgbouncer\"" => "for a pooler in transaction mode, set `pooled` of the store",
+        "\"channel_binding\"" => "use `sslmode=verify-full` to verify the server",
+        "\"schema\"" => "set the schema of the tables in the store's settings",
         _ => "",
     }
 }
 
-/// What an unknown name was probably meant to be, if to leave it out might let somebody listen, or connect elsewhere.
+/// Explains an unknown name that may protect the connection or choose the server. Returns `None` if it is safe to ignore.
 fn meant(name: &str, value: &str) -> Option<String> {
     let lower = name.to_ascii_lowercase();
     if lower == "gssencmode" && value == "require" {
@@ -218,7 +218,7 @@ fn shown(word: &str, max: usize) -> String {
     }
 }
 
-/// Whether the server is on this machine: nobody can listen in.
+/// Returns true if the server is on this machine, where no network carries the traffic.
 fn is_near(connect: &PgConnectOptions) -> bool {
     let host = connect.get_host();
     connect.get_socket().is_some()
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_need_does_no_harm() {
+    fn parameters_of_other_drivers_are_ignored() {
         for query in [
             "channel_binding=require",
             "connect_timeout=5&pgbouncer=true&pool=5&schema=public",

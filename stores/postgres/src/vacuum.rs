@@ -1,7 +1,7 @@
-//! Vacuums the hot table: removes what is left of deleted rows.
+//! Vacuums the hot table: frees the space of dead rows. Tests: `tests/vacuum.rs`.
 //!
-//! The server does so by itself, but looks only once a minute. At tens of thousands of messages a second there are a million of
-//! them by then, the table no longer fits in memory, and whoever looks for work passes them all.
+//! Autovacuum checks only once a minute. At tens of thousands of messages a second, a million dead rows have collected by
+//! then: the table no longer fits in memory, and every claim scans over them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,15 +13,15 @@ use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Executor as _};
 
 use crate::db::{Db, SharedDb};
-use crate::error::Phase;
+use crate::error::TxPhase;
 use crate::row::get;
 use crate::session::query;
 
-/// How often this process looks whether it has to be done.
+/// Interval of this process's checks.
 const EVERY: Duration = Duration::from_secs(5);
 /// It may take this part of the time.
 const SHARE: u32 = 20;
-/// When it is tried again if it did not help, because somebody may still see what is gone.
+/// Delay after a run that removed nothing, because an open transaction may still see the deleted rows.
 const HELD: Duration = Duration::from_mins(1);
 /// When it is tried again if we have no right to.
 const FORBIDDEN: Duration = Duration::from_hours(1);
@@ -40,7 +40,7 @@ impl VacuumSchedule {
         Self { clock, next }
     }
 
-    /// Whether it is time; from then on it is being done.
+    /// Returns true once per interval. The caller then runs the check.
     fn begin(&self) -> bool {
         let mut next = self.next.lock();
         let due = next.is_some_and(|next| self.clock.monotonic() >= next);
@@ -56,23 +56,23 @@ impl VacuumSchedule {
 }
 
 /// A look under way: whatever becomes of it, there is a next one.
-struct Look {
+struct VacuumCheck {
     db: SharedDb,
     wait: Duration,
 }
 
-impl Look {
+impl VacuumCheck {
     async fn finish(mut self) {
         match vacuum(&self.db).await {
             Ok(wait) => self.wait = wait,
             Err(error) => {
-                tracing::debug!(%error, "the table of work was not vacuumed; the server does so in its own time");
+                tracing::debug!(%error, "cannot vacuum the entry table");
             }
         }
     }
 }
 
-impl Drop for Look {
+impl Drop for VacuumCheck {
     fn drop(&mut self) {
         self.db.vacuum.end(self.wait);
     }
@@ -83,7 +83,7 @@ pub(crate) fn if_due(db: &SharedDb) {
     if !db.vacuum.begin() {
         return;
     }
-    let look = Look { db: Arc::clone(db), wait: HELD };
+    let look = VacuumCheck { db: Arc::clone(db), wait: HELD };
     tokio::spawn(look.finish());
 }
 
@@ -100,7 +100,7 @@ async fn vacuum(db: &Db) -> Result<Duration> {
     let vacuum = Arc::clone(&db.sql.vacuum_run);
     // Not as a change of ours: it cannot be part of a transaction.
     let mut lent = db.reads.pool.acquire().await?;
-    lent.answer(Phase::Before, async |connection: &mut PgConnection| {
+    lent.answer(TxPhase::Before, async |connection: &mut PgConnection| {
         connection.execute(sqlx::raw_sql(AssertSqlSafe(vacuum))).await
     })
     .await?;
@@ -111,18 +111,18 @@ async fn vacuum(db: &Db) -> Result<Duration> {
     Ok(if held { HELD } else { EVERY }.max(took * SHARE))
 }
 
-/// How it looks in the table.
-struct State {
+/// State of the table.
+struct VacuumNeed {
     may: bool,
     due: bool,
     /// Rows that are gone, and still there.
     dead: i64,
 }
 
-async fn state(db: &Db) -> Result<State> {
+async fn state(db: &Db) -> Result<VacuumNeed> {
     let mut session = db.reads.look().await?;
     let rows = session.rows(query(&db.sql.vacuum_due)).await?;
     session.end().await?;
-    let Some(row) = rows.first() else { return Ok(State { may: false, due: false, dead: 0 }) };
-    Ok(State { may: get(row, 0)?, due: get(row, 1)?, dead: get(row, 2)? })
+    let Some(row) = rows.first() else { return Ok(VacuumNeed { may: false, due: false, dead: 0 }) };
+    Ok(VacuumNeed { may: get(row, 0)?, due: get(row, 1)?, dead: get(row, 2)? })
 }

@@ -1,5 +1,5 @@
-//! Wake-ups: at once within the process, and by NOTIFY for the others. Best effort: whoever misses one finds the work by
-//! asking.
+//! Wake-ups: at once within the process, and by NOTIFY for other processes. Best effort: a worker that misses one finds the
+//! work by polling. Tests: `tests/wakeups.rs`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,11 +13,11 @@ use tokio::task::AbortHandle;
 
 use crate::login::Login;
 use crate::session::{Sessions, query};
-use crate::sql::Place;
+use crate::sql::Namespace;
 
 /// At most one NOTIFY in this time. It takes a lock that all commits of a database wait for, so it must be rare.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long to wait before listening is tried again.
+/// Delay before the next try to listen.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Tells of work. Cheap to clone.
@@ -52,7 +52,7 @@ impl Drop for Tasks {
 }
 
 impl Waker {
-    pub(crate) fn new(place: &Place) -> Self {
+    pub(crate) fn new(place: &Namespace) -> Self {
         let shared = Shared {
             here: watch::Sender::new(0),
             there: Notify::new(),
@@ -107,7 +107,7 @@ impl Tasks {
             loop {
                 shared.there.notified().await;
                 if let Err(error) = tell(&shared, &sessions, &notify).await {
-                    tracing::debug!(%error, "other processes were not told of work; they find it by asking");
+                    tracing::debug!(%error, "cannot notify other processes of work");
                 }
                 pause(PAUSE).await;
             }
@@ -147,7 +147,7 @@ async fn listen(waker: Waker, login: Login) {
         let hosts = login.current();
         let options = hosts[turn % hosts.len()].clone().application_name("oncebox wakeups");
         if let Err(error) = hear(&waker, &options).await {
-            tracing::debug!(%error, "not listening for work; asking goes on");
+            tracing::debug!(%error, "cannot listen for work, polling continues");
         }
         pause(AGAIN).await;
     }

@@ -1,4 +1,4 @@
-//! Group commit: calls that wait while a batch is stored share the next one.
+//! Group commit: calls that wait while a batch is stored share the next one. Tests: `tests/split_batch.rs`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use oncebox::{Error, ErrorKind, Result};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::accept::{Offer, Stored, store};
+use crate::accept::{Offered, StoredBatch, store};
 use crate::db::{Db, SharedDb};
 use crate::partition::{PartitionLimits, count_of, go_on};
 use crate::session::Sessions;
@@ -17,26 +17,26 @@ use crate::wake::Waker;
 
 /// The most messages that calls share a batch for. One call alone may bring more.
 const BATCH: usize = 500;
-/// How many batches are stored at the same time, at most.
+/// Maximum batches that are stored at the same time.
 pub(crate) const WRITERS: usize = 2;
-/// How many messages have to wait for a batch to be stored beside another: small batches cost more than is won.
+/// Minimum waiting messages for a second concurrent batch: smaller batches cost more than they gain.
 const MIN_CONCURRENT_BATCH: usize = 96;
 /// The most bytes that calls share a batch for.
 const BYTES: usize = 4 << 20;
 
 /// One call of accept.
-struct Call {
-    offers: Vec<Offer>,
+struct AcceptCall {
+    offers: Vec<Offered>,
     answer: oneshot::Sender<Result<Vec<Accepted>>>,
 }
 
 /// Where calls of accept wait for each other.
-pub(crate) struct Writer {
-    calls: mpsc::UnboundedSender<Call>,
+pub(crate) struct BatchWriter {
+    calls: mpsc::UnboundedSender<AcceptCall>,
     ingest: Ingest,
 }
 
-impl Writer {
+impl BatchWriter {
     /// Starts the task that stores. It ends when the writer is dropped and every call is answered.
     pub(crate) fn start(db: SharedDb, sessions: Sessions, waker: Waker, partitions: PartitionLimits) -> Self {
         let (calls, queue) = mpsc::unbounded_channel();
@@ -51,15 +51,15 @@ impl Writer {
         }
         let mut offers = Vec::with_capacity(batch.len());
         for new in batch {
-            offers.push(Offer::new(db, new).await?);
+            offers.push(Offered::new(db, new).await?);
         }
         if let Some(_alone) = self.ingest.alone() {
-            // Nobody else is there: no need to go through the queue. Whoever goes away spoils only its own batch. The state of it is
-            // large, and of no use to calls that wait.
+            // No other call waits, so this one skips the queue. A caller that stops waiting affects only its own batch. Boxed,
+            // because this future is large and queued calls do not need it.
             return Box::pin(self.ingest.store(&offers)).await;
         }
         let (answer, answered) = oneshot::channel();
-        self.calls.send(Call { offers, answer }).map_err(|_| stopped(ErrorKind::Unavailable))?;
+        self.calls.send(AcceptCall { offers, answer }).map_err(|_| stopped(ErrorKind::Unavailable))?;
         answered.await.unwrap_or_else(|_| Err(stopped(ErrorKind::CommitUnknown)))
     }
 }
@@ -68,23 +68,23 @@ fn stopped(kind: ErrorKind) -> Error {
     Error::new(kind, "the PostgreSQL writer has stopped")
 }
 
-/// What storing needs.
+/// Context of a batch insert.
 #[derive(Clone)]
 struct Ingest {
     db: SharedDb,
     sessions: Sessions,
     waker: Waker,
     partitions: PartitionLimits,
-    /// Whether a full partition is being ended.
+    /// True while a task ends a full partition.
     ending: Arc<AtomicBool>,
-    /// How many batches are being stored.
+    /// Number of batches that are being stored.
     busy: Arc<AtomicUsize>,
 }
 
 /// A batch that is being stored.
-struct Busy(Arc<AtomicUsize>);
+struct ActiveBatch(Arc<AtomicUsize>);
 
-impl Drop for Busy {
+impl Drop for ActiveBatch {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -92,21 +92,21 @@ impl Drop for Busy {
 
 impl Ingest {
     /// A place for a batch, if none is being stored.
-    fn alone(&self) -> Option<Busy> {
+    fn alone(&self) -> Option<ActiveBatch> {
         let free = self.busy.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
-        free.is_ok().then(|| Busy(Arc::clone(&self.busy)))
+        free.is_ok().then(|| ActiveBatch(Arc::clone(&self.busy)))
     }
 
     /// A place for a batch beside others.
-    fn beside(&self) -> Busy {
+    fn beside(&self) -> ActiveBatch {
         self.busy.fetch_add(1, Ordering::Relaxed);
-        Busy(Arc::clone(&self.busy))
+        ActiveBatch(Arc::clone(&self.busy))
     }
 
-    async fn store(&self, offers: &[Offer]) -> Result<Vec<Accepted>> {
-        let Stored { accepted, work } = store(&self.db, &self.sessions, offers).await?;
+    async fn store(&self, offers: &[Offered]) -> Result<Vec<Accepted>> {
+        let StoredBatch { accepted, work } = store(&self.db, &self.sessions, offers).await?;
         let stored = offers.iter().zip(&accepted).filter_map(|(offer, accepted)| match accepted {
-            Accepted::First(_) => Some((offer.lane(), offer.new.key, &*offer.new.message)),
+            Accepted::First(_) => Some((offer.inbox(), offer.lane(), offer.new.key, &*offer.new.message)),
             _ => None,
         });
         self.db.timeline.acknowledged(stored);
@@ -127,16 +127,16 @@ impl Ingest {
         let ingest = self.clone();
         tokio::spawn(async move {
             if let Err(error) = go_on(&ingest.db, &ingest.partitions).await {
-                tracing::info!(%error, "a full partition was not ended; trying again");
+                tracing::info!(%error, "cannot end a full partition, retrying");
             }
             ingest.ending.store(false, Ordering::Relaxed);
         });
     }
 }
 
-/// Stores batch after batch, until nobody can call any more. Nothing is delayed to fill a batch, except behind another one:
-/// then it takes a good number of messages to be stored beside it.
-async fn write(ingest: Ingest, mut queue: mpsc::UnboundedReceiver<Call>) {
+/// Stores batch after batch until the last caller is gone. A batch is never delayed to fill it, unless another one is
+/// being stored: then it needs enough messages to run beside it.
+async fn write(ingest: Ingest, mut queue: mpsc::UnboundedReceiver<AcceptCall>) {
     let mut waiting = VecDeque::new();
     let mut arrived = Vec::new();
     let mut flushes = JoinSet::new();
@@ -162,16 +162,16 @@ async fn write(ingest: Ingest, mut queue: mpsc::UnboundedReceiver<Call>) {
     }
 }
 
-fn messages(calls: &VecDeque<Call>) -> usize {
+fn messages(calls: &VecDeque<AcceptCall>) -> usize {
     calls.iter().map(|call| call.offers.len()).sum()
 }
 
 /// The calls that share the next batch.
-fn batch(waiting: &mut VecDeque<Call>) -> Vec<Call> {
+fn batch(waiting: &mut VecDeque<AcceptCall>) -> Vec<AcceptCall> {
     let (mut calls, mut messages, mut bytes) = (Vec::new(), 0, 0);
     while let Some(call) = waiting.pop_front() {
         messages += call.offers.len();
-        bytes += call.offers.iter().map(Offer::bytes).sum::<usize>();
+        bytes += call.offers.iter().map(Offered::bytes).sum::<usize>();
         if !calls.is_empty() && (messages > BATCH || bytes > BYTES) {
             waiting.push_front(call);
             break;
@@ -182,7 +182,7 @@ fn batch(waiting: &mut VecDeque<Call>) -> Vec<Call> {
 }
 
 /// Stores the batch of several calls. If it is refused for what one of them brought, each gets its own.
-async fn flush(ingest: Ingest, calls: Vec<Call>) {
+async fn flush(ingest: Ingest, calls: Vec<AcceptCall>) {
     let mut offers = Vec::with_capacity(calls.iter().map(|call| call.offers.len()).sum());
     let mut shares = Vec::with_capacity(calls.len());
     for call in calls {
@@ -194,14 +194,14 @@ async fn flush(ingest: Ingest, calls: Vec<Call>) {
         Ok(accepted) => {
             let mut accepted = accepted.into_iter();
             for (share, answer) in shares {
-                // Whoever has gone away will be told by the redelivery.
+                // A caller that is gone learns the result from the redelivery.
                 let _ = answer.send(Ok(accepted.by_ref().take(share).collect()));
             }
         }
         Err(error) if shares.len() > 1 && error.kind().is_per_message() => {
             let mut offers = offers.into_iter();
             for (share, answer) in shares {
-                let alone = Call { offers: offers.by_ref().take(share).collect(), answer };
+                let alone = AcceptCall { offers: offers.by_ref().take(share).collect(), answer };
                 Box::pin(flush(ingest.clone(), vec![alone])).await;
             }
         }

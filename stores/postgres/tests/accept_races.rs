@@ -24,7 +24,7 @@ async fn a_key_that_comes_in_from_elsewhere_meanwhile_is_a_duplicate_and_its_nei
             store.accept(&batch).await.expect("accept");
         }
         schema.run("TRUNCATE @proof, @message, @entry").await;
-        // What another process is about to commit: the first message, which nobody sees yet.
+        // Another process is about to commit the first message, which no other transaction sees yet.
         support::first(&store, "1").await;
         let mut other = schema.connect().await;
         let hide = "CREATE TEMP TABLE hidden AS SELECT * FROM @proof; DELETE FROM @proof";
@@ -53,7 +53,7 @@ async fn a_key_that_comes_in_from_elsewhere_meanwhile_is_a_duplicate_and_its_nei
         assert_eq!(firsts, expected);
         let stored = i64::try_from(keys.len()).expect("a few");
         assert_eq!(schema.count("@proof").await, stored);
-        // That of the hidden row, which nobody took back.
+        // That of the hidden row, which no transaction rolled back.
         assert_eq!(schema.count("@entry").await, stored + i64::from(!committed));
     }
 }

@@ -1,4 +1,4 @@
-//! What a claim reads and hands out: the messages of its own entries, each to its entry, and nothing that it does not hold.
+//! Contents of a claim: the messages of its own entries, each with its entry, and nothing that it does not hold.
 
 mod fixture;
 mod support;
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use fixture::{LEASE, accept, accept_new, claim, handler, inbox, message, offer, route, settle};
 use oncebox::state::Outcome;
-use oncebox::store::{Admin as _, ClaimParams, Claimed, Store as _, Want};
+use oncebox::store::{Admin as _, ClaimParams, ClaimQuota, Claimed, Store as _};
 use oncebox_postgres::Postgres;
 use support::{Schema, run};
 
@@ -50,7 +50,7 @@ async fn every_entry_gets_its_own_message_wherever_that_lies() {
         store.accept(chunk).await.expect("accept");
     }
     let of = |handler: &str| numbered((0..1_200).filter(|number| handlers_of(*number).contains(&handler)));
-    let want = |name: &str, limit| Want { route: route(name), limit };
+    let want = |name: &str, limit| ClaimQuota { route: route(name), limit };
     // Some of them come back, and lie elsewhere from then on.
     let back = claim(&store, "h", 100).await;
     settle(&store, &back, &Outcome::Released).await;
@@ -108,7 +108,7 @@ fn in_order(claimed: &[Claimed]) -> Vec<&[u8]> {
 async fn a_few_are_claimed_at_once_and_in_order() {
     let (schema, store) = idle_store().await;
     accept_new(&store, (0..8).map(|number| number.to_string())).await;
-    let params = ClaimParams::new(inbox(), vec![Want { route: route("h"), limit: 100 }], LEASE);
+    let params = ClaimParams::new(inbox(), vec![ClaimQuota { route: route("h"), limit: 100 }], LEASE);
     let claimed = store.claim(&params).await.expect("claim");
     assert_eq!((ids(&claimed), pieces(&schema).await), (numbered(0..8), 8), "by the short statement");
     assert!(claimed.is_sorted_by_key(|one| one.claim.seq));
@@ -135,7 +135,7 @@ async fn a_few_are_no_more_than_was_asked_for() {
         .collect();
     claim(&store, "g", 1).await;
     store.accept(&offers).await.expect("accept");
-    let want = |name: &str| Want { route: route(name), limit: 3 };
+    let want = |name: &str| ClaimQuota { route: route(name), limit: 3 };
     let params = ClaimParams::new(inbox(), vec![want("h"), want("g")], LEASE);
     let claimed = store.claim(&params).await.expect("claim");
     let of = |name: &str| claimed.iter().filter(|one| one.claim.handler == handler(name)).count();
@@ -157,7 +157,7 @@ async fn a_few_do_not_overtake_what_has_waited() {
 async fn a_claim_repeated_too_early_gets_what_both_tries_have_leased() {
     let (schema, store) = idle_store().await;
     accept(&store, "1").await;
-    let params = ClaimParams::new(inbox(), vec![Want { route: route("h"), limit: 100 }], LEASE);
+    let params = ClaimParams::new(inbox(), vec![ClaimQuota { route: route("h"), limit: 100 }], LEASE);
     let id = uuid::Uuid::from_bytes(*params.claim_id.as_bytes()).to_string();
     let first_try = "BEGIN; \
          UPDATE @entry SET token = nextval('@token'), claimed_at = due, lease_until = due + 60000, claim_id = ':id'; \
@@ -201,7 +201,7 @@ async fn one_of_a_few_that_cannot_be_read_keeps_no_other_waiting() {
 async fn what_was_found_but_could_not_be_leased_is_not_handed_out() {
     let (schema, store) = store().await;
     accept_new(&store, (0..100).map(|number| number.to_string())).await;
-    // As if somebody had changed these rows between finding and leasing them.
+    // As if another transaction had changed these rows between find and lease.
     schema
         .run(
             "CREATE FUNCTION @refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \

@@ -102,9 +102,9 @@ async fn verbs_that_are_given_up_leave_no_transaction_open_and_nothing_half_done
     clean(&schema, store).await;
 }
 
-/// Not after the lease, and no crash is counted: nobody did anything with it.
+/// Released before the lease ends, and without a crash count: no worker ran it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_nobody_waits_for_any_more_is_given_back_at_once() {
+async fn an_abandoned_claim_is_released_at_once() {
     let schema = Schema::shared();
     let store = schema.shop().await;
     first(&store, "1").await;
@@ -153,7 +153,7 @@ async fn handlers_that_hold_all_their_connections_do_not_stop_the_store() {
     assert_eq!(claim(&store, 10).await.len(), 1);
     let settled = store.settle(&[Settlement::done(&claimed.claim)]).await.expect("settle");
     assert_eq!(settled, [Settled::Applied]);
-    // As soon as one is free, whoever waits gets it.
+    // As soon as one is free, the waiting caller gets it.
     let (begun, ()) = in_time(async {
         tokio::join!(store.begin(), async {
             tokio::task::yield_now().await;
@@ -164,7 +164,7 @@ async fn handlers_that_hold_all_their_connections_do_not_stop_the_store() {
     store.commit(begun.expect("begin")).await.expect("commit");
 }
 
-/// Whoever waits is handed a transaction that was begun with the commit before it; nothing else comes along.
+/// A waiting caller gets a transaction that began with the last commit, and no other state.
 // FAULTS C6
 #[tokio::test]
 async fn a_connection_that_is_handed_on_brings_a_transaction_of_its_own() {
@@ -193,7 +193,7 @@ async fn a_connection_that_is_handed_on_brings_a_transaction_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_that_nobody_waits_for_any_more_is_not_left_open() {
+async fn a_transaction_without_a_waiting_caller_is_not_left_open() {
     let schema = Schema::shared();
     let store = shop(&schema).await;
     for polls in 0..200 {
@@ -306,7 +306,7 @@ async fn a_handler_that_ends_the_transaction_itself_is_not_completed() {
     }
 }
 
-/// How a shared transaction is ended, and who ran so far.
+/// End of a shared transaction, and the runs so far.
 struct Ending {
     schema: Schema,
     sql: &'static str,
@@ -320,7 +320,7 @@ async fn ship_and_end(message: Message, cx: &mut Context<Postgres>) -> Result<()
     let tx = cx.tx().await?;
     ship(&ending.schema, tx, &id).await;
     let ran = {
-        let mut ran = ending.ran.lock().expect("nobody panicked");
+        let mut ran = ending.ran.lock().expect("no holder panicked");
         ran.push(id);
         ran.len()
     };
@@ -348,7 +348,7 @@ async fn those_whose_shared_transaction_was_ended_are_not_run_again() {
         running.shutdown().await;
         let doubled = "SELECT count(*) - count(DISTINCT id) FROM @shipment";
         assert_eq!(ending.schema.number(doubled).await, 0, "{sql}");
-        let ran = ending.ran.lock().expect("nobody panicked").clone();
+        let ran = ending.ran.lock().expect("no holder panicked").clone();
         for id in &ran[..3] {
             let status = status(inbox.store(), id).await;
             assert_eq!(status, Some(Status::Poisoned), "{sql}: {id} may be committed");
@@ -371,7 +371,7 @@ async fn a_handler_that_sleeps_in_its_transaction_is_ended_by_the_server() {
     assert_not_done(&schema, &store).await;
 }
 
-/// Somebody else's connection does not inherit anything, either.
+/// Another client's connection inherits nothing, either.
 #[tokio::test]
 async fn a_store_that_is_dropped_closes_its_connections() {
     let schema = Schema::shared();

@@ -7,8 +7,8 @@ use std::time::Duration;
 use oncebox::store::{Mark, Migrate as _, SettleIn as _, Settled, Store as _, Transactional as _};
 use oncebox::{Error, ErrorKind};
 use oncebox_postgres::sqlx::Connection as _;
-use oncebox_postgres::{Options, Postgres};
-use oncebox_servers::{Cluster, Version};
+use oncebox_postgres::{Postgres, PostgresOptions};
+use oncebox_servers::{Cluster, PostgresVersion};
 use support::{
     Schema, accept, claim, claim_one, claim_params, first, handler, in_time, inbox, key, offer, pid, run,
     ship,
@@ -125,7 +125,7 @@ async fn a_statement_that_a_person_cancels_is_worth_another_try() {
 // FAULTS A15
 #[tokio::test]
 async fn a_server_that_is_not_there_is_named_as_such() {
-    let cluster = Cluster::start(Version::Debian).expect("the server obeys");
+    let cluster = Cluster::start(PostgresVersion::Debian).expect("the server obeys");
     let schema = Schema::on(&cluster);
     let store = schema.shop_with(schema.options().patience(SHORT)).await;
     first(&store, "0").await;
@@ -134,7 +134,7 @@ async fn a_server_that_is_not_there_is_named_as_such() {
     let error = store.mark(&mut tx).await.expect_err("the session was ended");
     assert_error(&error, ErrorKind::Unavailable, "connection to PostgreSQL was lost", "");
     drop(tx);
-    // The first call may find its idle connection dead; the next one finds nobody there.
+    // The first call may find its idle connection dead; the next one finds no server.
     let _ = accept(&store, "1").await.expect_err("stopped");
     let error = accept(&store, "1").await.expect_err("stopped");
     assert_error(&error, ErrorKind::Unavailable, "not reachable", "refused");
@@ -158,7 +158,10 @@ impl MarkOne for Postgres {
 // FAULTS E10
 #[tokio::test]
 async fn a_full_disk_is_said_to_be_full_and_recovers_by_itself() {
-    let cluster = match Cluster::builder(Version::Debian).tmpfs(160 << 20).set("max_wal_size", "32MB").start()
+    let cluster = match Cluster::builder(PostgresVersion::Debian)
+        .tmpfs(160 << 20)
+        .set("max_wal_size", "32MB")
+        .start()
     {
         Ok(cluster) => cluster,
         // Without the right to mount the answer has to say what is missing.
@@ -208,7 +211,7 @@ fn noise(seed: usize) -> Vec<u8> {
 // FAULTS E3
 #[tokio::test]
 async fn a_server_that_only_reads_says_so() {
-    let cluster = Cluster::start(Version::Debian).expect("the server obeys");
+    let cluster = Cluster::start(PostgresVersion::Debian).expect("the server obeys");
     let schema = Schema::on(&cluster);
     let store = schema.shop().await;
     first(&store, "0").await;
@@ -244,13 +247,13 @@ async fn a_server_that_only_reads_says_so() {
 fn guarded() -> (Cluster, Schema) {
     let hba =
         "local all all trust\nhost all app 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
-    let cluster = Cluster::builder(Version::Debian).hba(hba).start().expect("the server obeys");
+    let cluster = Cluster::builder(PostgresVersion::Debian).hba(hba).start().expect("the server obeys");
     cluster.sql("postgres", "create role app login password 's3cret-pass'").expect("the server obeys");
     let schema = Schema::on(&cluster);
     (cluster, schema)
 }
 
-fn as_app(cluster: &Cluster, schema: &Schema, password: &str, database: &str) -> Options {
+fn as_app(cluster: &Cluster, schema: &Schema, password: &str, database: &str) -> PostgresOptions {
     let url = format!("postgres://app:{password}@127.0.0.1:{}/{database}", cluster.port());
     Postgres::options(&url).expect("a good URL").schema(&schema.name)
 }
@@ -273,7 +276,7 @@ async fn a_login_that_is_refused_says_why_and_keeps_the_password() {
         texts.push(format!("{error} {error:?}"));
     }
 
-    // The tables are made by somebody else; what the service needs is granted bit by bit.
+    // Another role creates the tables; the test grants what the service needs bit by bit.
     let owner = schema.shop().await;
     first(&owner, "1").await;
     let n = &schema.name;

@@ -13,19 +13,19 @@ use oncebox::store::{
 use oncebox::time::Timestamp;
 use oncebox::{Error, HealthStatus, Inbox};
 use oncebox_postgres::Postgres;
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 use support::{Schema, accept, claim_params, first, in_time, inbox};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 /// The address that stays the same over a failover.
-struct Address {
+struct FailoverAddress {
     port: u16,
     leads_to: Arc<AtomicU16>,
     moved: watch::Sender<()>,
 }
 
-impl Address {
+impl FailoverAddress {
     async fn of(cluster: &Cluster) -> Self {
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
@@ -79,20 +79,20 @@ fn tokens(claimed: &[Claimed]) -> Vec<i64> {
 }
 
 /// A primary, its asynchronous replica, and a store that follows the failover.
-struct Pair {
+struct ReplicatedPair {
     primary: Cluster,
     replica: Cluster,
-    address: Address,
+    address: FailoverAddress,
     schema: Schema,
     store: Postgres,
 }
 
-impl Pair {
+impl ReplicatedPair {
     async fn start() -> Self {
-        let primary = Cluster::start(Version::Debian).expect("the server obeys");
+        let primary = Cluster::start(PostgresVersion::Debian).expect("the server obeys");
         let schema = Schema::on(&primary);
         let replica = primary.replica().expect("the server obeys");
-        let address = Address::of(&primary).await;
+        let address = FailoverAddress::of(&primary).await;
         let url =
             primary.url("postgres").replace(&format!(":{}/", primary.port()), &format!(":{}/", address.port));
         let options = Postgres::options(&url).expect("a good URL").schema(&schema.name).checks(true);
@@ -125,7 +125,7 @@ impl Pair {
         text.expect("the server obeys").parse().expect("a number")
     }
 
-    /// What the health of an inbox on this store says of the failover.
+    /// Health that an inbox on this store reports for the failover.
     fn health(&self) -> Option<HealthStatus> {
         let health = Inbox::builder("orders", self.store.clone()).build().expect("an inbox").health();
         health.checks.iter().find(|check| &*check.name == "failover").map(|check| check.status)
@@ -135,8 +135,8 @@ impl Pair {
 // FAULTS B4, E1: an asynchronous replica takes over, and lacks the latest commits.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failover_that_lost_history_is_reported_and_no_fence_goes_back() {
-    let pair = Pair::start().await;
-    let Pair { store, replica, .. } = &pair;
+    let pair = ReplicatedPair::start().await;
+    let ReplicatedPair { store, replica, .. } = &pair;
     first(store, "kept").await;
     assert_eq!(claim_some(store, 1).await.len(), 1);
     pair.cut();
@@ -171,8 +171,8 @@ async fn a_failover_that_lost_history_is_reported_and_no_fence_goes_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failover_that_lost_nothing_is_no_alarm() {
-    let pair = Pair::start().await;
-    let Pair { store, .. } = &pair;
+    let pair = ReplicatedPair::start().await;
+    let ReplicatedPair { store, .. } = &pair;
     first(store, "1").await;
     let claimed = claim_some(store, 1).await;
     assert_eq!(store.failover(), None);
@@ -192,7 +192,7 @@ async fn a_failover_that_lost_nothing_is_no_alarm() {
 /// Without an address that moves: the store looks for the primary among the hosts of its URL.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_several_hosts_the_store_finds_the_primary() {
-    let primary = Cluster::start(Version::Debian).expect("the server obeys");
+    let primary = Cluster::start(PostgresVersion::Debian).expect("the server obeys");
     let schema = Schema::on(&primary);
     let replica = primary.replica().expect("the server obeys");
     let host = format!("127.0.0.1:{}/", primary.port());
@@ -271,7 +271,7 @@ async fn fail_over_to_another(schema: &Schema) {
     schema.wait_for(&format!("NOT EXISTS (SELECT {sessions})")).await;
 }
 
-/// What is lost is counted once, though the first look at it fails halfway.
+/// Losses are counted once, though the first check fails halfway.
 #[tokio::test]
 async fn a_report_that_fails_halfway_counts_nothing_twice() {
     let schema = Schema::shared();
@@ -329,8 +329,11 @@ async fn messages_that_waited_for_a_connection_go_to_their_handler_after_a_failo
 async fn what_may_have_left_with_its_window_is_not_reported_as_lost() {
     let schema = Schema::shared();
     let store = schema.options().open().await.expect("the store opens");
+    // Another process: one that only accepts does not know the windows.
+    let worker = schema.options().open().await.expect("the store opens");
     let window = std::time::Duration::from_millis(1);
-    store.register(&RegisterParams::new(inbox(), window)).await.expect("register");
+    worker.register(&RegisterParams::new(inbox(), window)).await.expect("register");
+    drop(worker);
     first(&store, "waits").await;
     first(&store, "left").await;
     schema.run("DELETE FROM @proof p USING @message m WHERE m.seq = p.seq AND m.id = 'left'").await;

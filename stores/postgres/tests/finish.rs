@@ -1,5 +1,5 @@
-//! A claim that is completed and committed in one round trip, because somebody waits for the connection: it is all or nothing, and
-//! whoever waits gets a transaction that is sound.
+//! A claim that is completed and committed in one round trip, because a caller waits for the connection: it is all or
+//! nothing, and that caller gets a clean transaction.
 
 mod support;
 
@@ -25,7 +25,7 @@ async fn running(schema: &Schema, store: &Postgres) -> (Claim, PostgresTx) {
     (claim, tx)
 }
 
-/// Finishes while somebody waits for the connection, who must get one that works.
+/// Finishes while a caller waits for the connection, who must get a working one.
 async fn finish(
     schema: &Schema,
     store: &Postgres,
@@ -39,13 +39,13 @@ async fn finish(
     (finished, next)
 }
 
-/// How often a claim was completed with its commit on this connection.
+/// Number of claims that were completed with their commit on this connection.
 async fn finished_on(connection: &mut PgConnection) -> i64 {
-    let sql = "SELECT generic_plans + custom_plans FROM pg_prepared_statements WHERE name = 'oncebox_finish'";
+    let sql = "SELECT generic_plans + custom_plans FROM pg_prepared_statements WHERE name = 'finish_oncebox'";
     query_scalar(sql).fetch_one(connection).await.expect("it is prepared")
 }
 
-/// Nothing of the transaction is there, and that of whoever waited can be committed.
+/// Checks that nothing of the transaction is stored, and that the waiting caller's transaction commits.
 async fn assert_not_done(schema: &Schema, store: &Postgres, next: PostgresTx) {
     assert_eq!((schema.count("@shipment").await, status(store, "1").await), (0, Some(Status::Running)));
     store.commit(next).await.expect("commit");
@@ -54,7 +54,7 @@ async fn assert_not_done(schema: &Schema, store: &Postgres, next: PostgresTx) {
 }
 
 #[tokio::test]
-async fn it_is_done_and_whoever_waits_gets_a_transaction_of_its_own() {
+async fn it_is_done_and_a_waiting_caller_gets_a_transaction_of_its_own() {
     let schema = Schema::shared();
     let store = shop(&schema).await;
     let (claim, mut tx) = running(&schema, &store).await;
@@ -70,7 +70,7 @@ async fn it_is_done_and_whoever_waits_gets_a_transaction_of_its_own() {
     schema.check().await;
 }
 
-// FAULTS D1: somebody else has the work.
+// FAULTS D1: another worker has the work.
 #[tokio::test]
 async fn a_claim_that_is_lost_commits_nothing() {
     let schema = Schema::shared();

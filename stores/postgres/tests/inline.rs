@@ -13,8 +13,8 @@ use oncebox_postgres::sqlx::{self, AssertSqlSafe, Connection as _, PgConnection}
 use support::{Schema, in_time, run, ship};
 use tokio::sync::{Barrier, Notify, Semaphore};
 
-/// What the handlers share with the test.
-struct Play {
+/// State that the handlers share with the test.
+struct TransferFixture {
     schema: Schema,
     runs: AtomicUsize,
     begun: Notify,
@@ -23,13 +23,13 @@ struct Play {
     meet: Barrier,
 }
 
-async fn play() -> (Arc<Play>, Postgres) {
+async fn play() -> (Arc<TransferFixture>, Postgres) {
     let schema = Schema::shared();
     let store = schema.shop().await;
     schema.run("CREATE TABLE @account (id text PRIMARY KEY, sum bigint NOT NULL)").await;
     schema.run("INSERT INTO @account VALUES ('a', 0), ('b', 0)").await;
     let (runs, begun, go) = (AtomicUsize::new(0), Notify::new(), Semaphore::new(0));
-    (Arc::new(Play { schema, runs, begun, go, meet: Barrier::new(2) }), store)
+    (Arc::new(TransferFixture { schema, runs, begun, go, meet: Barrier::new(2) }), store)
 }
 
 fn message(id: &str) -> Message {
@@ -37,7 +37,7 @@ fn message(id: &str) -> Message {
 }
 
 async fn ship_slowly(message: Message, cx: &mut Context<Postgres>) -> Result<(), BoxError> {
-    let play = Arc::clone(cx.data::<Arc<Play>>()?);
+    let play = Arc::clone(cx.data::<Arc<TransferFixture>>()?);
     let run = play.runs.fetch_add(1, Ordering::Relaxed) + 1;
     ship(&play.schema, cx.tx().await?, &String::from_utf8_lossy(message.id())).await;
     cx.set_result(format!("run {run}"))?;
@@ -88,7 +88,7 @@ async fn duplicates_are_not_in_each_others_way() {
 
 /// Adds to two accounts, in the order that the message says. The first two runs meet in between.
 async fn transfer(message: Message, cx: &mut Context<Postgres>) -> Result<(), BoxError> {
-    let play = Arc::clone(cx.data::<Arc<Play>>()?);
+    let play = Arc::clone(cx.data::<Arc<TransferFixture>>()?);
     let run = play.runs.fetch_add(1, Ordering::Relaxed);
     let sql = play.schema.sql("UPDATE @account SET sum = sum + 1 WHERE id = $1");
     for (step, account) in message.id().iter().enumerate() {

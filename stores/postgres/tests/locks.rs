@@ -1,4 +1,4 @@
-//! Whoever locks several rows locks them in the order in which everybody does: or two would wait for each other in a ring.
+//! Lock order: all statements lock rows in the same order, so that no two wait for each other.
 
 mod fixture;
 mod support;
@@ -13,16 +13,16 @@ use oncebox_postgres::Postgres;
 use oncebox_testkit::TestClock;
 use support::{Schema, in_time, run};
 
-/// How many messages there are.
+/// Number of messages.
 const MANY: usize = 40;
 
-struct Place {
+struct LockFixture {
     schema: Schema,
     clock: TestClock,
     store: Postgres,
 }
 
-impl Place {
+impl LockFixture {
     /// Finished messages for the handler `h`. The first of them lies behind the others, and its key comes after others.
     async fn new() -> Self {
         let (schema, clock) = (Schema::new(oncebox_servers::shared::debian_url()), TestClock::new());
@@ -59,7 +59,7 @@ impl Place {
             self.schema.wait_for(&waits).await;
             let others = format!("SET LOCAL lock_timeout = 1; {others}; ROLLBACK");
             let others = run(&mut other, &self.schema.sql(&others)).await;
-            others.expect("nobody has locked any of the others");
+            others.expect("no transaction locks any of the others");
         };
         let (done, ()) = in_time(Box::pin(async { tokio::join!(locks_many, meanwhile) })).await;
         done.expect("it goes on")
@@ -75,7 +75,7 @@ impl Place {
 
 #[tokio::test]
 async fn a_sweep_locks_keys_by_number() {
-    let place = Place::new().await;
+    let place = LockFixture::new().await;
     place.clock.advance(RETENTION + DAY);
     let params = SweepParams::new(inbox(), RETENTION, 100);
     assert_eq!(place.locks_by_number(place.store.sweep(&params)).await.messages, MANY);
@@ -83,7 +83,7 @@ async fn a_sweep_locks_keys_by_number() {
 
 #[tokio::test]
 async fn adding_a_handler_locks_keys_by_number() {
-    let place = Place::new().await;
+    let place = LockFixture::new().await;
     let offers: Vec<_> = (0..MANY).rev().map(|n| offer(message(&n.to_string()), &["h", "new"])).collect();
     let accepted = place.locks_by_number(place.store.accept(&offers)).await;
     assert!(
@@ -94,7 +94,7 @@ async fn adding_a_handler_locks_keys_by_number() {
 
 #[tokio::test]
 async fn a_backfill_locks_keys_by_number() {
-    let place = Place::new().await;
+    let place = LockFixture::new().await;
     let params = BackfillParams::new(inbox(), route("new"), vec!["order.placed".into()]);
     assert_eq!(place.locks_by_number(place.store.backfill(&params)).await.added, MANY);
 }
@@ -102,7 +102,7 @@ async fn a_backfill_locks_keys_by_number() {
 /// More than a statement takes: the keys of all of them are stored in one order.
 #[tokio::test]
 async fn a_batch_of_several_statements_locks_new_keys_by_key() {
-    let place = Place::new().await;
+    let place = LockFixture::new().await;
     let (schema, store) = (&place.schema, &place.store);
     let new = |id: &str| offer(message(id), &["h"]);
     let ids: Vec<String> = (0..2_500).map(|n| format!("new {n}")).collect();
@@ -122,7 +122,7 @@ async fn a_batch_of_several_statements_locks_new_keys_by_key() {
 
 #[tokio::test]
 async fn what_is_quarantined_is_locked_by_key() {
-    let place = Place::new().await;
+    let place = LockFixture::new().await;
     let (schema, store) = (&place.schema, &place.store);
     let conflict = |n: usize| offer(Message::new(n.to_string(), "order.placed", "another one"), &["h"]);
     let mut offers: Vec<NewMessage> = (0..MANY).map(conflict).collect();
@@ -138,7 +138,7 @@ async fn what_is_quarantined_is_locked_by_key() {
 
 #[tokio::test]
 async fn duplicates_are_counted_in_the_order_in_which_sweeps_remove_them() {
-    let place = Place::new().await;
+    let place = LockFixture::new().await;
     let mut batch = Vec::new();
     for n in 0..MANY {
         let Accepted::Duplicate(known) = accept_for(&place.store, &n.to_string(), &["h"]).await else {

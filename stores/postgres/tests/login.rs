@@ -9,12 +9,12 @@ use oncebox::state::{Status, Suspicion};
 use oncebox::store::Admin as _;
 use oncebox::{BoxError, Context, ErrorKind, HealthStatus, Inbox, KeyStrategy, Message, Running, handler};
 use oncebox_postgres::Postgres;
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 use support::{Schema, in_time};
 use tokio::sync::{Notify, Semaphore};
 
-/// What the handler shares with the test.
-struct Play {
+/// State that the handler shares with the test.
+struct LoginFixture {
     runs: AtomicUsize,
     begun: Notify,
     go: Semaphore,
@@ -22,7 +22,7 @@ struct Play {
 
 /// Answers when it is told to, as an HTTP handler does that answers 200.
 async fn answer(_: Message, cx: &mut Context<Postgres>) -> Result<(), BoxError> {
-    let play = Arc::clone(cx.data::<Arc<Play>>()?);
+    let play = Arc::clone(cx.data::<Arc<LoginFixture>>()?);
     play.runs.fetch_add(1, Ordering::Relaxed);
     play.begun.notify_one();
     play.go.acquire().await?.forget();
@@ -49,7 +49,7 @@ async fn failing(running: &Running<Postgres>, verb: &str) {
 async fn a_refused_login_or_privilege_loses_no_settlement() {
     let hba =
         "local all all trust\nhost all app 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
-    let cluster = Cluster::builder(Version::Debian).hba(hba).start().expect("the server obeys");
+    let cluster = Cluster::builder(PostgresVersion::Debian).hba(hba).start().expect("the server obeys");
     let sql = |statement: &str| cluster.sql("postgres", statement).expect("the server obeys");
     sql("create role app login password 'old'");
     let schema = Schema::on(&cluster);
@@ -66,7 +66,8 @@ async fn a_refused_login_or_privilege_loses_no_settlement() {
         ("alter role app connection limit 0", true, "alter role app connection limit -1"),
         (&*revoke, false, &*grants),
     ] {
-        let play = Arc::new(Play { runs: AtomicUsize::new(0), begun: Notify::new(), go: Semaphore::new(0) });
+        let play =
+            Arc::new(LoginFixture { runs: AtomicUsize::new(0), begun: Notify::new(), go: Semaphore::new(0) });
         let store = options.clone().open().await.expect("the store opens");
         let inbox = Inbox::builder("orders", store).data(Arc::clone(&play));
         let inbox = inbox.on("t", handler("answer", answer)).build().expect("an inbox");
@@ -105,7 +106,7 @@ async fn a_refused_login_or_privilege_loses_no_settlement() {
 async fn a_login_can_be_replaced_while_the_store_is_open() {
     let hba =
         "local all all trust\nhost all app 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
-    let cluster = Cluster::builder(Version::Debian).hba(hba).start().expect("the server obeys");
+    let cluster = Cluster::builder(PostgresVersion::Debian).hba(hba).start().expect("the server obeys");
     let sql = |statement: &str| cluster.sql("postgres", statement).expect("the server obeys");
     sql("create role app login password 'old'");
     let schema = Schema::on(&cluster);

@@ -13,8 +13,8 @@ use oncebox::ErrorKind;
 use oncebox::state::{Operation, Status};
 use oncebox::store::{Accepted, Admin as _, Migrate as _, Transactional as _};
 use oncebox_postgres::sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, raw_sql};
-use oncebox_postgres::{Options, Postgres};
-use oncebox_servers::{Cluster, Version};
+use oncebox_postgres::{Postgres, PostgresOptions};
+use oncebox_servers::{Cluster, PostgresVersion};
 use oncebox_testkit::TestClock;
 use support::Schema;
 
@@ -34,7 +34,7 @@ async fn a_schema_is_planned_then_migrated_then_opened() {
     let plan = options.pending().await.expect("plan");
     let table = format!("CREATE TABLE \"{}\".\"oncebox_proof\"", schema.name);
     assert!(plan[0].sql.contains(&table), "the plan shows what will run");
-    assert!(!plan[0].sql.contains(['@', '#']), "no name is left open");
+    assert!(!plan[0].sql.contains(" oncebox_"), "every name is rendered");
     assert_eq!(options.current().await.expect("current"), 0, "planning changes nothing");
 
     assert_eq!(options.apply().await.expect("apply"), plan);
@@ -121,7 +121,7 @@ fn the_schema_file_is_current() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schema.sql");
     let now =
         Postgres::options("postgres://localhost/shop").expect("a good URL").schema_sql().expect("its SQL");
-    let header = "-- All tables with the default settings, as `Options::schema_sql` prints them. Written by a test; do not edit.\n\n";
+    let header = "-- All tables with the default settings, as `PostgresOptions::schema_sql` prints them. Written by a test; do not edit.\n\n";
     let now = format!("{header}{now}");
     if std::env::var_os(WRITE).is_some() {
         std::fs::write(&path, &now).expect("the file can be written");
@@ -137,7 +137,7 @@ fn the_schema_file_is_current() {
 #[tokio::test]
 async fn inboxes_in_other_schemas_and_under_other_prefixes_do_not_meet() {
     let (one, two) = (schema(), schema());
-    let places: Vec<Options> = vec![one.options(), two.options(), one.options().prefix("other_")];
+    let places: Vec<PostgresOptions> = vec![one.options(), two.options(), one.options().prefix("other_")];
     let mut stores = Vec::new();
     for options in &places {
         stores.push(options.clone().open().await.expect("the store opens"));
@@ -166,7 +166,7 @@ async fn inboxes_in_other_schemas_and_under_other_prefixes_do_not_meet() {
 // FAULTS S15
 #[tokio::test]
 async fn names_that_are_not_plain_are_refused_before_anything_is_sent() {
-    // Nobody answers there.
+    // No server answers there.
     let options = || Postgres::options("postgres://127.0.0.1:1/shop").expect("a good URL");
     for name in ["", "a b", "a\"; DROP TABLE x; --", "1a", "ä", "a.b", &"x".repeat(33)] {
         for options in [options().schema(name), options().prefix(name)] {
@@ -224,7 +224,7 @@ async fn one_lane_and_sixty_four_do_the_same() {
     }
 }
 
-/// What the guide shows is what is printed, with the default names and without their quotes.
+/// The guide shows the printed grants, with the default names and without their quotes.
 #[test]
 fn the_guide_shows_what_is_granted() {
     let guide = include_str!("../../../docs/postgres.md");
@@ -238,17 +238,17 @@ fn the_guide_shows_what_is_granted() {
     let (_, maintain) = maintain.trim_end().split_once(": ").expect("what it is good for");
     assert!(guide.contains(&format!("```sql\n{maintain}\n```")), "{maintain}");
     for role in ["", "x\n; DROP TABLE customers; --"] {
-        options.grants_sql(role).expect_err("nobody");
+        options.grants_sql(role).expect_err("no role");
     }
 }
 
 /// A role without any right, in the shared server; gone with the test.
-struct Role {
+struct TestRole {
     schema: Schema,
     name: String,
 }
 
-impl Role {
+impl TestRole {
     async fn new() -> Self {
         let schema = schema();
         schema.options().apply().await.expect("apply");
@@ -257,7 +257,7 @@ impl Role {
         Self { schema, name }
     }
 
-    fn options(&self) -> Options {
+    fn options(&self) -> PostgresOptions {
         let url = self.schema.url().replacen("oncebox@", &format!("{}@", self.name), 1);
         assert!(url.contains(&self.name), "{url}");
         Postgres::options(&url).expect("a good URL").schema(&self.schema.name)
@@ -283,7 +283,7 @@ impl Role {
 // FAULTS S21
 #[tokio::test]
 async fn a_role_without_any_right_to_change_the_schema_can_do_everything() {
-    let role = Role::new().await;
+    let role = TestRole::new().await;
     role.grant(|_| true).await;
     let clock = TestClock::new();
     let store = role.options().clock(clock.shared()).open().await.expect("migrated already");
@@ -316,7 +316,7 @@ async fn a_role_without_any_right_to_change_the_schema_can_do_everything() {
         role.schema.number("SELECT min(id) FROM @partition").await > 1,
         "partitions were made and dropped"
     );
-    let poisoned = oncebox::store::Filter::new(fixture::inbox(), Status::Poisoned);
+    let poisoned = oncebox::store::EntryFilter::new(fixture::inbox(), Status::Poisoned);
     let poisoned = store.list(&poisoned).await.expect("list").entries.remove(0);
     store
         .operate(&fixture::inbox(), &poisoned.key, &poisoned.handler, Operation::Retry)
@@ -336,7 +336,7 @@ async fn a_role_without_any_right_to_change_the_schema_can_do_everything() {
 
 #[tokio::test]
 async fn who_may_not_make_the_tables_is_told_who_has_to() {
-    let role = Role::new().await;
+    let role = TestRole::new().await;
     role.schema.run(&format!("GRANT USAGE ON SCHEMA {} TO {}", role.schema.name, role.name)).await;
     let error = role.options().prefix("other_").open().await.expect_err("it may not make tables");
     let text = error.to_string();
@@ -352,7 +352,7 @@ async fn who_may_not_make_the_tables_is_told_who_has_to() {
 
 #[tokio::test]
 async fn a_missing_privilege_is_named() {
-    let role = Role::new().await;
+    let role = TestRole::new().await;
     let error = role.options().open().await.expect_err("nothing is granted");
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
     let text = format!("{error:?}");
@@ -365,7 +365,7 @@ async fn a_missing_privilege_is_named() {
     let store = role.options().partitions(DAY, 5).clock(clock.shared()).open().await.expect("it opens");
     accept_new(&store, (0..10).map(|n| n.to_string())).await;
     let params = oncebox::store::SweepParams::new(fixture::inbox(), RETENTION, 100);
-    // The store itself tries at the same time, because a partition is full; whoever finds it busy leaves it alone.
+    // The store itself tries at the same time, because a partition is full; the one that finds it busy skips it.
     let error = loop {
         match oncebox::store::Store::sweep(&store, &params).await {
             Ok(_) => tokio::task::yield_now().await,
@@ -385,7 +385,7 @@ async fn a_missing_privilege_is_named() {
 /// A role that takes tokens has to begin epochs, so it is refused without the right to.
 #[tokio::test]
 async fn a_role_that_takes_tokens_but_may_not_read_them_is_refused() {
-    let role = Role::new().await;
+    let role = TestRole::new().await;
     role.grant(|statement| !statement.contains("SEQUENCE")).await;
     let refused = |error: &oncebox::Error| {
         error.kind() == ErrorKind::InvalidConfig && error.what().contains("oncebox_token")
@@ -401,7 +401,7 @@ async fn a_role_that_takes_tokens_but_may_not_read_them_is_refused() {
 // FAULTS A6: the standby that commits wait for is not there when the tables are made.
 #[tokio::test]
 async fn a_missing_standby_is_named_as_what_the_first_start_waits_for() {
-    let cluster = Cluster::start(Version::Debian).expect("the server obeys");
+    let cluster = Cluster::start(PostgresVersion::Debian).expect("the server obeys");
     cluster.configure("synchronous_standby_names", "ghost").expect("the server obeys");
     let schema = Schema::on(&cluster);
     let options = || schema.options().patience(Duration::from_secs(2));

@@ -60,7 +60,7 @@ async fn a_duplicate_at_the_same_time_is_busy_until_the_first_has_ended() {
         let mut tx = one.begin().await.expect("begin");
         assert_eq!(once(&store, &mut tx).await.expect("mark"), Mark::First);
         let mut other = two.begin().await.expect("begin");
-        // An error, not an answer: whoever only asks "is it the first?" would acknowledge what may yet be rolled back.
+        // An error, not an answer: a caller that only asks "is it the first?" would acknowledge work that may still roll back.
         let busy = once(&store, &mut other).await.expect_err("the first has not ended");
         assert!(busy.is_retryable() && busy.to_string().contains("has not ended"), "{busy}");
         // Another handler, id or inbox is another work.

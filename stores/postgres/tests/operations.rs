@@ -1,4 +1,4 @@
-//! What operators do is recorded in the transaction that does it, and what the server knows of its own health.
+//! Operator actions are audited in their own transaction; `examine` reports the health of the server.
 
 mod fixture;
 mod support;
@@ -8,7 +8,7 @@ use oncebox::ErrorKind;
 use oncebox::state::{Operation, Status};
 use oncebox::store::{Admin as _, AuditFilter, ExamineParams, Severity};
 use oncebox::time::{Clock as _, SystemClock};
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 use oncebox_testkit::TestClock;
 use support::{Schema, handler, inbox, key};
 
@@ -100,7 +100,7 @@ async fn codes(schema: &Schema, change: impl FnOnce(&mut ExamineParams)) -> Vec<
 
 #[tokio::test]
 async fn the_doctor_sees_settings_that_lose_what_was_acknowledged() {
-    let risky = Cluster::builder(Version::Debian)
+    let risky = Cluster::builder(PostgresVersion::Debian)
         .set("synchronous_commit", "off")
         .set("autovacuum", "off")
         .start()
@@ -121,13 +121,13 @@ async fn the_doctor_sees_settings_that_lose_what_was_acknowledged() {
         .wait_for("(SELECT n_dead_tup FROM pg_stat_user_tables WHERE relid = '@mark'::regclass) > 100000")
         .await;
     assert!(codes(&schema, |_| {}).await.contains(&"dead_rows"));
-    let safe = Cluster::builder(Version::Debian).durable(true).start().expect("a server");
+    let safe = Cluster::builder(PostgresVersion::Debian).durable(true).start().expect("a server");
     assert_eq!(codes(&Schema::on(&safe), |_| {}).await, Vec::<&str>::new());
 }
 
 #[tokio::test]
 async fn the_doctor_sees_a_transaction_that_does_not_end() {
-    let cluster = Cluster::start(Version::Debian).expect("a server");
+    let cluster = Cluster::start(PostgresVersion::Debian).expect("a server");
     let schema = Schema::on(&cluster);
     let long = |params: &mut ExamineParams| params.long_transaction = std::time::Duration::ZERO;
     assert!(!codes(&schema, |_| {}).await.contains(&"long_transaction"));

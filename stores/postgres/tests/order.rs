@@ -8,7 +8,7 @@ use oncebox::store::{
 };
 use oncebox::time::Clock as _;
 use oncebox::{ErrorKind, OnPoisoned, Policy};
-use oncebox_postgres::{Options, Postgres};
+use oncebox_postgres::{Postgres, PostgresOptions};
 use support::{
     Schema, claim, claim_one, claim_params, first, handler, in_time, inbox, key, offer, offer_ordered, run,
 };
@@ -26,14 +26,14 @@ fn ids(claimed: &[Claimed]) -> Vec<&[u8]> {
     claimed.iter().map(|claimed| claimed.message.id()).collect()
 }
 
-/// Waits until a statement of the store waits for somebody's lock.
+/// Waits until a statement of the store waits for a lock.
 async fn blocked(schema: &Schema, locks: &str) {
     let blocked = "EXISTS (SELECT 1 FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
                    WHERE NOT l.granted AND l.locktype = ':locks' AND a.query LIKE '%:schema%')";
     schema.wait_for(&blocked.replace(":schema", &schema.name).replace(":locks", locks)).await;
 }
 
-// FAULTS B14: the one who comes sees a head that is not finished, and the one who finishes it sees nobody behind it.
+// FAULTS B14: the new entry sees an unfinished head, and the worker that finishes the head sees no entry behind it.
 #[tokio::test]
 async fn who_comes_while_the_head_is_being_completed_is_not_left_behind() {
     let schema = Schema::shared();
@@ -102,7 +102,7 @@ async fn one_that_is_let_go_is_found_before_a_deep_backlog_that_came_later() {
 }
 
 /// The same server, with another default for transactions.
-fn serializable(schema: &Schema) -> Options {
+fn serializable(schema: &Schema) -> PostgresOptions {
     let join = if schema.url().contains('?') { '&' } else { '?' };
     let url = format!("{}{join}options[default_transaction_isolation]=serializable", schema.url());
     Postgres::options(&url).expect("a good URL").schema(&schema.name)
@@ -146,7 +146,7 @@ async fn a_line_whose_head_cannot_be_read_can_be_unblocked_and_its_head_dismisse
             let found = store.examine(&examined).await.expect("examine");
             let lost = found.iter().any(|finding| finding.code == "lost_message");
             assert_eq!(lost, damage.starts_with("DELETE"), "{damage}: {found:?}");
-            assert!(claim(&store, 2).await.is_empty(), "nobody is given what cannot be read");
+            assert!(claim(&store, 2).await.is_empty(), "no worker gets an unreadable entry");
             let shown = store.show(&inbox(), &key("1")).await.expect("show").expect("known");
             assert!(shown.stored.is_none());
             assert_eq!(shown.entries[0].status, Status::Poisoned);
@@ -171,6 +171,6 @@ async fn a_line_whose_head_cannot_be_read_goes_on_if_its_handler_skips() {
     let mut skips = Policy::default();
     skips.on_poisoned = OnPoisoned::Skip;
     let params = || claim_params(2).policies([(handler("h"), skips.clone())].into_iter().collect());
-    assert!(store.claim(&params()).await.expect("claim").is_empty(), "nobody is given what cannot be read");
+    assert!(store.claim(&params()).await.expect("claim").is_empty(), "no worker gets an unreadable entry");
     assert_eq!(ids(&store.claim(&params()).await.expect("claim")), [b"2"]);
 }

@@ -8,10 +8,10 @@ use oncebox::store::{Accepted, Store as _, Transactional as _};
 use oncebox::{Config, Context, ErrorKind, Inbox, Message, handler};
 use oncebox_postgres::Postgres;
 use oncebox_postgres::sqlx::{self, AssertSqlSafe};
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 use support::{Schema, accept, claim, first, in_time, message};
 
-/// What the handler writes, with the table's name in it.
+/// Statement of the handler, with the table's name in it.
 struct Ship(String);
 
 async fn ship(
@@ -25,7 +25,7 @@ async fn ship(
     Ok(())
 }
 
-/// Leases are longer than any test: whoever needs one to run out is found out by the clock.
+/// Leases last longer than any test: a test that needs one to expire fails by the clock.
 fn inbox(schema: &Schema, store: Postgres) -> Inbox<Postgres> {
     let config = Config {
         poll: Duration::from_millis(100),
@@ -78,7 +78,7 @@ async fn assert_shipped_once(schema: &Schema, count: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_storm_of_ended_sessions_loses_nothing_and_repeats_nothing() {
     const MESSAGES: usize = 400;
-    let cluster = Cluster::start(Version::Debian).expect("the server obeys");
+    let cluster = Cluster::start(PostgresVersion::Debian).expect("the server obeys");
     let schema = Schema::on(&cluster);
     let inbox = inbox(&schema, schema.shop().await);
     let running = inbox.start();
@@ -101,7 +101,7 @@ type Outage = fn(&Cluster) -> anyhow::Result<()>;
 // FAULTS A15, E5
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_that_is_restarted_or_killed_goes_on_where_it_was() {
-    let cluster = Cluster::start(Version::Debian).expect("the server obeys");
+    let cluster = Cluster::start(PostgresVersion::Debian).expect("the server obeys");
     let schema = Schema::on(&cluster);
     let inbox = inbox(&schema, schema.shop().await);
     let running = inbox.start();
@@ -119,11 +119,11 @@ async fn a_server_that_is_restarted_or_killed_goes_on_where_it_was() {
     in_time(running.shutdown()).await;
 }
 
-/// Of many connections that died while nobody used them, each call finds at most one.
+/// Of many connections that died while idle, each call finds at most one.
 // FAULTS E5
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_that_died_idle_are_no_storm_of_errors() {
-    let cluster = Cluster::start(Version::Debian).expect("the server obeys");
+    let cluster = Cluster::start(PostgresVersion::Debian).expect("the server obeys");
     let schema = Schema::on(&cluster);
     let store = schema.shop_with(schema.options().handler_connections(6)).await;
     first(&store, "0").await;
@@ -162,7 +162,7 @@ async fn connections_that_died_idle_are_no_storm_of_errors() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_hangs_costs_the_patience_and_no_more() {
     let patience = Duration::from_secs(2);
-    let cluster = Cluster::start(Version::Debian).expect("the server obeys");
+    let cluster = Cluster::start(PostgresVersion::Debian).expect("the server obeys");
     let schema = Schema::on(&cluster);
     let store = schema.shop_with(schema.options().patience(patience)).await;
     let mut open = Vec::new();
@@ -188,7 +188,7 @@ async fn a_server_that_hangs_costs_the_patience_and_no_more() {
 // FAULTS E1, E3
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_is_refused_until_it_is_promoted() {
-    let primary = Cluster::start(Version::Debian).expect("the server obeys");
+    let primary = Cluster::start(PostgresVersion::Debian).expect("the server obeys");
     let schema = Schema::on(&primary);
     let store = schema.shop().await;
     first(&store, "1").await;

@@ -1,4 +1,4 @@
-//! What PostgreSQL does for the statements that run all the time: none reads a whole table that grows with the traffic.
+//! Query plans of the hot statements: none reads a whole table that grows with the traffic.
 
 mod fixture;
 mod support;
@@ -12,7 +12,7 @@ use oncebox_postgres::sqlx::postgres::PgListener;
 use oncebox_postgres::sqlx::{
     self, AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _, raw_sql,
 };
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 use oncebox_testkit::TestClock;
 use support::{Schema, run};
 
@@ -45,8 +45,8 @@ const HOT: [(&str, &str, &[&str]); 30] = [
     ("sweep/again", "control", &[]),
     // A step for each handler, or a limited number of rows.
     ("sweep/marks", "control", &["mark"]),
-    ("orphans/orphans", "control", &["claim", "entry", "later"]),
-    ("backlog/backlog", "control", &["poisoned", "entry", "later"]),
+    ("orphans/orphans", "control", &["claim", "entry", "scheduled"]),
+    ("backlog/backlog", "control", &["poisoned", "entry", "scheduled"]),
     ("backfill/page", "control", &[]),
     ("backfill/hold", "control", &[]),
     ("backfill/add", "control", &[]),
@@ -75,13 +75,14 @@ const TYPES: [(&str, &str); 2] = [
 ];
 
 /// Tables that grow with the traffic or the backlog.
-const LARGE: [&str; 8] = ["proof", "message", "entry", "later", "claim", "outcome", "poisoned", "mark"];
+const LARGE: [&str; 8] = ["proof", "message", "entry", "scheduled", "claim", "outcome", "poisoned", "mark"];
 
 /// The same, with the parts in which they lie.
-const TABLES: [&str; 8] = ["proof", "entry", "later", "claim", "poisoned", "mark", "message_1", "outcome_1"];
+const TABLES: [&str; 8] =
+    ["proof", "entry", "scheduled", "claim", "poisoned", "mark", "message_1", "outcome_1"];
 
-/// What an index has to be asked for to lead to a few rows: a lane or a handler may have all of them. Of those that are poisoned, one
-/// index has only the few that hold back others.
+/// Columns that make an index condition selective: a lane or a handler alone may have all rows. One index of the
+/// poisoned entries has only the few that block others.
 const SELECTIVE: [&str; 7] = ["seq ", "seq)", "order_key", "digest", "claim_id", "due ", "at "];
 
 /// More rows than anybody reads twice, put in while the statistics say that the tables are empty.
@@ -106,9 +107,12 @@ const FILL: &str = "
     INSERT INTO @poisoned (seq, token, at, attempts, crashes, generation, lane, handler, reason)
     SELECT seq, seq, at, 0, 0, 0, l, 1, 'rejected' FROM n";
 
+/// Reads a statement without its header, with `@` before the names.
 fn file(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("sql").join(path).with_extension("sql");
-    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    let sql = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let body = sql.split_inclusive('\n').skip_while(|line| line.starts_with("--"));
+    body.collect::<String>().replace("oncebox_", "@")
 }
 
 /// A statement with its names put in.
@@ -116,7 +120,7 @@ fn named(schema: &Schema, sql: &str) -> String {
     schema.sql(sql).replace(":schema", &schema.name)
 }
 
-/// What the store's own sessions are told.
+/// Applies the settings of the store's own sessions.
 async fn tell(connection: &mut PgConnection, kind: &str) {
     let told = file("session/store") + &file(&format!("session/{kind}"));
     let told = told.replace(":patience", "30000").replace(":scope", "SESSION").replace(":local", "false");
@@ -162,7 +166,7 @@ async fn plan_by(
 }
 
 /// The plans that are kept for the statements of a function, under the settings that it brings along, in a session that joins
-/// whole tables if nobody says otherwise.
+/// whole tables by default.
 async fn plans_within(schema: &Schema, function: &str) -> Vec<Vec<String>> {
     let sql = "SELECT prosrc, proconfig, ARRAY(SELECT format_type(t, NULL) FROM unnest(proargtypes) WITH ORDINALITY AS u (t, n) \
                ORDER BY n) FROM pg_proc WHERE oid = '@:function'::regproc";
@@ -270,7 +274,7 @@ async fn wrong_plans(schema: &Schema) -> Vec<String> {
     wrong
 }
 
-/// Tables whose statistics nobody touches.
+/// Creates tables whose statistics stay as they are.
 async fn tables() -> Schema {
     let schema = Schema::new(oncebox_servers::shared::debian_url());
     schema.options().apply().await.expect("apply");
@@ -331,7 +335,7 @@ async fn no_hot_statement_reads_a_whole_table_that_was_vacuumed_when_it_was_empt
 async fn a_sweep_looks_up_what_stays_in_memory() {
     let schema = tables().await;
     schema.run(FILL).await;
-    for table in ["proof", "entry", "later", "poisoned", "outcome_1"] {
+    for table in ["proof", "entry", "scheduled", "poisoned", "outcome_1"] {
         schema.run(&format!("ANALYZE @{table}")).await;
         // A hundred billion.
         let large = "UPDATE pg_class SET relpages = 1, reltuples = 100000000 WHERE oid = '@:table'::regclass";
@@ -360,12 +364,12 @@ fn a_whole_read_is_recognised() {
     assert!(of("Seq Scan on oncebox_meta").is_empty());
 }
 
-/// A server where nobody else writes.
+/// Starts a server without other writers.
 fn quiet() -> Cluster {
     let settings = [("autovacuum", "off"), ("wal_level", "minimal"), ("max_wal_senders", "0")];
     let builder = settings
         .iter()
-        .fold(Cluster::builder(Version::Debian), |builder, (name, value)| builder.set(name, value));
+        .fold(Cluster::builder(PostgresVersion::Debian), |builder, (name, value)| builder.set(name, value));
     builder.start().expect("a server")
 }
 
@@ -452,7 +456,7 @@ async fn the_tables_refuse_rows_that_cannot_be() {
             "@meta (one, lanes, partition_id, counted, timeline) VALUES (false, 1, 1, 0, '1')".into(),
         ),
         ("too many lanes", "@meta (lanes, partition_id, counted, timeline) VALUES (65, 1, 0, '1')".into()),
-        ("a handler of no inbox", "@handler (inbox, key) VALUES (99, 'h')".into()),
+        ("a handler of no inbox", "@handler (inbox, key, origin) VALUES (99, 'h', 'h')".into()),
     ];
     let mut connection = schema.connect().await;
     for (what, row) in bad {

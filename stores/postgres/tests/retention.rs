@@ -13,7 +13,7 @@ use oncebox::ErrorKind;
 use oncebox::state::{Operation, Outcome, Status};
 use oncebox::store::{Accepted, Admin as _, QuarantineReason, RescueParams, Store as _};
 use oncebox_postgres::sqlx::{AssertSqlSafe, Executor as _, PgConnection, raw_sql};
-use oncebox_postgres::{Options, Postgres};
+use oncebox_postgres::{Postgres, PostgresOptions};
 use oncebox_testkit::TestClock;
 use support::Schema;
 
@@ -21,18 +21,18 @@ use support::Schema;
 const MOMENT: Duration = Duration::from_secs(10);
 
 /// A schema on the shared server, and the clock its stores go by.
-struct Place {
+struct RetentionFixture {
     schema: Schema,
     clock: TestClock,
 }
 
-impl Place {
+impl RetentionFixture {
     fn new() -> Self {
         Self { schema: Schema::new(oncebox_servers::shared::debian_url()), clock: TestClock::new() }
     }
 
     /// A new partition every day.
-    fn options(&self) -> Options {
+    fn options(&self) -> PostgresOptions {
         self.schema.options().clock(self.clock.shared())
     }
 
@@ -49,7 +49,7 @@ impl Place {
         self.number("SELECT partition_id FROM @meta").await
     }
 
-    /// How many partitions a table has, beside the one that keeps what outlives the others.
+    /// Counts the partitions of a table, without the default one.
     async fn partitions(&self, table: &str) -> i64 {
         let of = format!("SELECT count(*) - 1 FROM pg_inherits WHERE inhparent = '@{table}'::regclass");
         self.number(&of).await
@@ -72,14 +72,14 @@ impl Place {
 }
 
 /// Ends the current partition: a day passes, and a sweep notices.
-async fn next_day(place: &Place, store: &Postgres) {
+async fn next_day(place: &RetentionFixture, store: &Postgres) {
     place.clock.advance(DAY);
     sweep(store).await;
 }
 
 #[tokio::test]
 async fn a_partition_is_there_before_it_is_needed_and_ends_with_its_day() {
-    let place = Place::new();
+    let place = RetentionFixture::new();
     let store = place.open().await;
     assert_eq!((place.partition().await, place.partitions("message").await), (1, 2));
     accept(&store, "first").await;
@@ -104,7 +104,7 @@ async fn a_partition_is_there_before_it_is_needed_and_ends_with_its_day() {
 
 #[tokio::test]
 async fn a_partition_ends_when_it_is_full() {
-    let place = Place::new();
+    let place = RetentionFixture::new();
     let store = place.options().partitions(DAY, 10).open().await.expect("the store opens");
     for round in 1..=6 {
         assert_eq!(place.partition().await, round);
@@ -127,7 +127,7 @@ async fn a_partition_ends_when_it_is_full() {
 
 #[tokio::test]
 async fn accepting_alone_ends_a_full_partition() {
-    let place = Place::new();
+    let place = RetentionFixture::new();
     let store = place.options().partitions(DAY, 10).open().await.expect("the store opens");
     let mut rounds = 0;
     while place.partition().await < 4 {
@@ -140,7 +140,7 @@ async fn accepting_alone_ends_a_full_partition() {
 
 #[tokio::test]
 async fn what_is_swept_leaves_with_its_partition() {
-    let place = Place::new();
+    let place = RetentionFixture::new();
     let store = place.open().await;
     accept_new(&store, (0..100).map(|n| n.to_string())).await;
     assert_eq!(complete_all(&store, "h").await, 100);
@@ -200,7 +200,7 @@ async fn check_one_of_each(store: &Postgres) {
 
 #[tokio::test]
 async fn what_is_not_finished_outlives_every_drop() {
-    let place = Place::new();
+    let place = RetentionFixture::new();
     let store = place.options().payload_retention(2 * DAY).open().await.expect("the store opens");
     accept_new(&store, (0..50).map(|n| format!("done-{n}"))).await;
     complete_all(&store, "h").await;
@@ -243,7 +243,7 @@ async fn what_is_not_finished_outlives_every_drop() {
 }
 
 /// A finished message whose payload has left, while its key is remembered.
-async fn without_payload(place: &Place, id: &str) -> Postgres {
+async fn without_payload(place: &RetentionFixture, id: &str) -> Postgres {
     let store = place.options().payload_retention(DAY).open().await.expect("the store opens");
     accept(&store, id).await;
     complete_all(&store, "h").await;
@@ -261,7 +261,7 @@ async fn without_payload(place: &Place, id: &str) -> Postgres {
 
 #[tokio::test]
 async fn a_payload_may_leave_before_its_key() {
-    let place = Place::new();
+    let place = RetentionFixture::new();
     let store = without_payload(&place, "a").await;
     assert_eq!((place.partitions("message").await, place.partitions("outcome").await), (2, 3));
     assert_eq!(status(&store, "a", "h").await, Some(Status::Completed), "its history is there");
@@ -277,7 +277,7 @@ async fn a_payload_may_leave_before_its_key() {
 
 #[tokio::test]
 async fn a_delivery_for_another_handler_brings_the_payload_back() {
-    let place = Place::new();
+    let place = RetentionFixture::new();
     let store = without_payload(&place, "a").await;
     let added = accept_for(&store, "a", &["h", "late"]).await;
     assert!(matches!(added, Accepted::HandlersAdded(_, 1)), "{added:?}");
@@ -304,7 +304,7 @@ async fn a_delivery_for_another_handler_brings_the_payload_back() {
 }
 
 /// A store with a partition that is ready to be dropped, by the next sweep.
-async fn with_something_to_drop(place: &Place) -> Postgres {
+async fn with_something_to_drop(place: &RetentionFixture) -> Postgres {
     let store = place.open().await;
     accept_new(&store, (0..20).map(|n| format!("old-{n}"))).await;
     complete_all(&store, "h").await;
@@ -314,8 +314,8 @@ async fn with_something_to_drop(place: &Place) -> Postgres {
     store
 }
 
-/// Somebody who has a transaction open on a table.
-async fn stand_in_the_way(place: &Place, table: &str) -> PgConnection {
+/// Opens a transaction that uses a table.
+async fn stand_in_the_way(place: &RetentionFixture, table: &str) -> PgConnection {
     let mut other = place.schema.connect().await;
     let hold = format!("BEGIN; {}", place.schema.sql(&format!("LOCK TABLE @{table} IN ACCESS SHARE MODE")));
     other.execute(raw_sql(AssertSqlSafe(hold))).await.expect("a lock");
@@ -325,7 +325,7 @@ async fn stand_in_the_way(place: &Place, table: &str) -> PgConnection {
 #[tokio::test]
 async fn a_drop_that_gets_no_lock_changes_nothing_and_comes_later() {
     for table in ["message", "message_1", "outcome", "outcome_1", "message_kept"] {
-        let place = Place::new();
+        let place = RetentionFixture::new();
         let store = with_something_to_drop(&place).await;
         let mut other = stand_in_the_way(&place, table).await;
         let begun = Instant::now();
@@ -347,12 +347,12 @@ async fn a_drop_that_gets_no_lock_changes_nothing_and_comes_later() {
 
 #[tokio::test]
 async fn sweepers_at_once_drop_once() {
-    let place = Place::new();
+    let place = RetentionFixture::new();
     let store = with_something_to_drop(&place).await;
     let others = [place.open().await, place.open().await, place.open().await];
     let (a, b, c, d) = tokio::join!(sweep(&store), sweep(&others[0]), sweep(&others[1]), sweep(&others[2]));
     assert_eq!(a + b + c + d, 20, "each key leaves once");
-    // Whoever came second did not wait for the first.
+    // The second one did not wait for the first.
     sweep(&store).await;
     assert!(place.number("SELECT min(id) FROM @partition").await > 1);
     place.check().await;
@@ -360,7 +360,7 @@ async fn sweepers_at_once_drop_once() {
 
 #[tokio::test]
 async fn a_partition_that_was_made_but_never_used_is_used_later() {
-    let place = Place::new();
+    let place = RetentionFixture::new();
     let store = place.open().await;
     // As a process leaves it that ends between the two.
     place.schema.run("SELECT @make_partition(3)").await;
@@ -377,7 +377,7 @@ async fn a_partition_that_was_made_but_never_used_is_used_later() {
 
 #[tokio::test]
 async fn nothing_grows_over_fifty_days() {
-    let place = Place::new();
+    let place = RetentionFixture::new();
     let store = place.options().payload_retention(2 * DAY).open().await.expect("the store opens");
     accept(&store, "poisoned").await;
     settle(&store, &[claim_one(&store, "h").await], &rejected()).await;

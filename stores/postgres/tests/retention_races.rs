@@ -11,16 +11,16 @@ use fastrand::Rng;
 use fixture::{DAY, HOUR, accept_for, handler, inbox, key, rejected, route};
 use oncebox::ErrorKind;
 use oncebox::state::{ErrorText, Operation, Outcome};
-use oncebox::store::{Accepted, Admin as _, ClaimParams, Settled, Store as _, SweepParams, Want};
+use oncebox::store::{Accepted, Admin as _, ClaimParams, ClaimQuota, Settled, Store as _, SweepParams};
 use oncebox::{Policy, Result};
 use oncebox_postgres::Postgres;
 use oncebox_postgres::sqlx::{AssertSqlSafe, Executor as _, PgConnection, raw_sql};
 use oncebox_testkit::TestClock;
 use support::Schema;
 
-/// How many keys there are: few, so that all tasks meet at the same ones, again and again.
+/// Number of keys: few, so that all tasks meet at the same ones again and again.
 const KEYS: usize = 40;
-/// How often each task does what it does.
+/// Rounds of each task.
 const ROUNDS: usize = 150;
 const RETENTION: Duration = Duration::from_hours(3);
 /// Longer than the test lasts by the clock it goes by: leases are not what is tested.
@@ -51,10 +51,10 @@ const ORPHANS: &str = "
     SELECT count(*) FROM (SELECT seq FROM @message_kept UNION ALL SELECT seq FROM @outcome_kept) k
     WHERE NOT EXISTS (SELECT 1 FROM @proof p WHERE p.seq = k.seq)";
 
-struct World {
+struct RaceFixture {
     schema: Schema,
     clock: TestClock,
-    /// How often each thing happened that must happen for the test to mean something.
+    /// Counts of the events without which the test proves nothing.
     firsts: AtomicUsize,
     added: AtomicUsize,
     operated: AtomicUsize,
@@ -65,7 +65,7 @@ fn id(rng: &mut Rng) -> String {
     rng.usize(..KEYS).to_string()
 }
 
-async fn accepts(world: Arc<World>, store: Postgres, mut rng: Rng) {
+async fn accepts(world: Arc<RaceFixture>, store: Postgres, mut rng: Rng) {
     for _ in 0..ROUNDS {
         let handlers: &[&str] = if rng.bool() { &["h"] } else { &["h", "g"] };
         match accept_for(&store, &id(&mut rng), handlers).await {
@@ -79,7 +79,7 @@ async fn accepts(world: Arc<World>, store: Postgres, mut rng: Rng) {
 
 async fn works(store: Postgres, mut rng: Rng) {
     for _ in 0..ROUNDS {
-        let wants = ["h", "g"].map(|name| Want { route: route(name), limit: 4 });
+        let wants = ["h", "g"].map(|name| ClaimQuota { route: route(name), limit: 4 });
         let claimed = store.claim(&ClaimParams::new(inbox(), wants.to_vec(), LEASE)).await.expect("claim");
         let settlements: Vec<_> = claimed
             .iter()
@@ -99,7 +99,7 @@ async fn works(store: Postgres, mut rng: Rng) {
     }
 }
 
-async fn operates(world: Arc<World>, store: Postgres, mut rng: Rng) {
+async fn operates(world: Arc<RaceFixture>, store: Postgres, mut rng: Rng) {
     for _ in 0..ROUNDS {
         let operation = [Operation::Replay, Operation::Retry, Operation::Discard][rng.usize(..3)];
         let name = handler(if rng.bool() { "h" } else { "g" });
@@ -131,7 +131,7 @@ async fn sweep_for(store: &Postgres, retention: Duration) -> Result<usize> {
     }
 }
 
-async fn sweeps(world: Arc<World>, store: Postgres) {
+async fn sweeps(world: Arc<RaceFixture>, store: Postgres) {
     for _ in 0..ROUNDS / 3 {
         world.clock.advance(HOUR);
         let swept = sweep(&store).await.expect("sweep");
@@ -147,7 +147,7 @@ async fn sweeping_races_with_everything_and_takes_nothing_that_is_needed() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut rng = Rng::with_seed(seed);
-    let world = Arc::new(World {
+    let world = Arc::new(RaceFixture {
         schema: Schema::new(oncebox_servers::shared::debian_url()),
         clock: TestClock::new(),
         firsts: AtomicUsize::default(),
@@ -223,8 +223,8 @@ async fn replay_half(schema: &Schema) -> PgConnection {
     replay
 }
 
-/// Waits until somebody waits for a lock: a transaction's that holds a row, or that of a table.
-async fn until_somebody_waits(schema: &Schema, table: &str) {
+/// Waits until a statement waits for a lock: of a transaction that holds a row, or of a table.
+async fn until_a_lock_is_waited_for(schema: &Schema, table: &str) {
     let waits = format!(
         "SELECT count(*) FROM pg_locks w WHERE NOT w.granted AND (w.relation = '@{table}'::regclass OR \
          w.locktype = 'transactionid' AND w.pid IN (SELECT pid FROM pg_locks WHERE relation = '@{table}'::regclass))"
@@ -243,7 +243,7 @@ async fn a_key_that_gets_work_while_it_is_swept_stays() {
         async move { sweep(&store).await }
     });
     // It has looked by now, and found nothing that is not finished.
-    until_somebody_waits(&schema, "proof").await;
+    until_a_lock_is_waited_for(&schema, "proof").await;
     replay.execute("COMMIT").await.expect("commit");
     assert_eq!(sweeping.await.expect("no panic").expect("sweep"), 0, "the key has work again");
     assert_eq!(schema.number(BEREFT).await, 0);
@@ -263,7 +263,7 @@ async fn a_message_that_gets_work_while_its_partition_is_dropped_stays() {
         let store = store.clone();
         async move { sweep_for(&store, 400 * DAY).await }
     });
-    until_somebody_waits(&schema, "message").await;
+    until_a_lock_is_waited_for(&schema, "message").await;
     replay.execute("COMMIT").await.expect("commit");
     sweeping.await.expect("no panic").expect("sweep");
     sweep_for(&store, 400 * DAY).await.expect("sweep");

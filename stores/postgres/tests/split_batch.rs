@@ -5,7 +5,7 @@ mod support;
 use oncebox::store::{Accepted, Store};
 use oncebox::{BoxError, Context, ErrorKind, Inbox, Message, handler};
 use oncebox_postgres::Postgres;
-use oncebox_testkit::{Fault, FaultyStore, Verb};
+use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb};
 use support::Schema;
 
 /// Enough for two parts.
@@ -101,14 +101,14 @@ async fn what_one_part_could_not_store_is_told_of_its_messages_alone() {
     assert!(again.iter().all(Result::is_ok), "{again:?}");
 }
 
-/// One that says that nothing was stored, and one that does not know: nobody is told that nothing was.
+/// One part reports that nothing was stored, and one does not know: no caller hears that nothing was stored.
 #[tokio::test]
 async fn parts_that_fail_in_different_ways_are_told_of_apart() {
     let schema = Schema::shared();
     let store = FaultyStore::new(schema.options().open().await.expect("the store opens"));
     let inbox = built(store);
-    let (away, unknown) = (Fault::ErrBefore(ErrorKind::Unavailable), Fault::ErrAfter);
-    inbox.store().faults().script(Verb::Accept, [Some(unknown), Some(away)]);
+    let (away, unknown) = (StoreFault::ErrBefore(ErrorKind::Unavailable), StoreFault::ErrAfter);
+    inbox.store().faults().script(StoreVerb::Accept, [Some(unknown), Some(away)]);
     let answers = inbox.accept_batch(many()).await.expect("each has its own");
     let kinds =
         |kind| answers.iter().filter(|one| one.as_ref().is_err_and(|error| error.kind() == kind)).count();
@@ -117,7 +117,7 @@ async fn parts_that_fail_in_different_ways_are_told_of_apart() {
     assert_eq!(schema.count("@message").await, i64::try_from(unknown).expect("a few"), "it was stored");
 }
 
-/// What the store refuses in one message is not the fault of the others, in one part or in two.
+/// The store refuses one bad message and stores the others, in one part or in two.
 #[tokio::test]
 async fn one_bad_message_is_refused_alone() {
     for many in [20, MANY] {
@@ -148,8 +148,8 @@ async fn nothing_is_tried_behind_a_store_that_goes_away() {
     let schema = Schema::shared();
     let store = FaultyStore::new(schema.options().open().await.expect("the store opens"));
     let inbox = built(store);
-    let away = Fault::ErrBefore(ErrorKind::Unavailable);
-    inbox.store().faults().script(Verb::Accept, [None, None, Some(away)]);
+    let away = StoreFault::ErrBefore(ErrorKind::Unavailable);
+    inbox.store().faults().script(StoreVerb::Accept, [None, None, Some(away)]);
     let bad = message(1_000, "first").with_source("a\0b");
     let good = (0..4).map(|id| message(id, "first").with_ordering_key("k"));
     let answers = inbox.accept_batch(std::iter::once(bad).chain(good)).await.expect("each has its own");

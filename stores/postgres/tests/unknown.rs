@@ -1,7 +1,7 @@
 //! Commits whose answer is lost: the store says that it does not know, and the same call again finds out.
 //!
-//! A commit that waits for a replica that does not exist has been made, but not answered. Whoever ends its session then
-//! loses the answer, and nothing else.
+//! A commit that waits for a missing replica is made, but not answered. The test that ends its session then loses only
+//! the answer.
 
 mod support;
 
@@ -11,22 +11,23 @@ use oncebox::state::{Settlement, Status};
 use oncebox::store::{Accepted, SettleIn as _, Settled, Store as _, Transactional as _};
 use oncebox::{Error, ErrorKind};
 use oncebox_postgres::sqlx;
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 use support::{
     Schema, accept, claim_one, claim_params, first, in_time, offer_ordered, rescue_params, run, ship, status,
 };
 
 /// A server whose commits can be made to hang.
-struct Server {
+struct HangingServer {
     cluster: Cluster,
     schema: Schema,
 }
 
 const HANGS: &str = "from pg_stat_activity where wait_event = 'SyncRep'";
 
-impl Server {
+impl HangingServer {
     fn start() -> Self {
-        let cluster = Cluster::builder(Version::Debian).durable(true).start().expect("the server obeys");
+        let cluster =
+            Cluster::builder(PostgresVersion::Debian).durable(true).start().expect("the server obeys");
         let schema = Schema::on(&cluster);
         Self { cluster, schema }
     }
@@ -84,7 +85,7 @@ fn assert_unknown(error: &Error) {
 // FAULTS A4
 #[tokio::test(flavor = "multi_thread")]
 async fn an_accept_whose_answer_is_lost_is_a_duplicate_when_it_is_repeated() {
-    let server = Server::start();
+    let server = HangingServer::start();
     let store = server.schema.shop().await;
     first(&store, "0").await;
     let (other, id) = (store.clone(), "1");
@@ -106,7 +107,7 @@ async fn an_accept_whose_answer_is_lost_is_a_duplicate_when_it_is_repeated() {
 // FAULTS B3
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_whose_answer_is_lost_is_found_by_its_id() {
-    let server = Server::start();
+    let server = HangingServer::start();
     let store = server.schema.shop().await;
     first(&store, "1").await;
     let params = claim_params(10);
@@ -114,7 +115,7 @@ async fn a_claim_whose_answer_is_lost_is_found_by_its_id() {
     let error = server.lose("oncebox control", async move { other.claim(&same).await }).await;
     assert_unknown(&error);
     assert_eq!(server.schema.count("@entry WHERE token IS NOT NULL").await, 1, "it was claimed");
-    assert!(store.claim(&claim_params(10)).await.expect("claim").is_empty(), "and is nobody else's");
+    assert!(store.claim(&claim_params(10)).await.expect("claim").is_empty(), "and no other claim holds it");
     let claimed = store.claim(&params).await.expect("claim");
     let token = server.schema.number("SELECT token FROM @entry WHERE token IS NOT NULL").await;
     assert_eq!(claimed.iter().map(|claimed| claimed.claim.token.0).collect::<Vec<_>>(), [token]);
@@ -125,7 +126,7 @@ async fn a_claim_whose_answer_is_lost_is_found_by_its_id() {
 // FAULTS D2
 #[tokio::test(flavor = "multi_thread")]
 async fn a_settlement_whose_answer_is_lost_is_applied_when_it_is_repeated() {
-    let server = Server::start();
+    let server = HangingServer::start();
     let store = server.schema.shop().await;
     first(&store, "1").await;
     let claimed = claim_one(&store).await;
@@ -142,7 +143,7 @@ async fn a_settlement_whose_answer_is_lost_is_applied_when_it_is_repeated() {
 // FAULTS D2: the handler must not run again, and its claim must not stay open.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handlers_commit_whose_answer_is_lost_happened_once() {
-    let server = Server::start();
+    let server = HangingServer::start();
     let store = server.schema.shop().await;
     first(&store, "1").await;
     let claimed = claim_one(&store).await;
@@ -162,10 +163,10 @@ async fn a_handlers_commit_whose_answer_is_lost_happened_once() {
     assert_eq!(server.schema.count("@shipment").await, 1);
 }
 
-// FAULTS D2: the same where the completion goes with the commit, because somebody waits for the connection.
+// FAULTS D2: the same where the completion goes with the commit, because a caller waits for the connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_is_finished_and_whose_answer_is_lost_happened_once() {
-    let server = Server::start();
+    let server = HangingServer::start();
     let store = server.schema.shop_with(server.schema.options().handler_connections(1)).await;
     first(&store, "1").await;
     let claim = claim_one(&store).await.claim;
@@ -187,7 +188,7 @@ async fn a_claim_that_is_finished_and_whose_answer_is_lost_happened_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_hangs_is_given_up_and_unknown() {
     const PATIENCE: Duration = Duration::from_secs(3);
-    let server = Server::start();
+    let server = HangingServer::start();
     let store = server.schema.shop_with(server.schema.options().patience(PATIENCE)).await;
     first(&store, "0").await;
     first(&store, "1").await;

@@ -25,7 +25,7 @@ async fn quiet(store: &Postgres, name: &str) {
     }
 }
 
-/// Takes away what stores without looking: whoever wants to do so fails.
+/// Renames the function that stores without a lookup: a call of it fails.
 async fn forbid(schema: &Schema) {
     schema.run("ALTER FUNCTION @accept_new RENAME TO oncebox_gone").await;
 }

@@ -1,4 +1,4 @@
-//! What is left of rows that have gone: it is removed by whoever claims, and claims that pass it miss nothing.
+//! Remains of deleted rows: claims remove them, and miss nothing when they scan over them.
 
 mod fixture;
 mod support;
@@ -15,7 +15,7 @@ use oncebox_servers::shared;
 use oncebox_testkit::TestClock;
 use support::{Schema, in_time};
 
-/// A minute's work of a slow day: come and gone. Nobody else removes what is left of it.
+/// A minute's work of a slow day, stored and deleted. Autovacuum is off and removes none of it.
 const GONE: &str = "ALTER TABLE @entry SET (autovacuum_enabled = off);
     INSERT INTO @entry (seq, due, lane, handler) SELECT i << 6, 0, 0, 1 FROM generate_series(1, 30000) i;
     DELETE FROM @entry";
@@ -29,7 +29,7 @@ fn vacuums(times: i64) -> String {
 
 // FAULTS E15
 #[tokio::test]
-async fn whoever_claims_removes_what_is_left_of_rows_that_have_gone() {
+async fn a_claim_removes_the_remains_of_deleted_rows() {
     // Through a pooler, too, where a change is mostly a transaction: this one cannot be part of any.
     for schema in [Schema::shared(), Schema::new(shared::newest_url()), Schema::pooled()] {
         let clock = TestClock::new();
@@ -47,7 +47,7 @@ async fn whoever_claims_removes_what_is_left_of_rows_that_have_gone() {
 
 #[tokio::test]
 async fn only_who_may_vacuum_tries_to() {
-    let due = include_str!("../sql/vacuum/due.sql");
+    let due = include_str!("../sql/vacuum/due.sql").replace("oncebox_", "@");
     for (url, grants) in [
         (shared::debian_url(), [None, Some("GRANT oncebox TO role")]),
         (shared::newest_url(), [None, Some("GRANT MAINTAIN ON @entry TO role")]),
@@ -62,7 +62,7 @@ async fn only_who_may_vacuum_tries_to() {
             }
             let mut session = schema.connect().await;
             support::run(&mut session, &format!("SET ROLE {role}")).await.expect("the role");
-            let row = session.fetch_one(raw_sql(AssertSqlSafe(schema.sql(due)))).await.expect("an answer");
+            let row = session.fetch_one(raw_sql(AssertSqlSafe(schema.sql(&due)))).await.expect("an answer");
             assert_eq!(row.get::<bool, _>(0), may, "{grant:?}");
         }
         schema.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
@@ -143,7 +143,7 @@ async fn what_is_committed_late_is_found_beside_others_that_come() {
             if found.len() == 2 {
                 break;
             }
-            // It was passed: then somebody says that there may be more.
+            // The claim passed it: then a wake-up announces that there may be more.
             in_time(wakeup.woken()).await;
         }
         found.sort_unstable();

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use oncebox_postgres::sqlx::{self, AssertSqlSafe, Connection as _, PgConnection, Row as _};
-use oncebox_servers::{Python, shared};
+use oncebox_servers::{PythonEnv, shared};
 use serde::Deserialize;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/vectors/messages.json");
@@ -48,7 +48,7 @@ fn vectors() -> Vec<ExpectedDigests> {
     serde_json::from_str::<Vectors>(&text).expect("the vectors are JSON").vectors
 }
 
-/// What each program prints: a line for each vector.
+/// Output of each program: a line for each vector.
 fn lines() -> String {
     vectors().iter().fold(String::new(), |lines, vector| {
         let ExpectedDigests { name, key, fingerprint, order_key, .. } = vector;
@@ -91,7 +91,7 @@ async fn postgresql_computes_the_vectors() {
 
 #[test]
 fn python_computes_the_vectors() {
-    let mut python = Command::new(Python::binary().expect("Python"));
+    let mut python = Command::new(PythonEnv::binary().expect("Python"));
     python.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/vectors/compute.py"));
     assert_eq!(printed(&mut python), lines());
 }

@@ -15,7 +15,7 @@ fn subscribe(store: &Postgres) -> Wakeup {
     store.wakeups().expect("it has some").subscribe()
 }
 
-/// Whoever listens to the channel of a schema.
+/// SQL that selects the listeners to the channel of a schema.
 fn listeners(schema: &Schema) -> String {
     format!(
         "FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN \"{}.oncebox_work\"%'",
@@ -89,13 +89,13 @@ async fn a_listening_session_that_was_ended_listens_again() {
     claim_one(&two).await;
 }
 
-type Done = tokio::sync::mpsc::UnboundedSender<Vec<u8>>;
+type DoneSender = tokio::sync::mpsc::UnboundedSender<Vec<u8>>;
 
 async fn work(
     message: Message,
     cx: &mut Context<Postgres>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    cx.data::<Done>()?.send(message.id().to_vec())?;
+    cx.data::<DoneSender>()?.send(message.id().to_vec())?;
     Ok(())
 }
 
@@ -114,7 +114,11 @@ async fn behind_a_pooler_work_is_found_by_asking() {
     first(&one, "1").await;
     assert_eq!(in_time(told.recv()).await.expect("it runs"), b"1");
     in_time(running.shutdown()).await;
-    assert_eq!(schema.number(&format!("SELECT count(*) {}", listeners(&schema))).await, 0, "nobody listens");
+    assert_eq!(
+        schema.number(&format!("SELECT count(*) {}", listeners(&schema))).await,
+        0,
+        "no session listens"
+    );
 }
 
 /// A NOTIFY takes a lock that every commit of the database waits for.

@@ -15,12 +15,12 @@ use oncebox_postgres::sqlx::{AssertSqlSafe, Executor as _, raw_sql};
 use oncebox_testkit::TestClock;
 use support::Schema;
 
-struct Place {
+struct WindowsFixture {
     schema: Schema,
     clock: TestClock,
 }
 
-impl Place {
+impl WindowsFixture {
     fn new() -> Self {
         Self { schema: Schema::new(oncebox_servers::shared::debian_url()), clock: TestClock::new() }
     }
@@ -52,7 +52,7 @@ async fn sweep_with(store: &Postgres, retention: Duration, name: &str, window: D
 // FAULTS H1, H2
 #[tokio::test]
 async fn a_partition_stays_until_the_longest_window_is_over() {
-    let place = Place::new();
+    let place = WindowsFixture::new();
     let store = place.open().await;
     for n in 0..20 {
         accept(&store, &format!("short {n}")).await;
@@ -81,7 +81,7 @@ async fn a_partition_stays_until_the_longest_window_is_over() {
 
 #[tokio::test]
 async fn what_is_kept_for_ever_does_not_keep_its_partition() {
-    let place = Place::new();
+    let place = WindowsFixture::new();
     let store = place.open().await;
     for n in 0..20 {
         accept_for(&store, &n.to_string(), &["short"]).await;
@@ -102,8 +102,8 @@ async fn what_is_kept_for_ever_does_not_keep_its_partition() {
 
 // FAULTS H4
 #[tokio::test]
-async fn nobody_waits_for_another_sweeper() {
-    let place = Place::new();
+async fn no_sweeper_waits_for_another() {
+    let place = WindowsFixture::new();
     let store = place.open().await;
     accept_for(&store, "1", &[]).await;
     place.clock.advance(RETENTION);
@@ -131,7 +131,7 @@ async fn nobody_waits_for_another_sweeper() {
 #[tokio::test]
 async fn what_was_finished_late_stays_for_its_window() {
     for apart in [1, 1_000] {
-        let place = Place::new();
+        let place = WindowsFixture::new();
         let store = place.open().await;
         for n in 0..9 {
             let handler = if n % 3 == 0 { "late" } else { "h" };
@@ -151,11 +151,11 @@ async fn what_was_finished_late_stays_for_its_window() {
     }
 }
 
-// Whoever looks whether another sweeps may hold the row for a moment, though it is not its turn: the one whose turn it is must not
-// take that for somebody who sweeps, or neither does.
+// A process that checks for another sweeper may hold the row for a moment, though it is not its turn. The one whose turn
+// it is must not take that for a sweeper, or neither sweeps.
 #[tokio::test]
 async fn a_sweeper_goes_on_though_another_looks_whether_it_may() {
-    let place = Place::new();
+    let place = WindowsFixture::new();
     let store = place.open().await;
     for n in 0..3 {
         accept_for(&store, &n.to_string(), &[]).await;
@@ -180,7 +180,7 @@ async fn a_sweeper_goes_on_though_another_looks_whether_it_may() {
 
 #[tokio::test]
 async fn a_sweeper_whose_turn_is_over_does_not_wait_for_its_successor() {
-    let place = Place::new();
+    let place = WindowsFixture::new();
     let store = place.open().await;
     for n in 0..3 {
         accept_for(&store, &n.to_string(), &[]).await;
@@ -197,7 +197,7 @@ async fn a_sweeper_whose_turn_is_over_does_not_wait_for_its_successor() {
 
 #[tokio::test]
 async fn a_message_whose_payload_has_left_is_not_backfilled() {
-    let place = Place::new();
+    let place = WindowsFixture::new();
     let options = place.schema.options().clock(place.clock.shared()).payload_retention(DAY);
     let store = options.open().await.expect("the store opens");
     accept(&store, "old").await;
@@ -220,7 +220,7 @@ async fn a_message_whose_payload_has_left_is_not_backfilled() {
 #[tokio::test]
 async fn a_drop_and_a_backfill_agree() {
     for round in 0..8 {
-        let place = Place::new();
+        let place = WindowsFixture::new();
         let options = place.schema.options().clock(place.clock.shared()).payload_retention(DAY);
         let store = options.open().await.expect("the store opens");
         for n in 0..50 {

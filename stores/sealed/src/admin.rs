@@ -1,10 +1,10 @@
-//! What an operator sees, opened with the keys of this process.
+//! Operator views, opened with the keys of this process.
 
 use async_trait::async_trait;
 use oncebox::store::{
     Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
-    Counts, ExamineParams, Filter, Finding, History, MessageView, Migrate, Migration, OperationId, Page,
-    QuarantineFilter, QuarantinePage,
+    EntryFilter, EntryPage, ExamineParams, Finding, InboxCounts, MessageHistory, MessageView, Migrate,
+    Migration, OperationId, QuarantineFilter, QuarantinePage,
 };
 use oncebox::{InboxName, Key, Result};
 
@@ -12,17 +12,17 @@ use crate::Sealed;
 
 #[async_trait]
 impl<S: Admin> Admin for Sealed<S> {
-    async fn count(&self, inbox: &InboxName) -> Result<Counts> {
+    async fn count(&self, inbox: &InboxName) -> Result<InboxCounts> {
         self.store.count(inbox).await
     }
 
-    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts> {
+    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<InboxCounts> {
         self.store.count_tenant(inbox, tenant).await
     }
 
     /// The store cannot look into errors, so they are looked through here, as many at a time as a store looks at. Otherwise an
     /// operator who wants one of a hundred thousand would ask for each of them.
-    async fn list(&self, filter: &Filter) -> Result<Page> {
+    async fn list(&self, filter: &EntryFilter) -> Result<EntryPage> {
         if self.keys.keys().is_locked() {
             // What is sealed stays so: only the store's own errors can be found.
             let mut page = self.store.list(filter).await?;
@@ -32,7 +32,7 @@ impl<S: Admin> Admin for Sealed<S> {
         }
         let mut inner = filter.clone();
         if inner.error_contains.take().is_some() {
-            inner.limit = Filter::EXAMINED;
+            inner.limit = EntryFilter::EXAMINED;
         }
         let page = self.store.list(&inner).await?;
         let opened = page.entries.into_iter().map(|entry| self.open_entry(&filter.inbox, entry));
@@ -70,7 +70,7 @@ impl<S: Admin> Admin for Sealed<S> {
         self.store.blocked(params).await
     }
 
-    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageHistory>> {
         let mut history = self.store.history(inbox, key).await?;
         for attempt in history.iter_mut().flat_map(|history| &mut history.attempts) {
             attempt.error =

@@ -1,4 +1,4 @@
-//! The keys: one that is written with, and any number that are read with.
+//! Keys: one to write with, and any number to read with. Tests: `tests/at_rest.rs`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,16 +11,16 @@ use ring::{hkdf, hmac};
 /// The longest name of a key, in bytes.
 const MAX_ID: usize = 64;
 
-/// A key and how it is called. Its name is stored with everything that is written with it.
+/// A key and its name, which is stored with every value sealed with it.
 pub(crate) struct Master {
     pub(crate) id: Box<str>,
     pub(crate) key: hkdf::Prk,
 }
 
-/// The keys of a sealed store. They are yours to keep: without them nothing can be read.
+/// Keys of a sealed store. Back them up: without them no payload can be read.
 ///
-/// To rotate, give every process the new key with [`reads`](Self::reads) first; then make it the current one, and keep the
-/// old one for reading until nothing written with it is left.
+/// To rotate, first give every process the new key with [`reads`](Self::reads). Then make it the current one, and keep
+/// the old one for reading until the last message sealed with it is swept.
 pub struct Keyring {
     current: Option<Master>,
     others: BTreeMap<Box<str>, hkdf::Prk>,
@@ -28,17 +28,17 @@ pub struct Keyring {
 }
 
 impl Keyring {
-    /// A keyring that writes with `key`, which is called `id`. Both secrets are 32 random bytes.
+    /// Returns a keyring that writes with `key`, whose name is `id`. Both secrets are 32 random bytes.
     ///
-    /// `fingerprints` is what repeats are recognised with: it tells two payloads under one key apart without telling anything
-    /// about them. It never changes; with another one, every redelivery of an older message looks like a conflict.
+    /// `fingerprints` is the secret that identifies repeats: it distinguishes two payloads under one key and reveals neither.
+    /// It never changes: with another one, every redelivery of an older message looks like a conflict.
     pub fn new(id: &str, key: &[u8; 32], fingerprints: &[u8; 32]) -> Result<Self> {
         let fingerprints = hmac::Key::new(hmac::HMAC_SHA256, fingerprints);
         Ok(Self { current: Some(master(id, key)?), others: BTreeMap::new(), fingerprints })
     }
 
-    /// A keyring without keys, for an operator who may see what is stored but not what is in it. Nothing can be written with it, and
-    /// what is sealed is shown as sealed.
+    /// Returns a keyring without keys, for an operator who may see messages but not their payloads. It cannot write, and
+    /// shows sealed payloads as sealed.
     pub fn locked() -> Self {
         Self {
             current: None,
@@ -47,7 +47,7 @@ impl Keyring {
         }
     }
 
-    /// Reads what was written with another key, too.
+    /// Adds a key to read with.
     pub fn reads(mut self, id: &str, key: &[u8; 32]) -> Result<Self> {
         let Master { id, key } = master(id, key)?;
         if self.get(&id).is_some() {
@@ -65,7 +65,7 @@ impl Keyring {
         self.current.as_ref()
     }
 
-    /// Whether there is no key at all.
+    /// Returns true if the ring has no key.
     pub(crate) fn is_locked(&self) -> bool {
         self.current.is_none()
     }
@@ -105,7 +105,7 @@ impl fmt::Debug for Keyring {
     }
 }
 
-/// A keyring that can be replaced while stores use it. Cheap to clone; clones are the same one.
+/// A keyring that can be replaced while stores use it. Cheap to clone; clones share one keyring.
 #[derive(Clone, Debug)]
 pub struct SharedKeyring(Arc<RwLock<Arc<Keyring>>>);
 
@@ -115,8 +115,8 @@ impl SharedKeyring {
         Self(Arc::new(RwLock::new(Arc::new(keys))))
     }
 
-    /// Replaces the keys: what is written from now on is sealed with the new current key. Another secret for fingerprints is refused,
-    /// because every redelivery of a stored message would look like a conflict.
+    /// Replaces the keys: new messages are sealed with the new current key. Refuses another secret for fingerprints, because
+    /// every redelivery of a stored message would look like a conflict.
     pub fn replace(&self, keys: Keyring) -> Result<()> {
         let mut held = self.0.write();
         let probe = |keys: &Keyring| hmac::sign(keys.fingerprints(), b"oncebox sealed keyring 1");
@@ -129,7 +129,7 @@ impl SharedKeyring {
         Ok(())
     }
 
-    /// The keys of now.
+    /// Returns the current keys.
     pub(crate) fn keys(&self) -> Arc<Keyring> {
         Arc::clone(&self.0.read())
     }

@@ -19,8 +19,8 @@ use seal::SealVersion;
 
 /// A store whose payloads cannot be read without a key.
 ///
-/// It can do what the store inside can, with the same guarantees. A message that is not sealed is not delivered, unless
-/// [`allow_plaintext`](Self::allow_plaintext) says otherwise.
+/// It has the features and guarantees of the store inside. It delivers sealed messages only, unless
+/// [`allow_plaintext`](Self::allow_plaintext) permits others.
 #[derive(Clone, Debug)]
 pub struct Sealed<S> {
     store: S,
@@ -30,27 +30,27 @@ pub struct Sealed<S> {
 }
 
 impl<S> Sealed<S> {
-    /// Encrypts what goes into a store, and delivers only what was encrypted. Takes a [`Keyring`], or a [`SharedKeyring`] whose keys
-    /// can be replaced later.
+    /// Wraps a store: encrypts its messages, and delivers only encrypted ones. Takes a [`Keyring`], or a [`SharedKeyring`]
+    /// whose keys can be replaced later.
     pub fn new(store: S, keys: impl Into<SharedKeyring>) -> Self {
         Self { store, keys: keys.into(), plaintext: false, oldest: SealVersion::One }
     }
 
-    /// Also delivers messages that are not encrypted: for a store that had messages before it was sealed, until the last of them has
-    /// left. Meanwhile a person who can write to the database can put messages there. Default: refused.
+    /// Also delivers unencrypted messages: for a store with older messages, until the last of them is swept. Until then,
+    /// a user with write access to the database can add messages. Default: refused.
     pub fn allow_plaintext(mut self) -> Self {
         self.plaintext = true;
         self
     }
 
-    /// Refuses what was sealed in version 1, which did not authenticate type, id, source, tenant, ordering key and time. For a store
-    /// whose last message of that version has left. Default: version 1 is read.
+    /// Refuses messages sealed in version 1, which did not authenticate type, id, source, tenant, ordering key and time. For
+    /// a store whose last message of that version was swept. Default: version 1 is read.
     pub fn require_version_2(mut self) -> Self {
         self.oldest = SealVersion::Two;
         self
     }
 
-    /// The store inside, in which payloads are not readable.
+    /// Returns the store inside, whose payloads are unreadable.
     pub fn inner(&self) -> &S {
         &self.store
     }

@@ -1,4 +1,4 @@
-//! Messages on their way in and out: payload and headers become one sealed value.
+//! Seals and opens messages: payload and headers become one sealed value. Tests: `tests/at_rest.rs`.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use ring::hmac;
 
 use crate::Sealed;
 use crate::keyring::Keyring;
-use crate::seal::{Place, Unreadable, open, seal};
+use crate::seal::{SealedField, Unreadable, open, seal};
 
 /// The one header of a sealed message. What a sender gives this name is inside.
 const MARK: &str = "oncebox-sealed";
 /// Tells an operator why a message is not shown.
 const WHY: &str = "oncebox-unreadable";
 
-fn place<'a>(inbox: &'a InboxName, key: &'a Key, message: &'a Message) -> Place<'a> {
-    Place { inbox, key, field: "message", handler: "", message: Some(message) }
+fn place<'a>(inbox: &'a InboxName, key: &'a Key, message: &'a Message) -> SealedField<'a> {
+    SealedField { inbox, key, field: "message", handler: "", message: Some(message) }
 }
 
 impl<S> Sealed<S> {

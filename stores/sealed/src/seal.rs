@@ -1,4 +1,4 @@
-//! Bytes that only a key opens, and only in their own place.
+//! Seals values so that only a key opens them, and only in their own place. Tests: `tests/attacks.rs`.
 //!
 //! A sealed value is `version | length of the key's name | the key's name | salt | ciphertext and tag`. Each value has a random salt,
 //! from which a key and a nonce of its own are derived: no number of messages wears a key out. The place of the value is
@@ -71,7 +71,7 @@ impl fmt::Display for Unreadable {
 
 /// Where a value belongs.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct SealedField<'a> {
     pub(crate) inbox: &'a InboxName,
     pub(crate) key: &'a Key,
     /// `message`, `result` or `error`, and of which handler.
@@ -81,8 +81,8 @@ pub(crate) struct Place<'a> {
     pub(crate) message: Option<&'a Message>,
 }
 
-impl Place<'_> {
-    /// What is authenticated with a value. Each part stands behind its length.
+impl SealedField<'_> {
+    /// Returns the additional authenticated data of a value. The length of each part comes before it.
     fn aad(&self, version: SealVersion, id: &str) -> Vec<u8> {
         let mut aad = Vec::with_capacity(256);
         let mut part = |bytes: &[u8]| {
@@ -130,7 +130,7 @@ fn derive(version: SealVersion, master: &hkdf::Prk, salt: &[u8]) -> Option<(Less
 }
 
 /// Seals a value.
-pub(crate) fn seal(keys: &Keyring, place: Place<'_>, plain: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn seal(keys: &Keyring, place: SealedField<'_>, plain: &[u8]) -> Result<Vec<u8>> {
     let Some(master) = keys.current() else {
         let what = "this keyring has no key, so nothing was sealed and nothing was stored; give it one to write with";
         return Err(Error::new(ErrorKind::InvalidConfig, what));
@@ -142,7 +142,7 @@ pub(crate) fn seal(keys: &Keyring, place: Place<'_>, plain: &[u8]) -> Result<Vec
 }
 
 /// Nothing if the system has no randomness, or the value is too large for the cipher.
-fn sealed(master: &Master, version: SealVersion, place: Place<'_>, plain: &[u8]) -> Option<Vec<u8>> {
+fn sealed(master: &Master, version: SealVersion, place: SealedField<'_>, plain: &[u8]) -> Option<Vec<u8>> {
     let Master { id, key } = master;
     let mut salt = [0; SALT];
     SystemRandom::new().fill(&mut salt).ok()?;
@@ -163,7 +163,7 @@ fn sealed(master: &Master, version: SealVersion, place: Place<'_>, plain: &[u8])
 pub(crate) fn open(
     keys: &Keyring,
     oldest: SealVersion,
-    place: Place<'_>,
+    place: SealedField<'_>,
     sealed: &[u8],
 ) -> Result<Vec<u8>, Unreadable> {
     let (version, id, salt, text) = parts(sealed).ok_or(Unreadable::Forged)?;
@@ -201,7 +201,7 @@ mod tests {
         InboxName::new("orders").unwrap()
     }
 
-    fn open(keys: &Keyring, place: Place<'_>, sealed: &[u8]) -> Result<Vec<u8>, Unreadable> {
+    fn open(keys: &Keyring, place: SealedField<'_>, sealed: &[u8]) -> Result<Vec<u8>, Unreadable> {
         super::open(keys, SealVersion::One, place, sealed)
     }
 
@@ -212,15 +212,15 @@ mod tests {
         let (one, two) = (Key::from_bytes([1; 32]), Key::from_bytes([2; 32]));
         let message = Message::new("1", "t", "");
         let place =
-            Place { inbox: &inbox, key: &one, field: "message", handler: "", message: Some(&message) };
+            SealedField { inbox: &inbox, key: &one, field: "message", handler: "", message: Some(&message) };
         let sealed = seal(&ring, place, b"secret").unwrap();
         assert_eq!(open(&ring, place, &sealed).unwrap(), b"secret");
         for elsewhere in [
-            Place { inbox: &other, ..place },
-            Place { key: &two, ..place },
-            Place { field: "result", ..place },
-            Place { handler: "h", ..place },
-            Place { message: None, ..place },
+            SealedField { inbox: &other, ..place },
+            SealedField { key: &two, ..place },
+            SealedField { field: "result", ..place },
+            SealedField { handler: "h", ..place },
+            SealedField { message: None, ..place },
         ] {
             assert_eq!(open(&ring, elsewhere, &sealed), Err(Unreadable::Forged));
         }
@@ -255,10 +255,11 @@ mod tests {
             full().with_time(Timestamp::from_millis(-5)),
         ];
         for (at, own) in all.iter().enumerate() {
-            let place = Place { inbox: &inbox, key: &key, field: "message", handler: "", message: Some(own) };
+            let place =
+                SealedField { inbox: &inbox, key: &key, field: "message", handler: "", message: Some(own) };
             let sealed = seal(&ring, place, b"secret").unwrap();
             for (other, message) in all.iter().enumerate() {
-                let opened = open(&ring, Place { message: Some(message), ..place }, &sealed);
+                let opened = open(&ring, SealedField { message: Some(message), ..place }, &sealed);
                 assert_eq!(opened.is_ok(), at == other, "sealed with {own:?}, opened with {message:?}");
             }
         }
@@ -267,7 +268,7 @@ mod tests {
     #[test]
     fn no_byte_can_be_changed() {
         let (ring, inbox, key) = (keys("a", 1), inbox(), Key::from_bytes([1; 32]));
-        let place = Place { inbox: &inbox, key: &key, field: "message", handler: "", message: None };
+        let place = SealedField { inbox: &inbox, key: &key, field: "message", handler: "", message: None };
         for version in [SealVersion::One, SealVersion::Two] {
             let sealed = sealed(ring.current().unwrap(), version, place, b"secret").unwrap();
             assert_eq!(open(&ring, place, &sealed).unwrap(), b"secret");
@@ -286,7 +287,7 @@ mod tests {
     #[test]
     fn version_1_is_read_until_it_is_refused() {
         let (ring, inbox, key) = (keys("a", 1), inbox(), Key::from_bytes([1; 32]));
-        let place = Place { inbox: &inbox, key: &key, field: "message", handler: "", message: None };
+        let place = SealedField { inbox: &inbox, key: &key, field: "message", handler: "", message: None };
         let old = sealed(ring.current().unwrap(), SealVersion::One, place, b"secret").unwrap();
         assert_eq!(super::open(&ring, SealVersion::One, place, &old).unwrap(), b"secret");
         assert_eq!(super::open(&ring, SealVersion::Two, place, &old), Err(Unreadable::Unbound));
@@ -296,7 +297,7 @@ mod tests {
     #[test]
     fn the_same_value_is_never_sealed_alike() {
         let (ring, inbox, key) = (keys("a", 1), inbox(), Key::from_bytes([1; 32]));
-        let place = Place { inbox: &inbox, key: &key, field: "message", handler: "", message: None };
+        let place = SealedField { inbox: &inbox, key: &key, field: "message", handler: "", message: None };
         let all: std::collections::HashSet<_> = (0..100).map(|_| seal(&ring, place, b"x").unwrap()).collect();
         assert_eq!(all.len(), 100);
     }

@@ -1,4 +1,4 @@
-//! The verbs, with everything sealed on its way in and opened on its way out.
+//! Wraps the store's verbs: seals their input and opens their output. Tests: `tests/conformance.rs`.
 
 use async_trait::async_trait;
 use oncebox::Result;
@@ -12,7 +12,7 @@ use oncebox::store::{
 use crate::Sealed;
 use crate::seal::Unreadable;
 
-/// How often a claim is made again in one call because nothing of it could be read.
+/// Maximum claims per call while all claimed entries are unreadable.
 const ROUNDS: usize = 16;
 
 impl<S: Store> Sealed<S> {
@@ -85,7 +85,7 @@ impl<S: Store> Store for Sealed<S> {
         self.store.renew(params).await
     }
 
-    /// What is rescued is not run, so it need not be readable.
+    /// Rescues entries without opening them: a rescue runs none of them.
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
         let rescued = self.store.rescue(params).await?;
         let open = |Claimed { claim, message }: Claimed| {

@@ -8,13 +8,13 @@ use oncebox::{HandlerKey, InboxName, Key, Result};
 
 use crate::Sealed;
 use crate::keyring::Keyring;
-use crate::seal::{Place, open, seal};
+use crate::seal::{SealedField, open, seal};
 
 const MARK: &str = "oncebox-sealed:";
 
 /// Errors are sealed for the origin of their handler: its other keys change.
-fn place<'a>(inbox: &'a InboxName, key: &'a Key, origin: &'a HandlerKey) -> Place<'a> {
-    Place { inbox, key, field: "error", handler: origin.as_str(), message: None }
+fn place<'a>(inbox: &'a InboxName, key: &'a Key, origin: &'a HandlerKey) -> SealedField<'a> {
+    SealedField { inbox, key, field: "error", handler: origin.as_str(), message: None }
 }
 
 impl<S> Sealed<S> {

@@ -1,4 +1,4 @@
-//! The transactions of the store inside, as they are. Only results are sealed in them.
+//! The transactions of the store inside, unchanged. Only results are sealed in them.
 
 use std::future::Future;
 
@@ -7,14 +7,14 @@ use oncebox::store::{Claim, Mark, MarkIn, NewMessage, SettleIn, Settled, ShareIn
 use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result};
 
 use crate::Sealed;
-use crate::seal::{Place, open, seal};
+use crate::seal::{SealedField, open, seal};
 
 /// Tells a sealed result from one that was left before. Nothing is certain about a plain one, but this is unlikely, and then it
 /// does not open.
 const MARK: &[u8] = b"oncebox-sealed\0";
 
-fn place<'a>(inbox: &'a InboxName, key: &'a Key, handler: &'a HandlerKey) -> Place<'a> {
-    Place { inbox, key, field: "result", handler: handler.as_str(), message: None }
+fn place<'a>(inbox: &'a InboxName, key: &'a Key, handler: &'a HandlerKey) -> SealedField<'a> {
+    SealedField { inbox, key, field: "result", handler: handler.as_str(), message: None }
 }
 
 impl<S: Transactional> Transactional for Sealed<S> {

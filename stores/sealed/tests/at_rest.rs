@@ -1,19 +1,19 @@
-//! What is on the disk, who can read it, and what happens to what cannot be read (FAULTS S19).
+//! Contents of the disk: they are sealed, and unreadable ones are rejected (FAULTS S19).
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox::operate::{Bulk, State};
+use oncebox::operate::{BulkOperation, OperationState};
 use oncebox::state::{ErrorText, Operation, Outcome, Status};
 use oncebox::store::{
-    Accepted, Admin as _, ClaimParams, Claimed, Filter, NewMessage, Route, Store as _, Want,
+    Accepted, Admin as _, ClaimParams, ClaimQuota, Claimed, EntryFilter, NewMessage, Route, Store as _,
 };
 use oncebox::{BoxError, Context, HandlerKey, Inbox, InboxName, Key, KeyStrategy, Message, Policy, handler};
 use oncebox_sealed::{Keyring, Sealed};
 use oncebox_sqlite::Sqlite;
-use oncebox_testkit::{FaultyStore, TestClock, Verb};
+use oncebox_testkit::{FaultyStore, StoreVerb, TestClock};
 
 const CANARY: &str = "canary51c7";
 const DAY: Duration = Duration::from_hours(24);
@@ -26,12 +26,12 @@ fn keys(id: &str, seed: u8) -> Keyring {
     Keyring::new(id, &key(seed), &key(100)).unwrap()
 }
 
-struct File {
+struct SealedFile {
     dir: tempfile::TempDir,
     clock: TestClock,
 }
 
-impl File {
+impl SealedFile {
     fn new() -> Self {
         Self { dir: tempfile::tempdir().unwrap(), clock: TestClock::new() }
     }
@@ -44,7 +44,7 @@ impl File {
         Sealed::new(self.plain(), keys)
     }
 
-    /// Whether the text stands anywhere on the disk.
+    /// Returns true if the text is anywhere on the disk.
     fn holds(&self, text: &[u8]) -> bool {
         fn read(dir: &Path) -> std::io::Result<Vec<u8>> {
             let mut all = Vec::new();
@@ -88,7 +88,7 @@ async fn accept(store: &impl oncebox::Store, message: Message) -> Accepted {
 }
 
 async fn claim(store: &impl oncebox::Store) -> Vec<Claimed> {
-    let wants = vec![Want { route: Route::new(HandlerKey::new("h").unwrap()), limit: 10 }];
+    let wants = vec![ClaimQuota { route: Route::new(HandlerKey::new("h").unwrap()), limit: 10 }];
     store.claim(&ClaimParams::new(inbox(), wants, Duration::from_mins(1))).await.unwrap()
 }
 
@@ -107,7 +107,7 @@ async fn nothing_readable_is_on_the_disk() {
         cx.set_result(format!("result {CANARY}"))?;
         Ok(())
     }
-    let file = File::new();
+    let file = SealedFile::new();
     {
         let inbox = Inbox::builder("orders", file.sealed(keys("k1", 1)))
             .on("order.placed", handler("h", fails))
@@ -142,7 +142,7 @@ async fn nothing_readable_is_on_the_disk() {
 
 #[tokio::test]
 async fn keys_are_rotated_while_messages_wait() {
-    let file = File::new();
+    let file = SealedFile::new();
     accept(&file.plain(), message("before")).await;
     accept(&file.sealed(keys("k1", 1)), message("old")).await;
     let rotated = file.sealed(keys("k2", 2).reads("k1", &key(1)).unwrap()).allow_plaintext();
@@ -158,7 +158,7 @@ async fn keys_are_rotated_while_messages_wait() {
 
 #[tokio::test]
 async fn without_its_key_a_message_waits_and_is_poisoned_in_the_end_and_never_lost() {
-    let file = File::new();
+    let file = SealedFile::new();
     accept(&file.sealed(keys("k2", 2)), message("1")).await;
     let behind = file.sealed(keys("k1", 1));
     assert!(claim(&behind).await.is_empty());
@@ -194,7 +194,7 @@ async fn without_its_key_a_message_waits_as_long_as_its_handler_says() {
         Ok(())
     }
     for (grace, expected) in [(Duration::ZERO, Status::Poisoned), (DAY, Status::Pending)] {
-        let file = File::new();
+        let file = SealedFile::new();
         accept(&file.sealed(keys("k2", 2)), message("1")).await;
         let behind = file.sealed(keys("k1", 1));
         let mut policy = Policy::default();
@@ -210,7 +210,7 @@ async fn without_its_key_a_message_waits_as_long_as_its_handler_says() {
 
 #[tokio::test]
 async fn another_key_of_the_same_name_and_a_moved_value_are_rejected_at_once() {
-    let file = File::new();
+    let file = SealedFile::new();
     accept(&file.sealed(keys("k1", 1)), message("1")).await;
     // As if a person had copied the sealed message into another row.
     let sealed = file.plain().show(&inbox(), &key_of("1")).await.unwrap().unwrap().stored.unwrap().2;
@@ -231,7 +231,7 @@ async fn another_key_of_the_same_name_and_a_moved_value_are_rejected_at_once() {
 
 #[tokio::test]
 async fn nothing_plain_is_read_unless_it_is_allowed() {
-    let file = File::new();
+    let file = SealedFile::new();
     accept(&file.plain(), message("1")).await;
     let store = file.sealed(keys("k1", 1));
     assert!(claim(&store).await.is_empty());
@@ -243,7 +243,7 @@ async fn nothing_plain_is_read_unless_it_is_allowed() {
 // Equal payloads are not told by equal fingerprints, and a guess cannot be confirmed without the secret.
 #[tokio::test]
 async fn fingerprints_say_nothing_without_the_secret() {
-    let file = File::new();
+    let file = SealedFile::new();
     let store = file.sealed(keys("k1", 1));
     let plain = |id: &str| Message::new(id.to_owned(), "t", "yes");
     accept(&store, plain("1")).await;
@@ -268,7 +268,7 @@ fn keys_are_not_shown_and_bad_ones_refused() {
 async fn poisoned(store: &impl oncebox::Store, count: usize) {
     let batch: Vec<NewMessage> = (0..count).map(|id| offer(message(&id.to_string()))).collect();
     store.accept(&batch).await.unwrap();
-    let wants = vec![Want { route: Route::new(HandlerKey::new("h").unwrap()), limit: count }];
+    let wants = vec![ClaimQuota { route: Route::new(HandlerKey::new("h").unwrap()), limit: count }];
     let claimed = store.claim(&ClaimParams::new(inbox(), wants, DAY)).await.unwrap();
     let settle = |(at, one): (usize, &Claimed)| {
         let error = ErrorText::new(if at % 10 == 9 { "no truck" } else { "no depot" });
@@ -283,7 +283,7 @@ async fn a_filter_by_errors_looks_at_many_at_a_time() {
     let inner = FaultyStore::new(oncebox::Memory::new());
     let store = Sealed::new(inner.clone(), keys("k1", 1));
     poisoned(&store, 500).await;
-    let mut filter = Filter::new(inbox(), Status::Poisoned);
+    let mut filter = EntryFilter::new(inbox(), Status::Poisoned);
     (filter.error_contains, filter.limit) = (Some("truck".into()), 7);
     let mut found = Vec::new();
     loop {
@@ -297,13 +297,13 @@ async fn a_filter_by_errors_looks_at_many_at_a_time() {
     }
     assert_eq!(found.len(), 50, "each once, and no other");
     assert!(found.is_sorted_by(|a, b| a < b));
-    assert!(inner.faults().calls(Verb::List) <= 9, "{}", inner.faults().calls(Verb::List));
+    assert!(inner.faults().calls(StoreVerb::List) <= 9, "{}", inner.faults().calls(StoreVerb::List));
 
     filter.error_contains = Some("no error has this".into());
-    let before = inner.faults().calls(Verb::List);
-    let bulk = Bulk::new(Operation::Discard, filter).unwrap();
+    let before = inner.faults().calls(StoreVerb::List);
+    let bulk = BulkOperation::new(Operation::Discard, filter).unwrap();
     let clock = TestClock::new();
     let report = bulk.run(&store, &clock.shared()).await.unwrap();
-    assert_eq!((report.state, report.done), (State::Finished, 0));
-    assert_eq!(inner.faults().calls(Verb::List), before + 1, "all of them are one page");
+    assert_eq!((report.state, report.done), (OperationState::Finished, 0));
+    assert_eq!(inner.faults().calls(StoreVerb::List), before + 1, "all of them are one page");
 }

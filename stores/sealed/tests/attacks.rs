@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::state::Status;
-use oncebox::store::{Admin as _, ClaimParams, Claimed, NewMessage, Route, Store as _, Want};
+use oncebox::store::{Admin as _, ClaimParams, ClaimQuota, Claimed, NewMessage, Route, Store as _};
 use oncebox::time::Timestamp;
 use oncebox::{HandlerKey, InboxName, Key, KeyStrategy, Message};
 use oncebox_sealed::{Keyring, Sealed, SharedKeyring};
@@ -41,7 +41,7 @@ fn key_of(id: &str) -> Key {
 }
 
 async fn claim(store: &impl oncebox::Store) -> Vec<Claimed> {
-    let wants = vec![Want { route: Route::new(HandlerKey::new("h").unwrap()), limit: 10 }];
+    let wants = vec![ClaimQuota { route: Route::new(HandlerKey::new("h").unwrap()), limit: 10 }];
     store.claim(&ClaimParams::new(inbox(), wants, Duration::from_mins(1))).await.unwrap()
 }
 

@@ -1,5 +1,5 @@
-//! What was sealed in version 1 stays readable, until a store is told to refuse it. The fixtures are values of version 1 that were made
-//! outside of this crate, from its description: HKDF-SHA256, AES-256-GCM, the place as additional data.
+//! Values sealed in version 1 stay readable until a store requires version 2. The fixtures were made outside this crate,
+//! from the description of version 1: HKDF-SHA256, AES-256-GCM, the place as additional data.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use oncebox::state::{ErrorText, Outcome, Status};
 use oncebox::store::{
-    Admin as _, ClaimParams, Claimed, Mark, MarkIn as _, NewMessage, Route, Store as _, Transactional as _,
-    Want,
+    Admin as _, ClaimParams, ClaimQuota, Claimed, Mark, MarkIn as _, NewMessage, Route, Store as _,
+    Transactional as _,
 };
 use oncebox::{HandlerKey, InboxName, Key, Message, Policy};
 use oncebox_sealed::{Keyring, Sealed};
@@ -64,7 +64,7 @@ impl OldFile {
 }
 
 async fn claim(store: &impl oncebox::Store) -> Vec<Claimed> {
-    let wants = vec![Want { route: Route::new(handler()), limit: 10 }];
+    let wants = vec![ClaimQuota { route: Route::new(handler()), limit: 10 }];
     store.claim(&ClaimParams::new(inbox(), wants, Duration::from_mins(1))).await.unwrap()
 }
 

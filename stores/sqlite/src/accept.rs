@@ -1,4 +1,4 @@
-//! Accept: store each message once, with one entry per handler.
+//! Accept: stores each message once, with one entry per handler. Tests: `tests/input.rs`.
 
 use oncebox::store::{Accepted, NewMessage, QuarantineReason, Seq};
 use oncebox::time::Timestamp;
@@ -7,17 +7,17 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::entry::Pending;
 use crate::error::store_error;
-use crate::writer::Work;
+use crate::writer::WriteTx;
 
 /// The most that is kept free of a limited file, in bytes. Work in hand needs little, and what is finished takes about
 /// as much room as it had while it was pending.
 const MAX_RESERVED: u64 = 16 * 1024 * 1024;
 
-pub(crate) fn accept(work: &mut Work<'_>, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
+pub(crate) fn accept(work: &mut WriteTx<'_>, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
     batch.iter().map(|message| accept_one(work, message)).collect()
 }
 
-fn accept_one(work: &mut Work<'_>, new: &NewMessage) -> Result<Accepted> {
+fn accept_one(work: &mut WriteTx<'_>, new: &NewMessage) -> Result<Accepted> {
     let inbox = work.names.inbox(work.connection, &new.inbox)?;
     if let Some(seq) = work.tail.find(work.connection, &new.key)?
         && let Some(known) = known(work, seq)?
@@ -47,14 +47,14 @@ fn accept_one(work: &mut Work<'_>, new: &NewMessage) -> Result<Accepted> {
     Ok(Accepted::First(Seq(seq)))
 }
 
-/// Whether a message may be one that was forgotten. One as old as the watermark may be the very one that was swept.
+/// Returns true if the message may have been swept. One as old as the watermark may be the swept one itself.
 fn is_stale(new: &NewMessage, forgotten: Option<Timestamp>) -> bool {
     new.doubtful_since().zip(forgotten).is_some_and(|(time, mark)| time <= mark)
 }
 
 /// Refuses what is new a little before the file is full: without room for claims and outcomes, what is stored could
 /// never be worked off, and nothing would ever make room.
-fn check_room(work: &Work<'_>) -> Result<()> {
+fn check_room(work: &WriteTx<'_>) -> Result<()> {
     let Some(max) = work.max_bytes else { return Ok(()) };
     let pragma = |name| -> Result<u64> {
         let value = work.connection.pragma_query_value(None, name, |row| row.get(0).map(i64::unsigned_abs));
@@ -68,32 +68,38 @@ fn check_room(work: &Work<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What is remembered of a message that was accepted before.
-struct Known {
+/// Stored fingerprint, handlers and receive time of an earlier message.
+struct AcceptedBefore {
     fingerprint: Fingerprint,
     handlers: Vec<i64>,
     received_at: Timestamp,
 }
 
 /// `None` if the message was swept: then its key is free again.
-fn known(work: &Work<'_>, seq: i64) -> Result<Option<Known>> {
+fn known(work: &WriteTx<'_>, seq: i64) -> Result<Option<AcceptedBefore>> {
     let mut statement = work.statement(include_str!("../sql/accept/known.sql"))?;
     let row: Option<([u8; 16], Vec<u8>, i64)> = statement
         .query_row([seq], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
         .optional()
         .map_err(store_error)?;
-    Ok(row.map(|(fingerprint, handlers, received_at)| Known {
+    Ok(row.map(|(fingerprint, handlers, received_at)| AcceptedBefore {
         fingerprint: Fingerprint::from_bytes(fingerprint),
         handlers: decode_handlers(&handlers),
         received_at: Timestamp::from_millis(received_at),
     }))
 }
 
-fn repeat(work: &mut Work<'_>, inbox: i64, new: &NewMessage, seq: i64, known: &Known) -> Result<Accepted> {
+fn repeat(
+    work: &mut WriteTx<'_>,
+    inbox: i64,
+    new: &NewMessage,
+    seq: i64,
+    known: &AcceptedBefore,
+) -> Result<Accepted> {
     if known.fingerprint.is_erased() {
         // Nothing is left that another handler could be given, or that it could be compared with.
         let age = work.now.since(known.received_at);
-        return Ok(Accepted::Duplicate(oncebox::store::Known::new(Seq(seq), age)));
+        return Ok(Accepted::Duplicate(oncebox::store::KnownMessage::new(Seq(seq), age)));
     }
     if new.conflicts_with(&known.fingerprint) {
         quarantine(work, inbox, new, QuarantineReason::Conflict)?;
@@ -115,7 +121,7 @@ fn repeat(work: &mut Work<'_>, inbox: i64, new: &NewMessage, seq: i64, known: &K
     if added == 0 {
         let age = work.now.since(known.received_at);
         let varied = known.fingerprint != new.fingerprint;
-        return Ok(Accepted::Duplicate(oncebox::store::Known::new(Seq(seq), age).varied(varied)));
+        return Ok(Accepted::Duplicate(oncebox::store::KnownMessage::new(Seq(seq), age).varied(varied)));
     }
     let order = stored_order(work, &new.inbox, seq)?;
     for handler in &handlers[known.handlers.len()..] {
@@ -126,7 +132,7 @@ fn repeat(work: &mut Work<'_>, inbox: i64, new: &NewMessage, seq: i64, known: &K
 }
 
 /// Notes which handlers a message has entries for.
-pub(crate) fn set_handlers(work: &Work<'_>, seq: i64, handlers: &[i64]) -> Result<()> {
+pub(crate) fn set_handlers(work: &WriteTx<'_>, seq: i64, handlers: &[i64]) -> Result<()> {
     work.statement(include_str!("../sql/accept/add_handlers.sql"))?
         .execute(params![seq, encode_handlers(handlers)])
         .map_err(store_error)?;
@@ -134,7 +140,7 @@ pub(crate) fn set_handlers(work: &Work<'_>, seq: i64, handlers: &[i64]) -> Resul
 }
 
 /// The order that the first delivery of a message asked for.
-pub(crate) fn stored_order(work: &Work<'_>, inbox: &InboxName, seq: i64) -> Result<Option<OrderKey>> {
+pub(crate) fn stored_order(work: &WriteTx<'_>, inbox: &InboxName, seq: i64) -> Result<Option<OrderKey>> {
     let (tenant, source, key): (Option<String>, String, Option<Vec<u8>>) = work
         .statement(include_str!("../sql/accept/order.sql"))?
         .query_row([seq], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
@@ -146,7 +152,13 @@ pub(crate) fn stored_order(work: &Work<'_>, inbox: &InboxName, seq: i64) -> Resu
     Ok(key.and_then(|key| OrderKey::of(inbox, &message.with_ordering_key(key))))
 }
 
-fn insert_message(work: &Work<'_>, inbox: i64, new: &NewMessage, seq: i64, handlers: &[i64]) -> Result<()> {
+fn insert_message(
+    work: &WriteTx<'_>,
+    inbox: i64,
+    new: &NewMessage,
+    seq: i64,
+    handlers: &[i64],
+) -> Result<()> {
     let message = &new.message;
     work.statement(include_str!("../sql/accept/message.sql"))?
         .execute(params![
@@ -171,7 +183,7 @@ fn insert_message(work: &Work<'_>, inbox: i64, new: &NewMessage, seq: i64, handl
 
 /// Adds an entry. Most messages ask for no order; theirs is the short way.
 pub(crate) fn insert_entry(
-    work: &mut Work<'_>,
+    work: &mut WriteTx<'_>,
     handler: i64,
     seq: i64,
     order: Option<OrderKey>,
@@ -187,7 +199,7 @@ pub(crate) fn insert_entry(
     Ok(())
 }
 
-fn quarantine(work: &Work<'_>, inbox: i64, new: &NewMessage, reason: QuarantineReason) -> Result<()> {
+fn quarantine(work: &WriteTx<'_>, inbox: i64, new: &NewMessage, reason: QuarantineReason) -> Result<()> {
     insert_quarantined(work.connection, inbox, new, reason, work.now)
 }
 

@@ -1,4 +1,4 @@
-//! The operator's verbs.
+//! Operator queries and actions on entries. Tests: `tests/operations.rs`, the testkit's conformance suite.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use oncebox::state::{InLine, Operation, Status, operate as decide};
 use oncebox::store::{
-    BlockedKey, BlockedParams, Counts, Cursor, EntryView, Filter, HandlerCount, Label, Line, MessageView,
-    Page, PausedKey, QuarantineFilter, QuarantineId, QuarantinePage, QuarantineReason, Quarantined,
-    QuarantinedView, Seq, content_erased,
+    BlockedKey, BlockedParams, EntryCursor, EntryFilter, EntryPage, EntryView, HandlerCount, InboxCounts,
+    MessageLabel, MessageView, OrderQueue, PausedKey, QuarantineFilter, QuarantineId, QuarantinePage,
+    QuarantineReason, Quarantined, QuarantinedView, Seq, content_erased,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Message, OrderKey, Result};
@@ -16,13 +16,13 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::entry::Pending;
 use crate::error::{corrupt, store_error};
-use crate::names::Names;
+use crate::names::NameMap;
 use crate::order::{self, order_key};
 use crate::row;
-use crate::writer::Work;
+use crate::writer::WriteTx;
 
-pub(crate) fn count(connection: &Connection, names: &Names, inbox: &InboxName) -> Result<Counts> {
-    let mut counts = Counts::default();
+pub(crate) fn count(connection: &Connection, names: &NameMap, inbox: &InboxName) -> Result<InboxCounts> {
+    let mut counts = InboxCounts::default();
     let Some(inbox) = names.known_inbox(inbox) else { return Ok(counts) };
     let mut sums: BTreeMap<(HandlerKey, Status), i64> = BTreeMap::new();
     let by_handler = [
@@ -72,11 +72,11 @@ pub(crate) fn count(connection: &Connection, names: &Names, inbox: &InboxName) -
 /// The same of one tenant.
 pub(crate) fn count_tenant(
     connection: &Connection,
-    names: &Names,
+    names: &NameMap,
     inbox: &InboxName,
     tenant: &str,
-) -> Result<Counts> {
-    let mut counts = Counts::default();
+) -> Result<InboxCounts> {
+    let mut counts = InboxCounts::default();
     let Some(inbox) = names.known_inbox(inbox) else { return Ok(counts) };
     let mut statement =
         connection.prepare_cached(include_str!("../sql/admin/count_tenant.sql")).map_err(store_error)?;
@@ -102,7 +102,7 @@ pub(crate) fn count_tenant(
 }
 
 /// Lines of an inbox that an operator holds back.
-fn paused_keys(connection: &Connection, names: &Names, inbox: i64) -> Result<Vec<PausedKey>> {
+fn paused_keys(connection: &Connection, names: &NameMap, inbox: i64) -> Result<Vec<PausedKey>> {
     let rows: Vec<(i64, String)> = connection
         .prepare_cached(include_str!("../sql/admin/paused_keys.sql"))
         .and_then(|mut look| look.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect())
@@ -110,7 +110,8 @@ fn paused_keys(connection: &Connection, names: &Names, inbox: i64) -> Result<Vec
     let mut keys = Vec::new();
     for (handler, line) in rows {
         let handler = names.by_id(handler)?;
-        let line = Line::decode(&line).ok_or_else(|| corrupt("a paused ordering key cannot be read"))?;
+        let line =
+            OrderQueue::decode(&line).ok_or_else(|| corrupt("a paused ordering key cannot be read"))?;
         if handler.inbox == inbox {
             keys.push(PausedKey { handler: handler.key.clone(), line });
         }
@@ -124,10 +125,10 @@ pub(crate) fn status_of(word: &str) -> Result<Status> {
     known.ok_or_else(|| corrupt("a stored outcome has an unknown status"))
 }
 
-pub(crate) fn list(connection: &Connection, names: &Names, filter: &Filter) -> Result<Page> {
-    let Some(inbox) = names.known_inbox(&filter.inbox) else { return Ok(Page::default()) };
+pub(crate) fn list(connection: &Connection, names: &NameMap, filter: &EntryFilter) -> Result<EntryPage> {
+    let Some(inbox) = names.known_inbox(&filter.inbox) else { return Ok(EntryPage::default()) };
     let filter = &filter.named(|key| names.name_of(inbox.id, key));
-    let examined = i64::try_from(Filter::EXAMINED).unwrap_or(i64::MAX);
+    let examined = i64::try_from(EntryFilter::EXAMINED).unwrap_or(i64::MAX);
     let wanted: Vec<&str> =
         Status::ALL.into_iter().filter(|status| filter.wants(*status)).map(Status::as_str).collect();
     let (after_seq, after_key) =
@@ -140,14 +141,14 @@ pub(crate) fn list(connection: &Connection, names: &Names, filter: &Filter) -> R
         })
         .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)
         .map_err(store_error)?;
-    let more = found.len() == Filter::EXAMINED;
+    let more = found.len() == EntryFilter::EXAMINED;
     filter.page(found, more)
 }
 
 /// A row of a list: its place, and the entry unless it is of another inbox or was replayed.
-fn listed(row: &Row<'_>, names: &Names, inbox: i64) -> Result<(Cursor, Option<EntryView>)> {
+fn listed(row: &Row<'_>, names: &NameMap, inbox: i64) -> Result<(EntryCursor, Option<EntryView>)> {
     let handler = names.by_id(row.get(1).map_err(store_error)?)?;
-    let cursor = Cursor::new(Seq(row.get(0).map_err(store_error)?), handler.key.clone());
+    let cursor = EntryCursor::new(Seq(row.get(0).map_err(store_error)?), handler.key.clone());
     let gone = row.get_ref(10).map_err(store_error)? == rusqlite::types::ValueRef::Null;
     if row.get(17).map_err(store_error)? || handler.inbox != inbox {
         return Ok((cursor, None));
@@ -165,21 +166,21 @@ fn listed(row: &Row<'_>, names: &Names, inbox: i64) -> Result<(Cursor, Option<En
     Ok((cursor, Some(entry.of_message(received_at, tenant, label))))
 }
 
-/// Whether the content of the message with this fingerprint was erased.
+/// Returns true if the fingerprint is that of erased content.
 fn is_erased(row: &Row<'_>, column: usize) -> bool {
     row.get(column).is_ok_and(|bytes: [u8; 16]| Fingerprint::from_bytes(bytes).is_erased())
 }
 
 /// The label in the columns from `first` on: source, id, type, ordering key.
-fn label(row: &Row<'_>, first: usize) -> rusqlite::Result<Label> {
+fn label(row: &Row<'_>, first: usize) -> rusqlite::Result<MessageLabel> {
     let ordering_key = row.get::<_, Option<Vec<u8>>>(first + 3)?.map(Into::into);
     let (source, kind): (String, String) = (row.get(first)?, row.get(first + 2)?);
-    Ok(Label::new(source, row.get::<_, Vec<u8>>(first + 1)?, kind, ordering_key))
+    Ok(MessageLabel::new(source, row.get::<_, Vec<u8>>(first + 1)?, kind, ordering_key))
 }
 
 pub(crate) fn blocked(
     connection: &Connection,
-    names: &Names,
+    names: &NameMap,
     params: &BlockedParams,
 ) -> Result<Vec<BlockedKey>> {
     let Some(inbox) = names.known_inbox(&params.inbox) else { return Ok(Vec::new()) };
@@ -207,7 +208,7 @@ pub(crate) fn blocked(
     Ok(blocked)
 }
 
-pub(crate) fn show(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
+pub(crate) fn show(work: &WriteTx<'_>, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
     let Some(inbox) = work.names.known_inbox(inbox) else { return Ok(None) };
     let mut view = MessageView::new(*key);
     if let Some(StoredMessage { seq, received_at, message, tenant, erased }) = stored(work, inbox.id, key)? {
@@ -251,7 +252,7 @@ fn reason_of(word: &str) -> Result<QuarantineReason> {
 
 pub(crate) fn quarantined(
     connection: &Connection,
-    names: &Names,
+    names: &NameMap,
     filter: &QuarantineFilter,
 ) -> Result<QuarantinePage> {
     let mut page = QuarantinePage::default();
@@ -293,7 +294,7 @@ pub(crate) struct StoredMessage {
     pub(crate) erased: bool,
 }
 
-pub(crate) fn stored(work: &Work<'_>, inbox: i64, key: &Key) -> Result<Option<StoredMessage>> {
+pub(crate) fn stored(work: &WriteTx<'_>, inbox: i64, key: &Key) -> Result<Option<StoredMessage>> {
     let Some(seq) = work.tail.find(work.connection, key)?.or_else(|| row::lost_seq(key)) else {
         return Ok(None);
     };
@@ -320,7 +321,7 @@ pub(crate) fn stored(work: &Work<'_>, inbox: i64, key: &Key) -> Result<Option<St
     Ok(Some(StoredMessage { seq: Seq(seq), received_at, message, tenant, erased }))
 }
 
-pub(crate) fn entries(work: &Work<'_>, seq: i64, key: &Key) -> Result<Vec<EntryView>> {
+pub(crate) fn entries(work: &WriteTx<'_>, seq: i64, key: &Key) -> Result<Vec<EntryView>> {
     let mut statement = work.statement(include_str!("../sql/admin/show_entries.sql"))?;
     let mut rows = statement.query([seq]).map_err(store_error)?;
     let mut entries = Vec::new();
@@ -332,7 +333,7 @@ pub(crate) fn entries(work: &Work<'_>, seq: i64, key: &Key) -> Result<Vec<EntryV
 }
 
 pub(crate) fn operate(
-    work: &mut Work<'_>,
+    work: &mut WriteTx<'_>,
     inbox: &InboxName,
     key: &Key,
     handler: &HandlerKey,
@@ -359,7 +360,7 @@ pub(crate) fn operate(
         _ => None,
     };
     if let Some(order) = order {
-        order::Line { connection: work.connection, handler: handler_id, order }.leave(seq.0)?;
+        order::OrderedEntries { connection: work.connection, handler: handler_id, order }.leave(seq.0)?;
     }
     if next == Status::Pending {
         entry.generation += u32::from(operation == Operation::Replay);
@@ -369,7 +370,7 @@ pub(crate) fn operate(
         discard(work, &entry, handler_id)?;
     }
     if let Some(order) = order {
-        let line = order::Line { connection: work.connection, handler: handler_id, order };
+        let line = order::OrderedEntries { connection: work.connection, handler: handler_id, order };
         if entry.in_line == Some(InLine::Parks) {
             line.unpark()?;
         }
@@ -385,7 +386,7 @@ pub(crate) fn operate(
 }
 
 /// Takes an entry out of where it is, or out of the way; returns its order key.
-fn take(work: &Work<'_>, sql: &'static str, seq: Seq, handler: i64) -> Result<Option<OrderKey>> {
+fn take(work: &WriteTx<'_>, sql: &'static str, seq: Seq, handler: i64) -> Result<Option<OrderKey>> {
     let order: Option<Option<Vec<u8>>> = work
         .statement(sql)?
         .query_row(params![seq.0, handler], |row| row.get(0))
@@ -395,7 +396,7 @@ fn take(work: &Work<'_>, sql: &'static str, seq: Seq, handler: i64) -> Result<Op
 }
 
 /// Makes an entry pending now.
-fn pend(work: &mut Work<'_>, entry: &EntryView, handler: i64, order: Option<OrderKey>) -> Result<()> {
+fn pend(work: &mut WriteTx<'_>, entry: &EntryView, handler: i64, order: Option<OrderKey>) -> Result<()> {
     *work.wake = true;
     Pending {
         handler,
@@ -412,7 +413,7 @@ fn pend(work: &mut Work<'_>, entry: &EntryView, handler: i64, order: Option<Orde
     .insert(work.connection)
 }
 
-fn discard(work: &Work<'_>, entry: &EntryView, handler: i64) -> Result<()> {
+fn discard(work: &WriteTx<'_>, entry: &EntryView, handler: i64) -> Result<()> {
     work.statement(include_str!("../sql/admin/add_outcome.sql"))?
         .execute(params![
             entry.seq.0,
@@ -431,7 +432,7 @@ fn discard(work: &Work<'_>, entry: &EntryView, handler: i64) -> Result<()> {
 
 /// Pauses or resumes a handler; says whether that changed anything.
 pub(crate) fn set_paused(
-    work: &mut Work<'_>,
+    work: &mut WriteTx<'_>,
     inbox: &InboxName,
     handler: &HandlerKey,
     paused: bool,
@@ -444,7 +445,7 @@ pub(crate) fn set_paused(
     Ok(changed)
 }
 
-pub(crate) fn purge(work: &Work<'_>, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
+pub(crate) fn purge(work: &WriteTx<'_>, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
     let Some(inbox) = work.names.known_inbox(inbox) else { return Ok(0) };
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     work.statement(include_str!("../sql/admin/purge_quarantine.sql"))?

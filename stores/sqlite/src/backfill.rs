@@ -1,4 +1,4 @@
-//! Backfill: entries for a handler that was added after the messages came.
+//! Backfill: adds entries for a handler to stored messages. Tests: the testkit's conformance suite.
 
 use oncebox::store::{BackfillParams, Backfilled, Seq};
 use oncebox::time::Timestamp;
@@ -7,10 +7,10 @@ use rusqlite::params;
 
 use crate::accept::{decode_handlers, insert_entry, set_handlers, stored_order};
 use crate::error::store_error;
-use crate::writer::Work;
+use crate::writer::WriteTx;
 
 /// A stored message, as far as it matters here.
-struct Stored {
+struct BackfillRow {
     seq: i64,
     inbox: i64,
     message_type: String,
@@ -19,12 +19,13 @@ struct Stored {
     erased: bool,
 }
 
-pub(crate) fn backfill(work: &mut Work<'_>, params: &BackfillParams) -> Result<Backfilled> {
+pub(crate) fn backfill(work: &mut WriteTx<'_>, params: &BackfillParams) -> Result<Backfilled> {
     let Some(inbox) = work.names.known_inbox(&params.inbox) else { return Ok(Backfilled::default()) };
     let page = page(work, params)?;
     let (mut added, mut stale) = (0, 0);
-    let ours =
-        |stored: &&Stored| stored.inbox == inbox.id && !stored.erased && params.takes(&stored.message_type);
+    let ours = |stored: &&BackfillRow| {
+        stored.inbox == inbox.id && !stored.erased && params.takes(&stored.message_type)
+    };
     for stored in page.iter().filter(ours) {
         let names = work.names.link(work.connection, inbox.id, &params.route)?;
         if names.iter().any(|handler| stored.handlers.contains(handler)) {
@@ -46,14 +47,14 @@ pub(crate) fn backfill(work: &mut Work<'_>, params: &BackfillParams) -> Result<B
     Ok(Backfilled::new(added, next).stale(stale))
 }
 
-fn page(work: &Work<'_>, params: &BackfillParams) -> Result<Vec<Stored>> {
+fn page(work: &WriteTx<'_>, params: &BackfillParams) -> Result<Vec<BackfillRow>> {
     let after = params.after.map_or(0, |seq| seq.0);
     let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
     let mut statement = work.statement(include_str!("../sql/backfill/page.sql"))?;
     let rows = statement
         .query_map(params![after, limit, &Fingerprint::ERASED.as_bytes()[..]], |row| {
             let handlers: Vec<u8> = row.get(3)?;
-            Ok(Stored {
+            Ok(BackfillRow {
                 seq: row.get(0)?,
                 inbox: row.get(1)?,
                 message_type: row.get(2)?,

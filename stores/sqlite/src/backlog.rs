@@ -1,4 +1,4 @@
-//! Backlog: what waits for each handler.
+//! Backlog: counts the waiting entries of each handler. Tests: the testkit's conformance suite.
 
 use std::collections::HashMap;
 
@@ -8,13 +8,13 @@ use oncebox::time::Timestamp;
 use rusqlite::{Connection, params};
 
 use crate::error::store_error;
-use crate::names::Names;
+use crate::names::NameMap;
 
 const COUNTED: i64 = BacklogParams::COUNTED.cast_signed();
 
 pub(crate) fn backlog(
     connection: &Connection,
-    names: &Names,
+    names: &NameMap,
     params: &BacklogParams,
     now: Timestamp,
 ) -> Result<Vec<Backlog>> {
@@ -34,7 +34,7 @@ pub(crate) fn backlog(
     Ok(backlog)
 }
 
-/// How many entries wait, and since when the first was due.
+/// Counts the waiting entries, and reads the due time of the first.
 fn pending(
     connection: &Connection,
     handler: i64,
@@ -49,7 +49,7 @@ fn pending(
     Ok((count.unsigned_abs(), first.map(Timestamp::from_millis)))
 }
 
-/// What poisoned entries of a handler hold back.
+/// Counts the entries that poisoned entries of a handler block.
 fn blocked(connection: &Connection, handler: i64, now: Timestamp) -> rusqlite::Result<BlockedBacklog> {
     let mut count = connection.prepare_cached(include_str!("../sql/backlog/blocked.sql"))?;
     count.query_row(params![handler, COUNTED], |row| {

@@ -1,4 +1,4 @@
-//! Moving the write-ahead log into the file: at a clean end, and when an operator wants to copy the file.
+//! Moves the write-ahead log into the file: at a clean end, and when an operator copies the file.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use rusqlite::Connection;
 use crate::Sqlite;
 use crate::error::{stopped, store_error};
 
-/// How long the end of a store waits for others that use the file. Afterwards the last of them moves the log.
+/// Time to wait for other users of the file when a store ends. After it, the last of them empties the log.
 const AT_END: Duration = Duration::from_millis(250);
-/// How long the last clone of a store waits for its writer thread.
+/// Time that the last clone of a store waits for its writer thread.
 const WRITER_END: Duration = Duration::from_secs(5);
 
-/// Moves the log into the file; returns whether the log is empty now.
+/// Moves the log into the file. Returns true if the log is now empty.
 fn truncate(connection: &Connection) -> rusqlite::Result<bool> {
     let sql = include_str!("../sql/checkpoint/truncate.sql");
     connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map(|busy| busy == 0)
@@ -27,15 +27,15 @@ pub(crate) fn at_end(connection: &Connection) {
     match truncated {
         Ok(true) => {}
         Ok(false) => {
-            tracing::debug!("the SQLite file is in use; the last process that closes it empties the log");
+            tracing::debug!("log kept, SQLite file in use");
         }
         Err(error) => {
-            tracing::warn!(%error, "cannot empty the log of the SQLite file; nothing is lost: copy both together");
+            tracing::warn!(%error, advice = "nothing is lost; copy both files together", "cannot empty SQLite log");
         }
     }
 }
 
-/// Waits, when it is dropped, until the writer thread has ended: the process may end right after.
+/// Waits on drop until the writer thread has ended: the process may end right after.
 pub(crate) struct WriterEnd(Mutex<Receiver<()>>);
 
 impl WriterEnd {
@@ -48,16 +48,14 @@ impl Drop for WriterEnd {
     fn drop(&mut self) {
         // The thread sends nothing: its end of the channel is dropped with it.
         if self.0.get_mut().recv_timeout(WRITER_END) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!(
-                "the SQLite writer has not ended in {WRITER_END:?}; copy the log together with the file"
-            );
+            tracing::warn!(waited = ?WRITER_END, "writer still running, copy both files");
         }
     }
 }
 
 impl Sqlite {
     /// Moves everything from the write-ahead log (`-wal`) into the file, so that the file alone holds every message. Returns
-    /// `false` if another connection used the file for longer than the [busy timeout](crate::Options::busy_timeout); nothing is
+    /// `false` if another connection used the file for longer than the [busy timeout](crate::SqliteOptions::busy_timeout); nothing is
     /// lost then, and the log is still needed.
     ///
     /// A store does this by itself when its last clone is dropped. Call it where a clone may outlive `main`.

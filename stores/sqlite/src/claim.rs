@@ -1,11 +1,11 @@
-//! Claim and rescue: lease entries to a worker.
+//! Claim and rescue: lease entries to a worker. Tests: `tests/batch.rs`, `tests/takeover.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use oncebox::state::{ErrorText, Outcome, Policies, Suspicion};
 use oncebox::store::{
-    Claim, ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Route, Seq, Token, Want,
+    Claim, ClaimId, ClaimMode, ClaimParams, ClaimQuota, Claimed, RescueParams, Route, Seq, Token,
 };
 use oncebox::time::Timestamp;
 use oncebox::{HandlerKey, Message, OrderKey, Result};
@@ -15,9 +15,9 @@ use crate::error::{corrupt, store_error};
 use crate::owner::{self, own_first};
 use crate::row;
 use crate::settle::settle;
-use crate::writer::Work;
+use crate::writer::WriteTx;
 
-pub(crate) fn claim(work: &mut Work<'_>, params: &ClaimParams) -> Result<Vec<Claimed>> {
+pub(crate) fn claim(work: &mut WriteTx<'_>, params: &ClaimParams) -> Result<Vec<Claimed>> {
     let routes: Vec<&Route> = params.wants.iter().map(|want| &want.route).collect();
     let held = held(work, params.claim_id, &routes, &params.policies)?;
     if !held.is_empty() {
@@ -56,13 +56,13 @@ pub(crate) fn claim(work: &mut Work<'_>, params: &ClaimParams) -> Result<Vec<Cla
 }
 
 /// The keys of a wanted handler that are not paused, and all of them.
-fn keys(work: &Work<'_>, inbox: i64, want: &Want) -> (Vec<i64>, Vec<i64>) {
+fn keys(work: &WriteTx<'_>, inbox: i64, want: &ClaimQuota) -> (Vec<i64>, Vec<i64>) {
     let known = work.names.route(inbox, &want.route);
     let goes = |handler: &i64| work.names.by_id(*handler).is_ok_and(|handler| !handler.paused);
     (known.iter().copied().filter(goes).collect(), known)
 }
 
-fn healthy(work: &Work<'_>, inbox: i64, wants: &[Want], take: &Take) -> Result<usize> {
+fn healthy(work: &WriteTx<'_>, inbox: i64, wants: &[ClaimQuota], take: &Take) -> Result<usize> {
     let mut taken = 0;
     for want in wants {
         let (handlers, known) = keys(work, inbox, want);
@@ -83,7 +83,7 @@ fn healthy(work: &Work<'_>, inbox: i64, wants: &[Want], take: &Take) -> Result<u
 }
 
 /// The due suspect that waited longest, and others of its level: due, number and handler.
-fn suspects(work: &Work<'_>, inbox: i64, wants: &[Want]) -> Result<Vec<DueEntry>> {
+fn suspects(work: &WriteTx<'_>, inbox: i64, wants: &[ClaimQuota]) -> Result<Vec<DueEntry>> {
     let wants = || wants.iter().filter(|want| want.limit > 0);
     let mut first: Option<(DueEntry, Suspicion)> = None;
     for want in wants() {
@@ -112,9 +112,9 @@ type DueEntry = (i64, i64, i64);
 
 /// The first due suspects under each key of a wanted handler, of one suspicion or of any.
 fn peek_suspects(
-    work: &Work<'_>,
+    work: &WriteTx<'_>,
     inbox: i64,
-    want: &Want,
+    want: &ClaimQuota,
     suspicion: Option<Suspicion>,
     limit: usize,
 ) -> Result<Vec<(DueEntry, Suspicion)>> {
@@ -134,9 +134,9 @@ fn peek_suspects(
     Ok(found)
 }
 
-/// How many entries to take under each key of a handler: the oldest first, whatever key they are stored under. `known` are
-/// all of its keys, paused ones included.
-fn shares(work: &Work<'_>, handlers: &[i64], known: &[i64], limit: usize) -> Result<Shares> {
+/// Splits `limit` over the keys of a handler, so that the oldest entries come first under any key. `known` holds all of
+/// its keys, paused ones included.
+fn shares(work: &WriteTx<'_>, handlers: &[i64], known: &[i64], limit: usize) -> Result<Shares> {
     if let ([handler], [_]) = (handlers, known) {
         return Ok(Shares::Ranges(vec![(*handler, limit)]));
     }
@@ -160,7 +160,7 @@ fn shares(work: &Work<'_>, handlers: &[i64], known: &[i64], limit: usize) -> Res
     Ok(Shares::Ranges(handlers.iter().map(|handler| (*handler, share(handler))).collect()))
 }
 
-/// What is taken under the keys of a handler.
+/// Number of entries to take under the keys of a handler.
 enum Shares {
     /// The first so many of each.
     Ranges(Vec<(i64, usize)>),
@@ -169,7 +169,12 @@ enum Shares {
 }
 
 /// The first due entries of a handler that no earlier one keeps waiting, under any of its keys: handler, due and number.
-fn in_turn(work: &Work<'_>, handlers: &[i64], known: &[i64], limit: usize) -> Result<Vec<(i64, i64, i64)>> {
+fn in_turn(
+    work: &WriteTx<'_>,
+    handlers: &[i64],
+    known: &[i64],
+    limit: usize,
+) -> Result<Vec<(i64, i64, i64)>> {
     let (wanted, known) = (i64::try_from(limit).unwrap_or(i64::MAX), json(known));
     let mut due: Vec<(i64, i64, i64)> = Vec::new();
     let mut peek = work.statement(include_str!("../sql/claim/peek_in_turn.sql"))?;
@@ -200,7 +205,7 @@ struct Take {
     owner: Option<i64>,
 }
 
-fn take_healthy(work: &Work<'_>, take: &Take, handler: i64, limit: usize) -> Result<usize> {
+fn take_healthy(work: &WriteTx<'_>, take: &Take, handler: i64, limit: usize) -> Result<usize> {
     let wanted = i64::try_from(limit).unwrap_or(i64::MAX);
     let now = work.now.as_millis();
     let taken = work
@@ -224,7 +229,7 @@ fn take_healthy(work: &Work<'_>, take: &Take, handler: i64, limit: usize) -> Res
     Ok(taken)
 }
 
-fn take_one(work: &Work<'_>, take: &Take, handler: i64, due: i64, seq: i64) -> Result<usize> {
+fn take_one(work: &WriteTx<'_>, take: &Take, handler: i64, due: i64, seq: i64) -> Result<usize> {
     work.statement(include_str!("../sql/claim/take_one.sql"))?
         .execute(params![
             &take.claim_id.as_bytes()[..],
@@ -243,9 +248,9 @@ fn take_one(work: &Work<'_>, take: &Take, handler: i64, due: i64, seq: i64) -> R
         .map_err(store_error)
 }
 
-/// What a claim id holds. An entry whose message cannot be read is rejected here: it must not keep the others waiting.
+/// Returns the entries that a claim id holds. Rejects an entry with an unreadable message: it must not delay the others.
 fn held(
-    work: &mut Work<'_>,
+    work: &mut WriteTx<'_>,
     claim_id: ClaimId,
     routes: &[&Route],
     policies: &Policies,
@@ -271,7 +276,7 @@ fn held(
 
 /// The entries of a claim id, under the keys that the caller knows their handlers by.
 fn read_held(
-    work: &Work<'_>,
+    work: &WriteTx<'_>,
     claim_id: ClaimId,
     routes: &[&Route],
 ) -> Result<Vec<(Claim, Result<Arc<Message>>)>> {
@@ -314,7 +319,7 @@ fn read_held(
     Ok(held.into_iter().map(|(_, claim, message)| (claim, message)).collect())
 }
 
-pub(crate) fn rescue(work: &mut Work<'_>, params: &RescueParams) -> Result<Vec<Claimed>> {
+pub(crate) fn rescue(work: &mut WriteTx<'_>, params: &RescueParams) -> Result<Vec<Claimed>> {
     let routes: Vec<&Route> = params.routes.iter().collect();
     let held = held(work, params.claim_id, &routes, &params.policies)?;
     if !held.is_empty() {

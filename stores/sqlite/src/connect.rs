@@ -1,4 +1,4 @@
-//! Opening the file, with the settings the guarantees rest on.
+//! Opens the file with the settings that the guarantees need. Tests: `tests/files.rs`, `tests/modes.rs`.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,38 +10,38 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::store_error;
 use crate::mode;
 
-/// How much a commit survives.
+/// Durability of a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Synchronous {
-    /// A commit that was answered survives a power failure. The default: a broker is told to forget the message.
+    /// A confirmed commit survives a power failure. The default, because the broker then deletes the message.
     #[default]
     Full,
-    /// A commit that was answered survives the end of the process, but the last ones may be lost with the power.
+    /// A confirmed commit survives the end of the process. A power failure may lose the last ones.
     Normal,
 }
 
 /// Everything needed to open another connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Opener {
+pub(crate) struct FileOpener {
     pub(crate) path: PathBuf,
     pub(crate) synchronous: Synchronous,
     pub(crate) busy_timeout: Duration,
     pub(crate) max_bytes: Option<u64>,
     pub(crate) read_only: bool,
-    /// Whether a missing file is made. Only by who comes first: a file that went away is not made up for.
+    /// True to create a missing file. Only the first connection does so: a file that is deleted later is not replaced.
     pub(crate) create: bool,
 }
 
-/// The log is folded into the file after this many pages (of 4 KiB): often enough to stay small, seldom enough that
-/// one page is not written again and again.
+/// Pages (of 4 KiB) after which SQLite moves the log into the file: often enough to stay small, and seldom enough that
+/// it does not write one page again and again.
 const CHECKPOINT_PAGES: u32 = 8_192;
 const CACHE_KIB: u32 = 64 * 1024;
-/// A log that one large transaction made longer than this is cut when it is begun anew.
+/// Size, in bytes, to which SQLite cuts the log of a large transaction when the log starts again.
 const LONGEST_LOG: u32 = 64 * 1024 * 1024;
-/// SQLite counts milliseconds in 31 bits, and this is for ever anyway.
+/// Maximum busy timeout. SQLite counts milliseconds in 31 bits.
 const LONGEST_WAIT: Duration = Duration::from_hours(24);
 
-impl Opener {
+impl FileOpener {
     pub(crate) fn open(&self) -> Result<Connection> {
         if self.path.as_os_str().is_empty() || self.path.as_os_str() == ":memory:" {
             let what = format!(
@@ -65,13 +65,13 @@ impl Opener {
         Ok(connection)
     }
 
-    /// The same file for further connections, wherever the process changes its directory to.
+    /// Returns an opener with an absolute path, which stays valid if the process changes its directory.
     pub(crate) fn opened(&self) -> Self {
         let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
         Self { path, create: false, ..self.clone() }
     }
 
-    /// How long others are waited for.
+    /// Time to wait for other connections.
     pub(crate) fn patience(&self) -> Duration {
         self.busy_timeout.min(LONGEST_WAIT)
     }
@@ -147,7 +147,7 @@ impl Opener {
             .caused_by(cause)
     }
 
-    /// What is wrong with the path, as far as SQLite does not say it.
+    /// Explains a path that cannot be a database file, where SQLite's error does not.
     fn cannot_be_a_file(&self) -> Option<String> {
         let missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
         if self.path.is_dir() {

@@ -1,4 +1,4 @@
-//! Pending entries: the one place that adds them.
+//! Inserts pending entries; no other module does.
 
 use oncebox::state::{InLine, PoisonReason};
 use oncebox::time::Timestamp;
@@ -6,7 +6,7 @@ use oncebox::{OrderKey, Result};
 use rusqlite::{Connection, params};
 
 use crate::error::store_error;
-use crate::order::{self, Joined, Line};
+use crate::order::{self, Joined, OrderedEntries};
 
 /// An entry on its way to being pending.
 pub(crate) struct Pending<'a> {
@@ -37,12 +37,14 @@ impl Pending<'_> {
     pub(crate) fn insert(&self, connection: &Connection) -> Result<()> {
         let (due, not_before, line) = match self.order {
             None => (self.due, 0, None),
-            Some(order) => match (Line { connection, handler: self.handler, order }).join(self.seq)? {
-                // The last of all times is for those that wait.
-                Joined::Due(line) => (self.due.min(order::LAST_DUE), 0, Some(line)),
-                Joined::Waits(line) => (Timestamp::MAX, self.due.as_millis(), Some(line)),
-                Joined::Parked => return self.park(connection),
-            },
+            Some(order) => {
+                match (OrderedEntries { connection, handler: self.handler, order }).join(self.seq)? {
+                    // The last of all times is for those that wait.
+                    Joined::Due(line) => (self.due.min(order::LAST_DUE), 0, Some(line)),
+                    Joined::Waits(line) => (Timestamp::MAX, self.due.as_millis(), Some(line)),
+                    Joined::Parked => return self.park(connection),
+                }
+            }
         };
         connection
             .prepare_cached(include_str!("../sql/settle/pending.sql"))

@@ -1,16 +1,16 @@
-//! Erases the content of one message.
+//! Erases the content of one message. Tests: `tests/erase.rs`.
 
 use oncebox::state::{Operation, erase as decide};
-use oncebox::store::{Answer, ErasureCounts, nothing_to_erase};
+use oncebox::store::{ActionResult, ErasureCounts, nothing_to_erase};
 use oncebox::{Fingerprint, HandlerKey, InboxName, Key, Result};
 use rusqlite::{Connection, params};
 
 use crate::admin;
 use crate::error::store_error;
-use crate::writer::Work;
+use crate::writer::WriteTx;
 
 pub(crate) fn erase(
-    work: &mut Work<'_>,
+    work: &mut WriteTx<'_>,
     inbox: &InboxName,
     key: &Key,
     discard_unfinished: bool,
@@ -51,7 +51,7 @@ pub(crate) fn erase(
     let answers = statement.query_map([digest], |row| Ok((row.get(0)?, row.get(1)?))).map_err(store_error)?;
     let answers: Vec<(i64, String)> = answers.collect::<rusqlite::Result<_>>().map_err(store_error)?;
     for (number, answer) in answers {
-        if let Some(without) = Answer::without_content(&answer) {
+        if let Some(without) = ActionResult::without_content(&answer) {
             execute(include_str!("../sql/erase/set_answer.sql"), params![number, without])?;
         }
     }
@@ -71,7 +71,7 @@ impl<'a> Overwriting<'a> {
 impl Drop for Overwriting<'_> {
     fn drop(&mut self) {
         if let Err(error) = switch(self.0, "fast") {
-            tracing::warn!(%error, "cannot stop overwriting freed pages; writes are slower");
+            tracing::warn!(%error, effect = "slower writes", "cannot reset secure_delete");
         }
     }
 }

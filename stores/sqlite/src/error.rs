@@ -1,4 +1,4 @@
-//! What SQLite's errors mean for an inbox.
+//! Maps SQLite's errors to the kinds of `oncebox::Error`. Tests: `tests/files.rs`, `tests/damage.rs`.
 
 use oncebox::{Error, ErrorKind};
 use rusqlite::ffi;
@@ -35,7 +35,7 @@ pub(crate) fn store_error(error: rusqlite::Error) -> Error {
     Error::new(kind, what).caused_by(error)
 }
 
-/// Whether a value of a row is not what its column holds.
+/// Returns true if a value does not fit its column.
 fn is_unreadable(error: &rusqlite::Error) -> bool {
     use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, Utf8Error};
     matches!(
@@ -60,13 +60,13 @@ pub(crate) fn commit_error(error: rusqlite::Error) -> Error {
     Error::new(ErrorKind::CommitUnknown, what).caused_by(cause)
 }
 
-/// Whether the disk failed: what SQLite keeps in memory for that connection may be wrong from then on.
+/// Returns true if the disk failed. The connection's memory may be wrong from then on.
 pub(crate) fn is_io_failure(error: &Error) -> bool {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<rusqlite::Error>());
     cause.and_then(rusqlite::Error::sqlite_error_code) == Some(ffi::ErrorCode::SystemIoFailure)
 }
 
-/// Whether SQLite found a lock taken, or its snapshot too old to write: another try may do better.
+/// Returns true if a retry may succeed: a lock was taken, or the snapshot was too old to write.
 pub(crate) fn is_transient(error: &(dyn std::error::Error + 'static)) -> bool {
     // The cause of a failure is asked too: some wrappers hand on the causes of an error, but not the error.
     let code = match error.downcast_ref::<rusqlite::Error>() {

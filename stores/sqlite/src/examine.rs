@@ -1,4 +1,4 @@
-//! What the file knows of its own health.
+//! Findings of `doctor` that the file knows: log, indexes, lost entries, windows, clocks. Tests: `tests/operations.rs`.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use oncebox::time::Timestamp;
 use oncebox::{ErrorKind, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::connect::{Opener, Synchronous};
+use crate::connect::{FileOpener, Synchronous};
 use crate::error::store_error;
 use crate::migrate::MIGRATIONS;
 use crate::mode;
-use crate::names::Names;
+use crate::names::NameMap;
 use crate::register;
 use crate::register::FOREVER;
 
-/// A log longer than this is not folded into the file any more: somebody reads all the time.
+/// Log size, in bytes, above which checkpoints do not work: a reader is always open. 256 MiB.
 const LONG_LOG: u64 = 256 * 1024 * 1024;
 /// More free pages than used ones are worth a word, in a file of at least this many.
 const MANY_PAGES: i64 = 25_600;
 
 pub(crate) fn examine(
     connection: &Connection,
-    names: &Names,
-    opener: &Opener,
+    names: &NameMap,
+    opener: &FileOpener,
     params: &ExamineParams,
     now: Timestamp,
 ) -> Result<Vec<Finding>> {
@@ -76,7 +76,7 @@ fn lost(connection: &Connection) -> Result<Option<Finding>> {
         .map_err(store_error);
     match count {
         Ok(count) => Ok(ExamineParams::lost(count.unsigned_abs())),
-        // A table is missing: that is a finding of its own, of whoever needs it.
+        // A table is missing: the check that needs it reports that.
         Err(error) if error.kind() == ErrorKind::SchemaOutdated => Ok(None),
         Err(error) => Err(error),
     }
@@ -92,10 +92,10 @@ fn unending(connection: &Connection, params: &ExamineParams) -> Result<Option<Fi
     Ok(params.unending(handlers.iter().map(String::as_str)))
 }
 
-/// What the times in the file say: of the windows, and of the clocks of those who wrote it.
+/// Checks the stored times: the windows, and the clocks of the processes that wrote the file.
 fn times(
     connection: &Connection,
-    names: &Names,
+    names: &NameMap,
     params: &ExamineParams,
     now: Timestamp,
 ) -> Result<Vec<Finding>> {
@@ -113,7 +113,7 @@ fn times(
             Severity::Danger,
             "clock_back",
             format!("the last message was stored {ahead:?} from now: the clock went back, or another machine's is ahead"),
-            "mend the clocks: leases, retries and retention of a file go by the clock of whoever opens it",
+            "fix the clocks: leases, retries and retention of a file use the clock of the process that opens it",
         ));
     }
     Ok(findings)

@@ -1,16 +1,16 @@
-//! What happened to a message.
+//! History of a message: attempts, duplicates, and what its entries wait for.
 
 use oncebox::state::{ErrorText, Settlement, Status, Suspicion};
-use oncebox::store::{Ahead, Attempt, ClaimId, DuplicateCount, History, Holder, Seq};
+use oncebox::store::{Attempt, ClaimId, DuplicateCount, EntryAhead, LeaseHolder, MessageHistory, Seq};
 use oncebox::time::Timestamp;
 use oncebox::{HandlerKey, InboxName, Key, OrderKey, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::admin;
 use crate::error::{corrupt, store_error};
-use crate::order::Line;
+use crate::order::OrderedEntries;
 use crate::row;
-use crate::writer::Work;
+use crate::writer::WriteTx;
 
 /// Keeps what is kept of a settlement.
 pub(crate) fn remember(
@@ -41,7 +41,7 @@ pub(crate) fn remember(
     Ok(())
 }
 
-pub(crate) fn count_duplicates(work: &Work<'_>, batch: &[DuplicateCount]) -> Result<()> {
+pub(crate) fn count_duplicates(work: &WriteTx<'_>, batch: &[DuplicateCount]) -> Result<()> {
     let mut statement = work.statement(include_str!("../sql/history/count_duplicates.sql"))?;
     for DuplicateCount { seq, count, first, last, varied } in batch {
         let count = i64::try_from(*count).unwrap_or(i64::MAX);
@@ -53,12 +53,12 @@ pub(crate) fn count_duplicates(work: &Work<'_>, batch: &[DuplicateCount]) -> Res
     Ok(())
 }
 
-pub(crate) fn history(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
+pub(crate) fn history(work: &WriteTx<'_>, inbox: &InboxName, key: &Key) -> Result<Option<MessageHistory>> {
     let Some(known) = work.names.known_inbox(inbox) else { return Ok(None) };
     let Some(admin::StoredMessage { seq, message, .. }) = admin::stored(work, known.id, key)? else {
         return Ok(None);
     };
-    let mut history = History::default();
+    let mut history = MessageHistory::default();
     (history.now, history.paused) = (work.now, work.names.paused(known.id));
     history.paused.sort();
     history.attempts = attempts(work, seq)?;
@@ -75,7 +75,7 @@ pub(crate) fn history(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<O
     let order = message.ok().and_then(|message| OrderKey::of(inbox, &message));
     if let Some(order) = order {
         for (handler, known) in work.names.of_inbox(known.id) {
-            if (Line { connection: work.connection, handler, order }).is_stopped()? {
+            if (OrderedEntries { connection: work.connection, handler, order }).is_stopped()? {
                 history.key_paused.push(known.key.clone());
             }
         }
@@ -89,7 +89,7 @@ pub(crate) fn history(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<O
     Ok(Some(history))
 }
 
-fn attempts(work: &Work<'_>, seq: Seq) -> Result<Vec<Attempt>> {
+fn attempts(work: &WriteTx<'_>, seq: Seq) -> Result<Vec<Attempt>> {
     let mut statement = work.statement(include_str!("../sql/history/attempts.sql"))?;
     let mut rows = statement.query([seq.0]).map_err(store_error)?;
     let mut attempts = Vec::new();
@@ -116,17 +116,17 @@ fn attempts(work: &Work<'_>, seq: Seq) -> Result<Vec<Attempt>> {
     Ok(attempts)
 }
 
-fn holders(work: &Work<'_>, seq: Seq) -> Result<Vec<Holder>> {
+fn holders(work: &WriteTx<'_>, seq: Seq) -> Result<Vec<LeaseHolder>> {
     let mut statement = work.statement(include_str!("../sql/history/holders.sql"))?;
     let mut rows = statement.query([seq.0]).map_err(store_error)?;
     let mut holders = Vec::new();
     while let Some(row) = rows.next().map_err(store_error)? {
         let handler = work.names.by_id(row.get(0).map_err(store_error)?)?.key.clone();
-        let read = || -> rusqlite::Result<Holder> {
+        let read = || -> rusqlite::Result<LeaseHolder> {
             let time =
                 |column| -> rusqlite::Result<Timestamp> { Ok(Timestamp::from_millis(row.get(column)?)) };
             let claim_id = ClaimId::from_bytes(row.get(1)?);
-            Ok(Holder { handler, claim_id, claimed_at: time(2)?, lease_until: time(3)? })
+            Ok(LeaseHolder { handler, claim_id, claimed_at: time(2)?, lease_until: time(3)? })
         };
         holders.push(read().map_err(store_error)?);
     }
@@ -134,12 +134,12 @@ fn holders(work: &Work<'_>, seq: Seq) -> Result<Vec<Holder>> {
 }
 
 fn ahead(
-    work: &Work<'_>,
+    work: &WriteTx<'_>,
     inbox: i64,
     handler: &HandlerKey,
     order: OrderKey,
     seq: Seq,
-) -> Result<Option<Ahead>> {
+) -> Result<Option<EntryAhead>> {
     let id = work.names.known_handler(inbox, handler);
     let found: Option<(i64, String, Key)> = work
         .statement(include_str!("../sql/history/ahead.sql"))?
@@ -150,5 +150,5 @@ fn ahead(
         .map_err(store_error)?;
     let Some((seq, word, key)) = found else { return Ok(None) };
     let status = admin::status_of(&word)?;
-    Ok(Some(Ahead { handler: handler.clone(), seq: Seq(seq), key, status }))
+    Ok(Some(EntryAhead { handler: handler.clone(), seq: Seq(seq), key, status }))
 }

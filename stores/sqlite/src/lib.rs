@@ -8,10 +8,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! One thread writes: calls that wait while a transaction is committed share the next one. Handlers that ask for a
-//! transaction get one on a connection of their own; those of one process take turns, because SQLite lets only one write
-//! at a time. Several processes may work on one file: one that always has more to write leaves the others a moment
-//! every 50 ms.
+//! One thread writes: calls that wait during a commit share the next transaction. Handlers that ask for a transaction
+//! get one on their own connection. Those of one process take turns, because SQLite allows one writer at a time. Several
+//! processes can share one file: a busy process pauses every 50 ms for the others. Tests: `tests/`.
 
 mod accept;
 mod admin;
@@ -45,7 +44,7 @@ mod transaction;
 mod writer;
 
 pub use connect::Synchronous;
-pub use options::Options;
+pub use options::SqliteOptions;
 pub use transaction::SqliteTx;
 
 use std::future::Future;
@@ -58,21 +57,21 @@ use async_trait::async_trait;
 use oncebox::state::Settlement;
 use oncebox::store::{
     Accepted, Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
-    BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts,
-    DuplicateCount, ExamineParams, Filter, Finding, History, MessageView, NewMessage, OperationId, Orphan,
-    OrphanParams, Page, QuarantineFilter, QuarantinePage, RegisterParams, RenewParams, Renewed, RescueParams,
-    SettleIn, Settled, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount,
+    EntryFilter, EntryPage, ExamineParams, Finding, InboxCounts, MessageHistory, MessageView, NewMessage,
+    OperationId, Orphan, OrphanParams, QuarantineFilter, QuarantinePage, RegisterParams, RenewParams,
+    Renewed, RescueParams, SettleIn, Settled, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::time::SharedClock;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
 use tokio::sync::watch;
 
 use checkpoint::WriterEnd;
-use connect::Opener;
-use names::Names;
+use connect::FileOpener;
+use names::NameMap;
 use proof::Pace;
 use transaction::WriteTurn;
-use writer::{Abandoned, Work, Writer};
+use writer::{Abandoned, WriteTx, WriterHandle};
 
 /// A SQLite file as a store. Cheap to clone; clones are the same store.
 #[derive(Clone)]
@@ -81,9 +80,9 @@ pub struct Sqlite {
 }
 
 struct Inner {
-    opener: Opener,
+    opener: FileOpener,
     clock: SharedClock,
-    writer: Writer,
+    writer: WriterHandle,
     write_turn: WriteTurn,
     wake: watch::Sender<u64>,
     watching: AtomicBool,
@@ -99,15 +98,15 @@ impl Drop for Inner {
 }
 
 impl Sqlite {
-    /// Opens a file, makes it if it is missing, and brings its schema up to date.
+    /// Opens a file. Creates it if it is missing, and applies missing migrations.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         Self::options(path).open()
     }
 
     /// Opens a file with other settings.
-    pub fn options(path: impl Into<PathBuf>) -> Options {
-        Options {
-            opener: Opener {
+    pub fn options(path: impl Into<PathBuf>) -> SqliteOptions {
+        SqliteOptions {
+            opener: FileOpener {
                 path: path.into(),
                 synchronous: Synchronous::Full,
                 busy_timeout: Duration::from_secs(5),
@@ -124,12 +123,12 @@ impl Sqlite {
     /// Marks the message with this id as handled inside the caller's own transaction, on the caller's own connection to
     /// the same file. Do the work only on [`Mark::First`], then commit: the work and the mark are stored together.
     ///
-    /// Call it first in the transaction: then a duplicate that runs at the same time waits here, and its body does not
-    /// run. `inbox` keeps ids of different streams apart, `handler` what is done with one message from what else is.
+    /// Call it first in the transaction: then a concurrent duplicate waits here, and does not run its body. `inbox`
+    /// separates the ids of different streams, and `handler` the handlers of one message.
     ///
-    /// A connection whose main database is another file is refused ([`ErrorKind::Refused`]), an attached file of the inbox
-    /// included: SQLite commits several files one by one. It knows the id alone, so it cannot tell another message under the same id;
-    /// [`Inbox::once`](oncebox::Inbox::once) can.
+    /// Refuses a connection whose main database is another file ([`ErrorKind::Refused`]), even if it attaches the inbox's
+    /// file: SQLite commits several files one by one. It knows the id alone, so it cannot detect another message under the
+    /// same id; [`Inbox::once`](oncebox::Inbox::once) can.
     ///
     #[doc = include_str!("../docs/once.md")]
     pub fn once(
@@ -143,7 +142,7 @@ impl Sqlite {
         self.once_key(tx, &inbox, &key, handler)
     }
 
-    /// The same for a key that was made otherwise: with a source, or by another [`KeyStrategy`](oncebox::KeyStrategy).
+    /// The same for another kind of key: with a source, or of another [`KeyStrategy`](oncebox::KeyStrategy).
     pub fn once_key(
         &self,
         tx: &rusqlite::Connection,
@@ -157,16 +156,16 @@ impl Sqlite {
 
     async fn call<T, F>(&self, work: F) -> Result<T>
     where
-        F: FnMut(&mut Work<'_>) -> Result<T> + Send + 'static,
+        F: FnMut(&mut WriteTx<'_>) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
         self.inner.writer.call(Abandoned::Done, work).await
     }
 
-    /// Looks at what only the writer knows. What becomes of the transaction is no matter to a look, which changes nothing.
+    /// Reads state that only the writer has. A read changes nothing, so the result of the transaction does not matter.
     async fn look<T, F>(&self, work: F) -> Result<T>
     where
-        F: FnMut(&mut Work<'_>) -> Result<T> + Send + 'static,
+        F: FnMut(&mut WriteTx<'_>) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
         self.call(work).await.map_err(|error| match error.kind() {
@@ -175,20 +174,20 @@ impl Sqlite {
         })
     }
 
-    /// Looks at many rows on a connection of its own, so that the writer does not wait.
+    /// Reads many rows on a separate connection, so that the writer does not wait.
     async fn read<T, F>(&self, look: F) -> Result<T>
     where
-        F: FnOnce(&rusqlite::Connection, &Names) -> Result<T> + Send + 'static,
+        F: FnOnce(&rusqlite::Connection, &NameMap) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
-        let opener = Opener { read_only: true, ..self.inner.opener.clone() };
+        let opener = FileOpener { read_only: true, ..self.inner.opener.clone() };
         let looked = tokio::task::spawn_blocking(move || {
             let connection = opener.open()?;
             // One snapshot for all statements.
             connection
                 .execute_batch(include_str!("../sql/transaction/begin_read.sql"))
                 .map_err(error::store_error)?;
-            look(&connection, &Names::load(&connection)?)
+            look(&connection, &NameMap::load(&connection)?)
         });
         looked.await.map_err(|panic| error::stopped().caused_by(panic))?
     }
@@ -302,17 +301,17 @@ impl SettleIn<SqliteTx> for Sqlite {
 
 #[async_trait]
 impl Admin for Sqlite {
-    async fn count(&self, inbox: &InboxName) -> Result<Counts> {
+    async fn count(&self, inbox: &InboxName) -> Result<InboxCounts> {
         let inbox = inbox.clone();
         self.read(move |connection, names| admin::count(connection, names, &inbox)).await
     }
 
-    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts> {
+    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<InboxCounts> {
         let (inbox, tenant) = (inbox.clone(), tenant.to_owned());
         self.read(move |connection, names| admin::count_tenant(connection, names, &inbox, &tenant)).await
     }
 
-    async fn list(&self, filter: &Filter) -> Result<Page> {
+    async fn list(&self, filter: &EntryFilter) -> Result<EntryPage> {
         let filter = filter.clone();
         self.read(move |connection, names| admin::list(connection, names, &filter)).await
     }
@@ -327,7 +326,7 @@ impl Admin for Sqlite {
         self.look(move |work| admin::show(work, &inbox, &key)).await
     }
 
-    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageHistory>> {
         let (inbox, key) = (inbox.clone(), *key);
         self.look(move |work| history::history(work, &inbox, &key)).await
     }
@@ -370,7 +369,7 @@ impl Admin for Sqlite {
     }
 }
 
-/// Whether an error is what an operator is told, and not a fault of the store.
+/// Returns true if the error is an answer to the operator, and not a fault of the store.
 fn is_answer(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::NotFound | ErrorKind::Refused | ErrorKind::OperationReused)
 }

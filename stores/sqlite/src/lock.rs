@@ -1,12 +1,12 @@
-//! The one lock of a file that several processes write to.
+//! The one write lock of a file that several processes share. Tests: below, and `tests/turns.rs`.
 
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use rusqlite::ffi::ErrorCode;
 
-/// How often the lock is asked for. SQLite by itself rests longer and longer, up to a tenth of a second: whoever has waited
-/// longest is then least likely to ask in the moment between two transactions of a busy process, and starves.
+/// Interval between tries for the lock. SQLite's own pauses grow up to a tenth of a second: the process that waited
+/// longest is then least likely to try between two transactions of a busy process, and starves.
 const EVERY: Duration = Duration::from_millis(1);
 
 /// Begins to write, and waits for others until they let go, or for so long.
@@ -31,7 +31,7 @@ pub(crate) fn begin(connection: &Connection, patience: Duration) -> rusqlite::Re
 /// Leaves room for other processes between the transactions of one that always has the next one ready: they would have to ask
 /// in the very moment between two of them.
 pub(crate) struct Courtesy {
-    /// When somebody else was last seen to write.
+    /// Time of the last write by another connection.
     others: Option<Instant>,
     /// When there was room for them.
     left: Instant,
@@ -39,7 +39,7 @@ pub(crate) struct Courtesy {
 
 /// For how long others are reckoned with after they wrote.
 const LATELY: Duration = Duration::from_secs(10);
-/// How long one may go on without leaving room.
+/// Maximum time without a pause for other writers.
 const TURN: Duration = Duration::from_millis(50);
 
 impl Courtesy {
@@ -47,15 +47,15 @@ impl Courtesy {
         Self { others: None, left: Instant::now() }
     }
 
-    /// Somebody else has written.
+    /// Notes that another connection wrote.
     pub(crate) fn saw_others(&mut self, now: Instant) {
         self.others = Some(now);
     }
 
-    /// Whether room is due between two transactions; `next` says whether the next one is ready.
+    /// Returns true if a pause is due between two transactions. `next` is true if the next one is ready.
     pub(crate) fn is_due(&mut self, next: bool, now: Instant) -> bool {
         if !next {
-            // There is room until somebody calls.
+            // Other writers have room until the next call.
             self.left = now;
         }
         let shared = self.others.is_some_and(|at| now.duration_since(at) < LATELY);
@@ -74,11 +74,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_due_to_others_who_wrote_lately_and_to_nobody_else() {
+    fn a_pause_is_due_only_after_a_recent_write_by_another_process() {
         let mut courtesy = Courtesy::new();
         let start = courtesy.left;
         let later = start + TURN + EVERY;
-        assert!(!courtesy.is_due(true, later), "nobody else is there");
+        assert!(!courtesy.is_due(true, later), "no other process wrote");
         courtesy.saw_others(start);
         assert!(courtesy.is_due(true, later));
         assert!(!courtesy.is_due(true, start + TURN), "not yet");

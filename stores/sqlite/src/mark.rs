@@ -1,4 +1,5 @@
-//! Mark, record and recall: remember inside the caller's own transaction that a key was handled, and with which result.
+//! Mark, record and recall: store inside the caller's own transaction that a key was handled, and its result. Tests:
+//! `tests/once.rs`.
 
 use std::future::Future;
 use std::path::Path;
@@ -92,7 +93,7 @@ pub(crate) fn recall(connection: &Connection, key: &Key, handler: &HandlerKey) -
     Ok(result.flatten().map(Into::into))
 }
 
-/// Whether two paths lead to one file, as links do.
+/// Returns true if both paths lead to one file, as links do.
 fn is_same_file(one: &Path, other: &Path) -> bool {
     if other.as_os_str().is_empty() {
         return false;

@@ -1,4 +1,4 @@
-//! The schema and its version.
+//! The schema and its version. Tests: `tests/migrate.rs`.
 
 use std::borrow::Cow;
 
@@ -61,7 +61,7 @@ pub(crate) fn check(connection: &Connection) -> Result<()> {
 
 /// Applies what is missing, in one transaction: two processes that start at once do it once.
 pub(crate) fn apply(connection: &mut Connection, now: Timestamp) -> Result<Vec<Migration>> {
-    // Looked at first without a lock, so that an up-to-date file can be opened while somebody writes.
+    // Checks without a lock first, so that a store can open an up-to-date file while another process writes.
     if pending(connection)?.is_empty() {
         return Ok(Vec::new());
     }

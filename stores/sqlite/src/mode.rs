@@ -1,4 +1,5 @@
-//! Who may read the files on disk: a new database is for its owner alone. SQLite gives `-wal` and `-shm` the mode of the database.
+//! File modes: only its owner may read a new database. SQLite gives `-wal` and `-shm` the mode of the database.
+//! Tests: `tests/modes.rs`.
 
 use std::path::{Path, PathBuf};
 
@@ -54,7 +55,7 @@ fn wide(_: &Path) -> Vec<(PathBuf, u32)> {
     Vec::new()
 }
 
-/// What to know of the files, if other users may read or write them.
+/// Returns a finding if other users may read or write the files.
 pub(crate) fn examine(database: &Path) -> Option<Finding> {
     let wide = wide(database);
     let named: Vec<_> =

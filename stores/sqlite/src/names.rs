@@ -1,4 +1,4 @@
-//! Inboxes and handlers by their small numbers.
+//! Ids of inboxes and handlers, with a cache. Tests: `tests/rename.rs`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,13 +11,13 @@ use rusqlite::{Connection, params};
 use crate::error::{corrupt, store_error};
 
 #[derive(Clone, Copy)]
-pub(crate) struct Inbox {
+pub(crate) struct InboxState {
     pub(crate) id: i64,
     pub(crate) watermark: Timestamp,
 }
 
 #[derive(Clone)]
-pub(crate) struct Handler {
+pub(crate) struct HandlerState {
     pub(crate) inbox: i64,
     /// The newest of its keys, and the first one.
     pub(crate) key: HandlerKey,
@@ -29,18 +29,18 @@ pub(crate) struct Handler {
     pub(crate) watermark: Timestamp,
 }
 
-/// What the small tables hold.
+/// Contents of the small tables.
 #[derive(Default)]
-pub(crate) struct Names {
-    inboxes: HashMap<InboxName, Inbox>,
+pub(crate) struct NameMap {
+    inboxes: HashMap<InboxName, InboxState>,
     by_inbox_id: HashMap<i64, InboxName>,
     ids: HashMap<i64, HashMap<HandlerKey, i64>>,
-    handlers: HashMap<i64, Handler>,
-    /// Whether some handlers turned out to be one, though they have numbers apart.
+    handlers: HashMap<i64, HandlerState>,
+    /// True if some handlers with separate ids turned out to be one.
     grouped: bool,
 }
 
-impl Names {
+impl NameMap {
     pub(crate) fn load(connection: &Connection) -> Result<Self> {
         let mut names = Self::default();
         let read = |sql| connection.prepare_cached(sql).map_err(store_error);
@@ -50,8 +50,10 @@ impl Names {
             .map_err(store_error)?;
         for row in rows {
             let (id, name, watermark) = row.map_err(store_error)?;
-            names
-                .add_inbox(InboxName::new(name)?, Inbox { id, watermark: Timestamp::from_millis(watermark) });
+            names.add_inbox(
+                InboxName::new(name)?,
+                InboxState { id, watermark: Timestamp::from_millis(watermark) },
+            );
         }
         let mut statement = read(include_str!("../sql/writer/handlers.sql"))?;
         let rows = statement
@@ -67,19 +69,19 @@ impl Names {
             if let Entry::Vacant(handler) = names.handlers.entry(id) {
                 let (key, origin) = (HandlerKey::new(key)?, HandlerKey::new(origin)?);
                 let watermark = Timestamp::from_millis(watermark);
-                handler.insert(Handler { inbox, key, origin, group, paused, watermark });
+                handler.insert(HandlerState { inbox, key, origin, group, paused, watermark });
             }
         }
         Ok(names)
     }
 
-    fn add_inbox(&mut self, name: InboxName, inbox: Inbox) {
+    fn add_inbox(&mut self, name: InboxName, inbox: InboxState) {
         self.by_inbox_id.insert(inbox.id, name.clone());
         self.inboxes.insert(name, inbox);
     }
 
     /// The inbox, made if it is new.
-    pub(crate) fn inbox(&mut self, connection: &Connection, name: &InboxName) -> Result<Inbox> {
+    pub(crate) fn inbox(&mut self, connection: &Connection, name: &InboxName) -> Result<InboxState> {
         if let Some(inbox) = self.inboxes.get(name) {
             return Ok(*inbox);
         }
@@ -91,13 +93,13 @@ impl Names {
                 |row| row.get(0),
             )
             .map_err(store_error)?;
-        let inbox = Inbox { id, watermark };
+        let inbox = InboxState { id, watermark };
         self.add_inbox(name.clone(), inbox);
         Ok(inbox)
     }
 
     /// The inbox, if it was ever used.
-    pub(crate) fn known_inbox(&self, name: &InboxName) -> Option<Inbox> {
+    pub(crate) fn known_inbox(&self, name: &InboxName) -> Option<InboxState> {
         self.inboxes.get(name).copied()
     }
 
@@ -160,7 +162,7 @@ impl Names {
             )
             .map_err(store_error)?;
         let watermark = Timestamp::from_millis(i64::MIN);
-        self.handlers.insert(id, Handler { inbox, key, origin, group: id, paused: false, watermark });
+        self.handlers.insert(id, HandlerState { inbox, key, origin, group: id, paused: false, watermark });
         Ok(id)
     }
 
@@ -194,7 +196,7 @@ impl Names {
         Ok(ids[0])
     }
 
-    /// Whether the keys of a route are known as one handler.
+    /// Returns true if all keys of a route belong to one handler.
     fn is_linked(&self, inbox: i64, route: &Route) -> bool {
         let group = |key| Some(self.handlers.get(&self.known_handler(inbox, key)?)?.group);
         let first = group(&route.key);
@@ -263,19 +265,19 @@ impl Names {
         keys.into_values().filter(|keys| keys.len() > 1).collect()
     }
 
-    /// What operators call the handler with a key.
+    /// Returns the newest key of the handler that has this key: operators see that one.
     pub(crate) fn name_of(&self, inbox: i64, key: &HandlerKey) -> HandlerKey {
         let handler = self.known_handler(inbox, key).and_then(|id| self.handlers.get(&id));
         handler.map_or(key, |handler| &handler.key).clone()
     }
 
     /// The handlers of an inbox.
-    pub(crate) fn of_inbox(&self, inbox: i64) -> impl Iterator<Item = (i64, &Handler)> {
+    pub(crate) fn of_inbox(&self, inbox: i64) -> impl Iterator<Item = (i64, &HandlerState)> {
         let all = self.handlers.iter().map(|(id, handler)| (*id, handler));
         all.filter(move |(_, handler)| handler.inbox == inbox)
     }
 
-    pub(crate) fn by_id(&self, id: i64) -> Result<&Handler> {
+    pub(crate) fn by_id(&self, id: i64) -> Result<&HandlerState> {
         self.handlers.get(&id).ok_or_else(|| corrupt("a stored entry has an unknown handler"))
     }
 

@@ -1,19 +1,19 @@
-//! What operators do, and the record of it.
+//! Operator actions and their audit record. Tests: `tests/operations.rs`.
 
 use oncebox::store::{
-    Acted, Action, Answer, AuditFilter, AuditPage, OperationId, OperationView, SweepParams, What,
+    Acted, Action, ActionKind, ActionResult, AuditFilter, AuditPage, OperationId, OperationView, SweepParams,
 };
 use oncebox::time::Timestamp;
 use oncebox::{HandlerKey, InboxName, Key, Result, store};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::error::store_error;
-use crate::names::Names;
-use crate::order::Line;
-use crate::writer::Work;
+use crate::names::NameMap;
+use crate::order::OrderedEntries;
+use crate::writer::WriteTx;
 use crate::{admin, erase};
 
-pub(crate) fn act(work: &mut Work<'_>, action: &Action) -> Result<Acted> {
+pub(crate) fn act(work: &mut WriteTx<'_>, action: &Action) -> Result<Acted> {
     let known: Option<(String, String, String)> = work
         .statement(include_str!("../sql/operation/known.sql"))?
         .query_row([&action.id.as_bytes()[..]], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
@@ -23,19 +23,27 @@ pub(crate) fn act(work: &mut Work<'_>, action: &Action) -> Result<Acted> {
         return Acted::again(action, &body, &reason, &answer);
     }
     let inbox = &action.inbox;
-    let answer = match &action.what {
-        What::Entry { key, handler, operation } => {
-            Answer::Entry(Box::new(admin::operate(work, inbox, key, handler, *operation)?))
+    let answer = match &action.kind {
+        ActionKind::Entry { key, handler, operation } => {
+            ActionResult::Entry(Box::new(admin::operate(work, inbox, key, handler, *operation)?))
         }
-        What::Pause { handler } => Answer::Changed(admin::set_paused(work, inbox, handler, true)?),
-        What::Resume { handler } => Answer::Changed(admin::set_paused(work, inbox, handler, false)?),
-        What::PauseKey { handler, line } => Answer::Changed(pause_key(work, inbox, handler, line, true)?),
-        What::ResumeKey { handler, line } => Answer::Changed(pause_key(work, inbox, handler, line, false)?),
-        What::Purge { age, limit } => Answer::Purged(admin::purge(work, inbox, *age, *limit)?),
-        What::Erase { key, discard_unfinished } => {
-            Answer::Erased(erase::erase(work, inbox, key, *discard_unfinished)?)
+        ActionKind::Pause { handler } => {
+            ActionResult::Changed(admin::set_paused(work, inbox, handler, true)?)
         }
-        _ => Answer::Begun,
+        ActionKind::Resume { handler } => {
+            ActionResult::Changed(admin::set_paused(work, inbox, handler, false)?)
+        }
+        ActionKind::PauseKey { handler, line } => {
+            ActionResult::Changed(pause_key(work, inbox, handler, line, true)?)
+        }
+        ActionKind::ResumeKey { handler, line } => {
+            ActionResult::Changed(pause_key(work, inbox, handler, line, false)?)
+        }
+        ActionKind::Purge { age, limit } => ActionResult::Purged(admin::purge(work, inbox, *age, *limit)?),
+        ActionKind::Erase { key, discard_unfinished } => {
+            ActionResult::Erased(erase::erase(work, inbox, key, *discard_unfinished)?)
+        }
+        _ => ActionResult::Begun,
     };
     record(work, action, &answer)?;
     Ok(Acted::now(answer))
@@ -43,16 +51,16 @@ pub(crate) fn act(work: &mut Work<'_>, action: &Action) -> Result<Acted> {
 
 /// Holds one ordering key of a handler back, or lets it go on; says whether that changed anything.
 fn pause_key(
-    work: &mut Work<'_>,
+    work: &mut WriteTx<'_>,
     inbox: &InboxName,
     handler: &HandlerKey,
-    line: &store::Line,
+    line: &store::OrderQueue,
     paused: bool,
 ) -> Result<bool> {
     let Some(order) = line.order(inbox) else { return Ok(false) };
     let inbox = work.names.inbox(work.connection, inbox)?;
     let handler = work.names.handler(work.connection, inbox.id, handler)?;
-    let held = Line { connection: work.connection, handler, order };
+    let held = OrderedEntries { connection: work.connection, handler, order };
     if paused {
         return held.stop(work.now, &line.encode());
     }
@@ -60,7 +68,7 @@ fn pause_key(
     held.go(work.now)
 }
 
-fn record(work: &mut Work<'_>, action: &Action, answer: &Answer) -> Result<()> {
+fn record(work: &mut WriteTx<'_>, action: &Action, answer: &ActionResult) -> Result<()> {
     let inbox = work.names.inbox(work.connection, &action.inbox)?.id;
     let record = OperationView::of(action, answer, 0, work.now);
     work.statement(include_str!("../sql/operation/add.sql"))?
@@ -82,7 +90,7 @@ fn record(work: &mut Work<'_>, action: &Action, answer: &Answer) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn note(work: &Work<'_>, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
+pub(crate) fn note(work: &WriteTx<'_>, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
     let noted = work
         .statement(include_str!("../sql/operation/note.sql"))?
         .execute(params![&id.as_bytes()[..], noted, progress])
@@ -90,7 +98,7 @@ pub(crate) fn note(work: &Work<'_>, id: OperationId, noted: u32, progress: &str)
     Ok(noted == 1)
 }
 
-pub(crate) fn audit(connection: &Connection, names: &Names, filter: &AuditFilter) -> Result<AuditPage> {
+pub(crate) fn audit(connection: &Connection, names: &NameMap, filter: &AuditFilter) -> Result<AuditPage> {
     let mut page = AuditPage::default();
     let Some(inbox) = names.known_inbox(&filter.inbox) else { return Ok(page) };
     let sql = match (&filter.id, &filter.key, &filter.parent) {
@@ -142,7 +150,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<OperationView> {
 }
 
 /// Forgets records past their window, a bounded number at a time; returns how many.
-pub(crate) fn forget(work: &Work<'_>, inbox: i64, params: &SweepParams) -> Result<usize> {
+pub(crate) fn forget(work: &WriteTx<'_>, inbox: i64, params: &SweepParams) -> Result<usize> {
     let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
     work.statement(include_str!("../sql/operation/forget.sql"))?
         .execute(params![inbox, work.now.before(params.audit).as_millis(), limit])

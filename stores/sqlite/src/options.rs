@@ -1,4 +1,4 @@
-//! How a file is opened.
+//! Settings of a SQLite store. Tests: `tests/files.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,68 +10,67 @@ use oncebox::store::{Migrate, Migration};
 use oncebox::time::{SharedClock, SystemClock, Timestamp};
 use tokio::sync::watch;
 
-use crate::connect::Opener;
+use crate::connect::FileOpener;
 use crate::proof::Pace;
 use crate::transaction::WriteTurn;
-use crate::writer::Writer;
+use crate::writer::WriterHandle;
 use crate::{Inner, Sqlite, Synchronous, error, migrate, mode};
 
-/// How long calls of one process wait for each other at least: a slow disk is no reason to refuse.
+/// Minimum time that calls of one process wait for each other: a slow disk is no reason to refuse.
 const SHORTEST_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How a file is opened.
+/// Settings of a store in a file.
 #[derive(Clone)]
-pub struct Options {
-    pub(crate) opener: Opener,
+pub struct SqliteOptions {
+    pub(crate) opener: FileOpener,
     pub(crate) clock: Option<SharedClock>,
     pub(crate) migrate: bool,
     pub(crate) pace: Pace,
 }
 
-impl std::fmt::Debug for Options {
+impl std::fmt::Debug for SqliteOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Options")
+        f.debug_struct("SqliteOptions")
             .field("opener", &self.opener)
             .field("migrate", &self.migrate)
             .finish_non_exhaustive()
     }
 }
 
-impl Options {
-    /// How much a commit survives. Default: [`Synchronous::Full`].
+impl SqliteOptions {
+    /// Durability of a commit. Default: [`Synchronous::Full`].
     pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
         self.opener.synchronous = synchronous;
         self
     }
 
-    /// How long to wait for another process that writes, or for a handler that keeps its transaction open. Default 5
-    /// seconds.
+    /// Maximum time to wait for a write of another process, or for a handler's open transaction. Default: 5 seconds.
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.opener.busy_timeout = timeout;
         self
     }
 
-    /// The largest size the file may grow to. Accepting fails with [`oncebox::ErrorKind::Full`] a little earlier, so
-    /// that there is room to work off what is stored. Default: the disk.
+    /// Maximum size of the file, in bytes. Accepting fails with [`oncebox::ErrorKind::Full`] a little earlier, so that
+    /// there is room to handle the stored messages. Default: the disk.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.opener.max_bytes = Some(bytes);
         self
     }
 
-    /// Opens the file for looking only: every change fails with [`oncebox::ErrorKind::ReadOnly`].
+    /// Opens the file read-only: every change fails with [`oncebox::ErrorKind::ReadOnly`]. Default: no.
     pub fn read_only(mut self) -> Self {
         self.opener.read_only = true;
         self.migrate = false;
         self
     }
 
-    /// Whether missing schema steps are applied when the file is opened. Default: yes.
+    /// Applies missing schema steps when the store opens the file. Default: yes.
     pub fn migrate(mut self, migrate: bool) -> Self {
         self.migrate = migrate;
         self
     }
 
-    /// Takes time from another clock than the system's.
+    /// Takes time from this clock instead of the system's.
     pub fn clock(mut self, clock: SharedClock) -> Self {
         self.clock = Some(clock);
         self
@@ -89,7 +88,7 @@ impl Options {
         mode::warn(&opener.path);
         let (write_turn, wake) =
             (WriteTurn::new(opener.busy_timeout.max(SHORTEST_PATIENCE)), watch::Sender::new(0));
-        let (writer, end) = Writer::start(
+        let (writer, end) = WriterHandle::start(
             opener.clone(),
             connection,
             Arc::clone(&clock),
@@ -111,10 +110,10 @@ impl Options {
     }
 }
 
-/// On the options, not on the open store: a file whose schema is missing or outdated can be looked at and migrated, but
-/// not opened. Looking makes no file.
+/// Implemented for the options, not for the open store: a file with a missing or outdated schema can be read and
+/// migrated, but not opened. Reading creates no file.
 #[async_trait]
-impl Migrate for Options {
+impl Migrate for SqliteOptions {
     async fn current(&self) -> Result<u32> {
         if !self.opener.path.exists() {
             return Ok(0);
@@ -134,7 +133,7 @@ impl Migrate for Options {
     }
 }
 
-impl Options {
+impl SqliteOptions {
     async fn with_connection<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut rusqlite::Connection, Timestamp) -> Result<T> + Send + 'static,

@@ -1,5 +1,5 @@
-//! Order: of all entries with one order key and handler, only the first may be claimed, and only while none of them
-//! runs. The others wait at a due time that never comes, so a claim does not have to look at them.
+//! Order: of all entries with one order key and handler, a claim takes only the first, and only while none of them runs.
+//! The others have a due time that never comes, so a claim does not read them. Tests: `tests/order.rs`.
 
 use oncebox::state::InLine;
 use oncebox::time::Timestamp;
@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use crate::error::{corrupt, store_error};
 
 /// The entries of one handler and order key.
-pub(crate) struct Line<'a> {
+pub(crate) struct OrderedEntries<'a> {
     pub(crate) connection: &'a Connection,
     pub(crate) handler: i64,
     pub(crate) order: OrderKey,
@@ -18,7 +18,7 @@ pub(crate) struct Line<'a> {
 /// The last due time of one that may go: the one after it is that of those that wait.
 pub(crate) const LAST_DUE: Timestamp = Timestamp::from_millis(i64::MAX - 1);
 
-/// What becomes of an entry that joins a line, with the number of the line.
+/// Result for an entry that joins a line, with the number of the line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Joined {
     /// It is the first: it may be claimed when it is due.
@@ -29,30 +29,30 @@ pub(crate) enum Joined {
     Parked,
 }
 
-/// What an entry meets in a line.
-struct Met {
-    /// What a poisoned one before it is to it.
+/// State of a line when an entry joins it.
+struct LineState {
+    /// Effect of a poisoned entry before it.
     held_back: Option<InLine>,
     /// The number of the line, if there is one.
     number: Option<i64>,
-    /// The one that may go, or nobody.
+    /// The entry that may run, or `NO_ENTRY`.
     gone: i64,
     /// The first of those that wait.
     first: Option<i64>,
 }
 
 /// Stands for the one that may go where none may.
-const NOBODY: i64 = 0;
+const NO_ENTRY: i64 = 0;
 
-impl Line<'_> {
+impl OrderedEntries<'_> {
     /// The place of an entry that is about to join. One that waited before it and is younger steps back.
     pub(crate) fn join(&self, seq: i64) -> Result<Joined> {
-        let Met { held_back, number, gone, first } = self.look(seq)?;
+        let LineState { held_back, number, gone, first } = self.look(seq)?;
         if held_back == Some(InLine::Parks) {
             return Ok(Joined::Parked);
         }
         let Some(number) = number else {
-            let goes = if held_back.is_none() { seq } else { NOBODY };
+            let goes = if held_back.is_none() { seq } else { NO_ENTRY };
             let begin = params![self.handler, self.key(), seq, goes];
             self.execute(include_str!("../sql/order/begin.sql"), begin)?;
             return Ok(if held_back.is_none() { Joined::Due(seq) } else { Joined::Waits(seq) });
@@ -60,7 +60,7 @@ impl Line<'_> {
         if held_back.is_some() {
             return Ok(Joined::Waits(number));
         }
-        if gone == NOBODY {
+        if gone == NO_ENTRY {
             if let Some(first) = first
                 && first < seq
             {
@@ -70,14 +70,14 @@ impl Line<'_> {
         } else if gone < seq || !self.wait_turn(gone)? {
             return Ok(Joined::Waits(number));
         }
-        self.pass_on(NOBODY, seq)?;
+        self.pass_on(NO_ENTRY, seq)?;
         Ok(Joined::Due(number))
     }
 
     /// Takes note that one is not pending or running any more, if it was the one that might go. Who calls this goes on to
     /// `release`.
     pub(crate) fn leave(&self, seq: i64) -> Result<()> {
-        self.pass_on(seq, NOBODY)
+        self.pass_on(seq, NO_ENTRY)
     }
 
     /// parks those that wait behind an entry that parks.
@@ -102,7 +102,9 @@ impl Line<'_> {
 
     /// Lets the next one go, if nothing stands in its way.
     pub(crate) fn release(&self, now: Timestamp) -> Result<()> {
-        let Met { number: Some(_), gone: NOBODY, first, .. } = self.look(i64::MIN)? else { return Ok(()) };
+        let LineState { number: Some(_), gone: NO_ENTRY, first, .. } = self.look(i64::MIN)? else {
+            return Ok(());
+        };
         let Some(first) = first else {
             self.execute(include_str!("../sql/order/end.sql"), params![self.handler, self.key()])?;
             return Ok(());
@@ -118,7 +120,7 @@ impl Line<'_> {
         let stop = params![self.handler, self.key(), now.as_millis(), line];
         let stopped = self.execute(include_str!("../sql/order/stop.sql"), stop)?;
         let gone = self.look(i64::MIN)?.gone;
-        if gone != NOBODY {
+        if gone != NO_ENTRY {
             self.wait_turn(gone)?;
         }
         Ok(stopped == 1)
@@ -131,7 +133,7 @@ impl Line<'_> {
         Ok(gone == 1)
     }
 
-    /// Whether an operator holds the line back.
+    /// Returns true if an operator paused the line.
     pub(crate) fn is_stopped(&self) -> Result<bool> {
         self.connection
             .prepare_cached(include_str!("../sql/order/stopped.sql"))
@@ -139,11 +141,11 @@ impl Line<'_> {
             .map_err(store_error)
     }
 
-    /// Lets one go that waits, in a line where nobody may.
+    /// Releases a waiting entry in a line where no entry may run.
     fn let_go(&self, seq: i64, now: Timestamp) -> Result<()> {
         let next = params![seq, self.handler, now.as_millis()];
         if self.execute(include_str!("../sql/order/let_go.sql"), next)? == 1 {
-            self.pass_on(NOBODY, seq)?;
+            self.pass_on(NO_ENTRY, seq)?;
         }
         Ok(())
     }
@@ -175,16 +177,16 @@ impl Line<'_> {
             .map_err(store_error)
     }
 
-    /// What an entry of this number meets.
-    fn look(&self, seq: i64) -> Result<Met> {
+    /// Reads the state of the line for an entry with this number.
+    fn look(&self, seq: i64) -> Result<LineState> {
         self.connection
             .prepare_cached(include_str!("../sql/order/look.sql"))
             .and_then(|mut look| {
                 look.query_row(params![self.handler, self.key(), seq], |row| {
                     let word = row.get_ref(0)?.as_str_or_null()?;
                     let held_back = word.and_then(InLine::from_word);
-                    let gone = row.get::<_, Option<i64>>(2)?.unwrap_or(NOBODY);
-                    Ok(Met { held_back, number: row.get(1)?, gone, first: row.get(3)? })
+                    let gone = row.get::<_, Option<i64>>(2)?.unwrap_or(NO_ENTRY);
+                    Ok(LineState { held_back, number: row.get(1)?, gone, first: row.get(3)? })
                 })
             })
             .map_err(store_error)
@@ -192,14 +194,14 @@ impl Line<'_> {
 }
 
 /// One of a line that ran and is finished.
-pub(crate) struct Ended {
+pub(crate) struct FinishedEntry {
     pub(crate) handler: i64,
     pub(crate) order: OrderKey,
     pub(crate) seq: i64,
 }
 
 /// Lets the next one go of each line of which one has ended.
-pub(crate) fn release_next(connection: &Connection, ended: &[Ended], now: Timestamp) -> Result<()> {
+pub(crate) fn release_next(connection: &Connection, ended: &[FinishedEntry], now: Timestamp) -> Result<()> {
     if ended.is_empty() {
         return Ok(());
     }
@@ -207,17 +209,17 @@ pub(crate) fn release_next(connection: &Connection, ended: &[Ended], now: Timest
     let statement = |sql| connection.prepare_cached(sql).map_err(store_error);
     let mut find = statement(include_str!("../sql/order/next.sql"))?;
     let mut pass_on = statement(include_str!("../sql/order/pass_on.sql"))?;
-    for Ended { handler, order, seq } in ended {
+    for FinishedEntry { handler, order, seq } in ended {
         let key = &order.as_bytes()[..];
         let found: Option<(i64, bool)> = find
             .query_row(params![handler, key, seq], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()
             .map_err(store_error)?;
         let first = found.filter(|(_, held_back)| !held_back).map(|(first, _)| first);
-        pass_on.execute(params![handler, key, first.unwrap_or(NOBODY), seq]).map_err(store_error)?;
+        pass_on.execute(params![handler, key, first.unwrap_or(NO_ENTRY), seq]).map_err(store_error)?;
         next.extend(first.map(|first| (first, *handler)));
         if found.is_none() {
-            let line = Line { connection, handler: *handler, order: *order };
+            let line = OrderedEntries { connection, handler: *handler, order: *order };
             line.execute(include_str!("../sql/order/end.sql"), params![handler, key])?;
         }
     }

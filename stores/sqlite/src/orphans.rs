@@ -1,4 +1,4 @@
-//! Orphans: what waits for a handler that nobody seems to have.
+//! Orphans: entries that wait for a handler that no running process registered.
 
 use std::collections::HashSet;
 
@@ -8,11 +8,11 @@ use oncebox::time::Timestamp;
 use rusqlite::{Connection, params};
 
 use crate::error::store_error;
-use crate::names::Names;
+use crate::names::NameMap;
 
 pub(crate) fn orphans(
     connection: &Connection,
-    names: &Names,
+    names: &NameMap,
     params: &OrphanParams,
     now: Timestamp,
 ) -> Result<Vec<Orphan>> {
@@ -35,7 +35,7 @@ pub(crate) fn orphans(
     Ok(orphans)
 }
 
-/// How many entries of a handler wait, and since when; nothing if a worker has some of it in hand.
+/// Counts the waiting entries of a handler, and reads the first due time. Returns `None` if a worker holds one of them.
 fn waiting(
     connection: &Connection,
     handler: i64,

@@ -1,5 +1,5 @@
-//! Who lives: each store instance that claims holds an operating-system lock on a file beside the database. The kernel releases the
-//! lock when the process dies, however it dies, so a lock that can be taken belongs to a dead owner (ADR 22).
+//! Live owners: each store instance that claims holds an operating-system lock on a file beside the database. The kernel
+//! releases the lock when the process dies, so a free lock belongs to a dead owner (ADR 22). Tests: `tests/takeover.rs`.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -11,19 +11,19 @@ use rusqlite::{Connection, params};
 
 use crate::error::store_error;
 use crate::lock;
-use crate::writer::Work;
+use crate::writer::WriteTx;
 
-/// What tells one boot of one machine from all others. Linux only; elsewhere leases alone decide.
+/// Identity of one boot of one machine. Linux only; elsewhere leases alone decide.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The identity of one store instance, from its first claim on.
 pub(crate) struct Owner {
     database: PathBuf,
     boot: Option<String>,
-    state: State,
+    state: OwnerState,
 }
 
-enum State {
+enum OwnerState {
     /// Nothing was claimed yet.
     Unknown,
     /// It holds the lock; its number, unless the transaction that wrote it down was rolled back.
@@ -43,20 +43,20 @@ struct OwnerLock {
 impl Owner {
     pub(crate) fn new(database: PathBuf) -> Self {
         let boot = std::fs::read_to_string(BOOT_ID).ok().map(|id| id.trim().to_owned());
-        Self { database, boot: boot.filter(|id| !id.is_empty()), state: State::Unknown }
+        Self { database, boot: boot.filter(|id| !id.is_empty()), state: OwnerState::Unknown }
     }
 
     /// Its number, if it is known.
     pub(crate) fn id(&self) -> Option<i64> {
         match &self.state {
-            State::Alive { id, .. } => *id,
-            State::Unknown | State::Unavailable => None,
+            OwnerState::Alive { id, .. } => *id,
+            OwnerState::Unknown | OwnerState::Unavailable => None,
         }
     }
 
     /// A transaction was rolled back, and may have taken the number with it.
     pub(crate) fn rolled_back(&mut self) {
-        if let State::Alive { id, .. } = &mut self.state {
+        if let OwnerState::Alive { id, .. } = &mut self.state {
             *id = None;
         }
     }
@@ -64,16 +64,16 @@ impl Owner {
     /// Its number, written down if it is not yet.
     fn enter(&mut self, connection: &Connection) -> Result<Option<i64>> {
         let Some(boot) = &self.boot else { return Ok(None) };
-        if matches!(self.state, State::Unknown) {
+        if matches!(self.state, OwnerState::Unknown) {
             self.state = match OwnerLock::make(&self.database) {
-                Ok(lock) => State::Alive { lock, id: None },
+                Ok(lock) => OwnerState::Alive { lock, id: None },
                 Err(error) => {
-                    tracing::warn!(%error, "cannot lock an owner file; restarts wait for leases");
-                    State::Unavailable
+                    tracing::warn!(%error, effect = "restarts wait for leases", "cannot lock owner file");
+                    OwnerState::Unavailable
                 }
             };
         }
-        let State::Alive { lock, id } = &mut self.state else { return Ok(None) };
+        let OwnerState::Alive { lock, id } = &mut self.state else { return Ok(None) };
         if id.is_none() {
             let number = connection
                 .prepare_cached(include_str!("../sql/owner/enter.sql"))
@@ -86,7 +86,7 @@ impl Owner {
 
     /// At a clean end: removes row and file, unless something is still in hand. Then the next process finds the lock free.
     pub(crate) fn leave(self, connection: Option<&Connection>, patience: std::time::Duration) {
-        let State::Alive { lock, id } = self.state else { return };
+        let OwnerState::Alive { lock, id } = self.state else { return };
         let gone = match (id, connection) {
             (None, _) => Ok(1),
             (Some(_), None) => return,
@@ -99,7 +99,7 @@ impl Owner {
         match gone {
             Ok(0) => {}
             Ok(_) => remove(&lock.path),
-            Err(error) => tracing::debug!(%error, "cannot remove the owner; the next process does"),
+            Err(error) => tracing::debug!(%error, "cannot remove owner, next process will"),
         }
     }
 }
@@ -136,12 +136,12 @@ fn remove(path: &Path) {
 }
 
 /// The number under which a claim takes entries.
-pub(crate) fn enter(work: &mut Work<'_>) -> Result<Option<i64>> {
+pub(crate) fn enter(work: &mut WriteTx<'_>) -> Result<Option<i64>> {
     work.owner.enter(work.connection)
 }
 
 /// Gives what the first claim of this instance took to it. Later claims write the owner with the row.
-pub(crate) fn own_first(work: &mut Work<'_>, claim_id: ClaimId) -> Result<()> {
+pub(crate) fn own_first(work: &mut WriteTx<'_>, claim_id: ClaimId) -> Result<()> {
     let Some(id) = enter(work)? else { return Ok(()) };
     work.statement(include_str!("../sql/owner/own.sql"))?
         .execute(params![&claim_id.as_bytes()[..], id])
@@ -156,7 +156,7 @@ pub(crate) struct Dead {
     locks: Vec<File>,
 }
 
-pub(crate) fn dead(work: &Work<'_>) -> Result<Dead> {
+pub(crate) fn dead(work: &WriteTx<'_>) -> Result<Dead> {
     let mut dead = Dead { ids: Vec::new(), locks: Vec::new() };
     let others: Vec<(i64, String, String, bool)> = {
         let mut others = work.statement(include_str!("../sql/owner/others.sql"))?;
@@ -183,12 +183,12 @@ pub(crate) fn dead(work: &Work<'_>) -> Result<Dead> {
     Ok(dead)
 }
 
-fn forget(work: &Work<'_>, id: i64) -> Result<()> {
+fn forget(work: &WriteTx<'_>, id: i64) -> Result<()> {
     work.statement(include_str!("../sql/owner/leave.sql"))?.execute([id]).map_err(store_error)?;
     Ok(())
 }
 
-/// What became of the attempt to take the lock of another owner.
+/// Result of an attempt to take the lock of another owner.
 enum Seized {
     Locked(File),
     Missing,

@@ -1,4 +1,4 @@
-//! Which keys are known: a log-structured index.
+//! The proof: a log-structured index of known keys. Tests: `proof/tests.rs`, `tests/proof.rs`.
 //!
 //! Digests are random, so an ordinary unique index writes one page for every message. Here the newest digests live in
 //! memory only; the append-only message table is their log, from which they are read again at start or when another
@@ -16,7 +16,7 @@ use crate::writer::Counters;
 /// Slices of the digest space, by the first byte.
 const SLICES: usize = 256;
 
-/// How long the tail grows before it is merged.
+/// Growth of the tail before a merge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     /// A pass takes this many messages, or a third of what is merged if that is more: then a page that is written
@@ -45,7 +45,7 @@ pub(crate) struct Tail {
     added: HashMap<[u8; 32], i64>,
     /// Merged by the open transaction: slices, and the sequence up to which.
     drained: Vec<(usize, i64)>,
-    /// How much merging the accepted messages have paid for, in slices.
+    /// Merge work that accepted messages have paid for, in slices.
     credit: f64,
 }
 
@@ -83,7 +83,7 @@ impl Tail {
         Ok(())
     }
 
-    /// Drops what is merged by now, whoever merged it.
+    /// Drops the part that this or another process has merged.
     fn drop_merged(&mut self, merged: i64) {
         if merged > self.merged {
             self.merged = merged;

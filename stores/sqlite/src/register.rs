@@ -1,4 +1,4 @@
-//! Register: which handlers a process has, and how long they remember.
+//! Registers the handlers of a process and their windows. Tests: the testkit's conformance suite.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use oncebox::{HandlerKey, Result};
 use rusqlite::{Connection, params};
 
 use crate::error::store_error;
-use crate::writer::Work;
+use crate::writer::WriteTx;
 
 /// Windows that are longer are for ever; far from the end of what can be counted.
 pub(crate) const FOREVER: i64 = i64::MAX / 4;
 
-pub(crate) fn register(work: &mut Work<'_>, params: &RegisterParams) -> Result<()> {
+pub(crate) fn register(work: &mut WriteTx<'_>, params: &RegisterParams) -> Result<()> {
     let inbox = work.names.inbox(work.connection, &params.inbox)?.id;
     if params.tenancy.is_some() {
         let recorded: Option<String> = work

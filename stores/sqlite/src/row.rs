@@ -1,4 +1,4 @@
-//! Between rows and the types of the library.
+//! Converts rows to the types of the library.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use oncebox::{Headers, Key, Message, Result};
 use rusqlite::Row;
 
 use crate::error::{corrupt, store_error};
-use crate::names::Handler;
+use crate::names::HandlerState;
 
 /// The message in the columns from `first` on: time, tenant, source, id, type, ordering key, headers, payload.
 pub(crate) fn message(row: &Row<'_>, first: usize) -> Result<Arc<Message>> {
@@ -63,7 +63,7 @@ pub(crate) fn lost_seq(key: &Key) -> Option<i64> {
 
 /// An entry in the order of the admin queries: seq, handler, status, attempts, crashes, generation, at, reason, error,
 /// in line.
-pub(crate) fn entry(row: &Row<'_>, handler: &Handler, key: Key) -> Result<EntryView> {
+pub(crate) fn entry(row: &Row<'_>, handler: &HandlerState, key: Key) -> Result<EntryView> {
     let word: String = row.get(2).map_err(store_error)?;
     let status = Status::ALL.into_iter().find(|status| status.as_str() == word);
     let status = status.ok_or_else(|| corrupt("a stored entry has an unknown status"))?;

@@ -1,6 +1,6 @@
-//! Settle, renew and complete: every write after a claim, under its fence.
+//! Settle, renew and complete: every write after a claim, under its fence. Tests: `tests/batch.rs`.
 
-use oncebox::state::{InLine, Next, Settlement, Status};
+use oncebox::state::{InLine, NextState, Settlement, Status};
 use oncebox::store::{Claim, RenewParams, Renewed, Settled};
 use oncebox::time::Timestamp;
 use oncebox::{OrderKey, Result};
@@ -9,10 +9,10 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use crate::entry::Pending;
 use crate::error::store_error;
 use crate::history;
-use crate::order::{Ended, Line, order_key, release_next};
-use crate::writer::Work;
+use crate::order::{FinishedEntry, OrderedEntries, order_key, release_next};
+use crate::writer::WriteTx;
 
-pub(crate) fn settle(work: &mut Work<'_>, batch: &[Settlement]) -> Result<Vec<Settled>> {
+pub(crate) fn settle(work: &mut WriteTx<'_>, batch: &[Settlement]) -> Result<Vec<Settled>> {
     let mut ended = Vec::new();
     let settled =
         batch.iter().map(|settlement| settle_one(work, settlement, &mut ended)).collect::<Result<_>>()?;
@@ -21,7 +21,11 @@ pub(crate) fn settle(work: &mut Work<'_>, batch: &[Settlement]) -> Result<Vec<Se
     Ok(settled)
 }
 
-fn settle_one(work: &mut Work<'_>, settlement: &Settlement, ended: &mut Vec<Ended>) -> Result<Settled> {
+fn settle_one(
+    work: &mut WriteTx<'_>,
+    settlement: &Settlement,
+    ended: &mut Vec<FinishedEntry>,
+) -> Result<Settled> {
     let claim = &settlement.claim;
     let inbox = work.names.known_inbox(&claim.inbox);
     let Some(handler) = inbox.and_then(|inbox| work.names.known_handler(inbox.id, &claim.handler)) else {
@@ -38,7 +42,7 @@ fn settle_one(work: &mut Work<'_>, settlement: &Settlement, ended: &mut Vec<Ende
     Ok(settled)
 }
 
-pub(crate) fn renew(work: &mut Work<'_>, params: &RenewParams) -> Result<Vec<Renewed>> {
+pub(crate) fn renew(work: &mut WriteTx<'_>, params: &RenewParams) -> Result<Vec<Renewed>> {
     let lease_until = work.now.after(params.lease).as_millis();
     let mut renewed = Vec::with_capacity(params.claims.len());
     for claim in &params.claims {
@@ -70,7 +74,7 @@ pub(crate) fn complete(connection: &Connection, claim: &Claim, now: Timestamp) -
     Ok(settled)
 }
 
-/// Whether a claim holds, on a connection that has a transaction open for writing: then it holds until that ends.
+/// Checks that a claim holds. On a connection with a write transaction, it then holds until that ends.
 pub(crate) fn holds(connection: &Connection, claim: &Claim) -> Result<Settled> {
     let Some(handler) = handler_id(connection, claim)? else { return Ok(Settled::LeaseLost) };
     let fence = params![&claim.claim_id.as_bytes()[..], claim.seq.0, handler, claim.token.0];
@@ -108,9 +112,9 @@ impl Fenced<'_> {
 
     /// Writes the settlement if the claim holds. The second answer says whether something became claimable. The caller lets
     /// those go that wait behind what has `ended`.
-    fn settle(&self, settlement: &Settlement, ended: &mut Vec<Ended>) -> Result<(Settled, bool)> {
+    fn settle(&self, settlement: &Settlement, ended: &mut Vec<FinishedEntry>) -> Result<(Settled, bool)> {
         let claim = self.claim;
-        if !matches!(settlement.next, Next::Pending { .. } | Next::Poisoned { .. }) {
+        if !matches!(settlement.next, NextState::Pending { .. } | NextState::Poisoned { .. }) {
             return self.end(settlement, ended);
         }
         let carried = self.carried()?;
@@ -118,18 +122,21 @@ impl Fenced<'_> {
             return Ok((Settled::LeaseLost, false));
         }
         history::remember(self.connection, self.handler, settlement, self.now)?;
-        let line =
-            carried.order.map(|order| Line { connection: self.connection, handler: self.handler, order });
+        let line = carried.order.map(|order| OrderedEntries {
+            connection: self.connection,
+            handler: self.handler,
+            order,
+        });
         if let Some(line) = &line {
             line.leave(claim.seq.0)?;
         }
         let mut woke = line.is_some();
         match settlement.next {
-            Next::Pending { delay } => {
+            NextState::Pending { delay } => {
                 self.pending(settlement, &carried, self.now.after(delay))?;
                 woke = true;
             }
-            Next::Poisoned { reason } => self.poisoned(settlement, &carried, reason.as_str())?,
+            NextState::Poisoned { reason } => self.poisoned(settlement, &carried, reason.as_str())?,
             _ => {}
         }
         if let Some(line) = line {
@@ -142,13 +149,17 @@ impl Fenced<'_> {
     }
 
     /// The same for what goes on no more.
-    fn end(&self, settlement: &Settlement, ended: &mut Vec<Ended>) -> Result<(Settled, bool)> {
+    fn end(&self, settlement: &Settlement, ended: &mut Vec<FinishedEntry>) -> Result<(Settled, bool)> {
         let claim = self.claim;
         if !self.outcome(settlement)? || !self.leave()? {
             return Ok((Settled::LeaseLost, false));
         }
         history::remember(self.connection, self.handler, settlement, self.now)?;
-        ended.extend(claim.order.map(|order| Ended { handler: self.handler, order, seq: claim.seq.0 }));
+        ended.extend(claim.order.map(|order| FinishedEntry {
+            handler: self.handler,
+            order,
+            seq: claim.seq.0,
+        }));
         // The next one of the line, or one that waits under another key of the handler.
         Ok((Settled::Applied, claim.order.is_some()))
     }
@@ -181,7 +192,7 @@ impl Fenced<'_> {
         Ok(Carried { order: order_key(order)?, error })
     }
 
-    /// Whether this very claim brought the entry to `status` before.
+    /// Returns true if this claim brought the entry to `status` before.
     fn settled_by(&self, status: Status) -> Result<bool> {
         self.connection
             .prepare_cached(include_str!("../sql/settle/settled_by.sql"))
@@ -254,14 +265,14 @@ impl Fenced<'_> {
     }
 }
 
-/// What a running row takes along when its entry goes on.
+/// State that an entry keeps when its running row is settled.
 struct Carried {
     order: Option<OrderKey>,
     error: Option<String>,
 }
 
 impl Carried {
-    /// What the handler said last: now, or before.
+    /// Last error of the handler: of this run or an earlier one.
     fn text<'a>(&'a self, settlement: &'a Settlement) -> Option<&'a str> {
         settlement.error.as_ref().map(oncebox::state::ErrorText::as_str).or(self.error.as_deref())
     }

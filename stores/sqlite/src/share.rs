@@ -1,4 +1,4 @@
-//! Runs that share one transaction of a handler, each in a savepoint of its own.
+//! Runs that share one transaction of a handler, each in its own savepoint. Tests: `tests/share.rs`.
 
 use std::future::{Future, ready};
 

@@ -1,9 +1,9 @@
-//! Sweep: remove what is finished and past its retention.
+//! Sweep: deletes finished messages that are past their retention. Tests: `tests/sweep.rs`.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use oncebox::store::{Seq, SweepCursor, SweepId, SweepParams, SweepPosition, Swept, Windows};
+use oncebox::store::{RetentionWindows, Seq, SweepCursor, SweepId, SweepParams, SweepPosition, Swept};
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, Result};
 use rusqlite::{OptionalExtension as _, Row, params};
@@ -12,9 +12,9 @@ use crate::accept::decode_handlers;
 use crate::error::store_error;
 use crate::operation;
 use crate::register::{self, millis};
-use crate::writer::Work;
+use crate::writer::WriteTx;
 
-pub(crate) fn sweep(work: &mut Work<'_>, params: &SweepParams) -> Result<Swept> {
+pub(crate) fn sweep(work: &mut WriteTx<'_>, params: &SweepParams) -> Result<Swept> {
     // A sweep that finds nothing writes nothing, and would not notice.
     if work.connection.is_readonly("main").map_err(store_error)? {
         return Err(Error::new(ErrorKind::ReadOnly, "the SQLite file cannot be written"));
@@ -24,9 +24,9 @@ pub(crate) fn sweep(work: &mut Work<'_>, params: &SweepParams) -> Result<Swept> 
     if !sweeper.lets(params, work.now) {
         return Ok(Swept::NOTHING);
     }
-    let windows = Windows::new(params, &register::windows(work.connection, inbox)?, work.now);
+    let windows = RetentionWindows::new(params, &register::windows(work.connection, inbox)?, work.now);
     let windows = windows.over(work.names.aliases(inbox));
-    let mut page = Page::new(work, inbox, &windows)?;
+    let mut page = SweepPage::new(work, inbox, &windows)?;
     let start = params.after.unwrap_or(SweepPosition::START);
     let mut next = None;
     for window in windows.lengths().into_iter().filter(|window| *window >= start.window) {
@@ -52,12 +52,12 @@ pub(crate) fn sweep(work: &mut Work<'_>, params: &SweepParams) -> Result<Swept> 
     Ok(swept)
 }
 
-/// Who sweeps an inbox from page to page, and until when nobody else does. Written only if there is another page: an
-/// inbox with little to sweep leaves its file alone.
+/// The process that sweeps an inbox from page to page, and the end of its turn. Written only if there is another page:
+/// an inbox with little to sweep does not write its file.
 struct Sweeper(Option<(SweepId, Timestamp)>);
 
 impl Sweeper {
-    fn of(work: &Work<'_>, inbox: i64) -> Result<Self> {
+    fn of(work: &WriteTx<'_>, inbox: i64) -> Result<Self> {
         let (id, until): (Option<[u8; 16]>, i64) = work
             .statement(include_str!("../sql/sweep/sweeper.sql"))?
             .query_row([inbox], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -69,7 +69,7 @@ impl Sweeper {
         self.0.is_none_or(|(id, until)| id == params.sweep_id || until < now)
     }
 
-    fn renew_sweep(&self, work: &Work<'_>, inbox: i64, params: &SweepParams, more: bool) -> Result<()> {
+    fn renew_sweep(&self, work: &WriteTx<'_>, inbox: i64, params: &SweepParams, more: bool) -> Result<()> {
         if !more && self.0.is_none() {
             return Ok(());
         }
@@ -101,8 +101,8 @@ impl Candidate {
     }
 }
 
-/// What became of a message that was looked at.
-enum Fate {
+/// Result for one message.
+enum SweepVerdict {
     Gone,
     /// Something of it is not over yet.
     Stays,
@@ -111,11 +111,11 @@ enum Fate {
 }
 
 /// A page of a sweep.
-struct Page {
+struct SweepPage {
     inbox: i64,
     /// By handler.
     windows: HashMap<i64, Duration>,
-    /// Of messages without entries, and of handlers that nobody registered.
+    /// Of messages without entries, and of unregistered handlers.
     default: Duration,
     digest: i64,
     running: HashSet<i64>,
@@ -123,8 +123,8 @@ struct Page {
     looked: usize,
 }
 
-impl Page {
-    fn new(work: &Work<'_>, inbox: i64, windows: &Windows) -> Result<Self> {
+impl SweepPage {
+    fn new(work: &WriteTx<'_>, inbox: i64, windows: &RetentionWindows) -> Result<Self> {
         // No more than the workers have in hand; kept here, so that the table needs no index for this.
         let mut statement = work.statement(include_str!("../sql/sweep/running.sql"))?;
         let running = statement.query_map([], |row| row.get(0)).map_err(store_error)?;
@@ -143,7 +143,7 @@ impl Page {
     /// Looks at messages that may have left one window; says where to go on.
     fn scan_page(
         &mut self,
-        work: &Work<'_>,
+        work: &WriteTx<'_>,
         at: SweepPosition,
         limit: usize,
     ) -> Result<Option<SweepPosition>> {
@@ -156,7 +156,7 @@ impl Page {
             let mut statement = work.statement(include_str!("../sql/sweep/candidate.sql"))?;
             let found = statement.query_row([seq.0], Candidate::read).optional().map_err(store_error)?;
             let stays = found.map(|candidate| self.look(work, &candidate, at.window)).transpose()?;
-            if matches!(stays, None | Some(Fate::Gone)) {
+            if matches!(stays, None | Some(SweepVerdict::Gone)) {
                 gone.push(*seq);
             }
         }
@@ -174,7 +174,7 @@ impl Page {
             // Numbers are given in the order of acceptance, so everything before one that is settled is.
             if received_at <= settled || ahead {
                 passed = seq;
-                if matches!(fate, Fate::Stays) {
+                if matches!(fate, SweepVerdict::Stays) {
                     stays.push(seq);
                 }
             }
@@ -189,25 +189,25 @@ impl Page {
     }
 
     /// Looks at a message, and removes it if it is over.
-    fn look(&mut self, work: &Work<'_>, candidate: &Candidate, window: Duration) -> Result<Fate> {
+    fn look(&mut self, work: &WriteTx<'_>, candidate: &Candidate, window: Duration) -> Result<SweepVerdict> {
         let longest = candidate.handlers.iter().map(|id| self.window(*id)).max().unwrap_or(self.default);
         if candidate.inbox != self.inbox || longest > window {
-            return Ok(Fate::Later);
+            return Ok(SweepVerdict::Later);
         }
         if !self.is_over(work, candidate)? {
-            return Ok(Fate::Stays);
+            return Ok(SweepVerdict::Stays);
         }
         remove(work, candidate.seq.0)?;
         self.removed.add(candidate);
-        Ok(Fate::Gone)
+        Ok(SweepVerdict::Gone)
     }
 
     fn window(&self, handler: i64) -> Duration {
         self.windows.get(&handler).copied().unwrap_or(self.default)
     }
 
-    /// Whether a message is finished, and the window of each of its handlers over.
-    fn is_over(&self, work: &Work<'_>, candidate: &Candidate) -> Result<bool> {
+    /// Returns true if the message is finished and the window of each of its handlers is over.
+    fn is_over(&self, work: &WriteTx<'_>, candidate: &Candidate) -> Result<bool> {
         let cutoff = |window| work.now.before(window).as_millis();
         let seq = candidate.seq.0;
         if candidate.handlers.is_empty() {
@@ -235,8 +235,8 @@ impl Page {
         Ok(true)
     }
 
-    /// How far sweeps have come with a window.
-    fn load(&self, work: &Work<'_>, window: Duration) -> Result<SweepCursor> {
+    /// Reads the sweep cursor of a window.
+    fn load(&self, work: &WriteTx<'_>, window: Duration) -> Result<SweepCursor> {
         let cursor = work
             .statement(include_str!("../sql/sweep/cursor.sql"))?
             .query_row(params![self.inbox, millis(window), self.digest], |row| {
@@ -249,7 +249,7 @@ impl Page {
         Ok(cursor.unwrap_or_default())
     }
 
-    fn save(&self, work: &Work<'_>, window: Duration, cursor: &SweepCursor) -> Result<()> {
+    fn save(&self, work: &WriteTx<'_>, window: Duration, cursor: &SweepCursor) -> Result<()> {
         let behind: Vec<u8> = cursor.left.iter().flat_map(|seq| seq.0.to_le_bytes()).collect();
         work.statement(include_str!("../sql/sweep/delete_cursors.sql"))?
             .execute(params![self.inbox, self.digest])
@@ -262,7 +262,7 @@ impl Page {
 }
 
 /// Messages in the order of acceptance, of whatever inbox.
-fn candidates(work: &Work<'_>, after: Seq, limit: usize) -> Result<Vec<Candidate>> {
+fn candidates(work: &WriteTx<'_>, after: Seq, limit: usize) -> Result<Vec<Candidate>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut statement = work.statement(include_str!("../sql/sweep/candidates.sql"))?;
     let rows = statement.query_map(params![after.0, limit], Candidate::read).map_err(store_error)?;
@@ -270,7 +270,7 @@ fn candidates(work: &Work<'_>, after: Seq, limit: usize) -> Result<Vec<Candidate
 }
 
 /// Removes marks past the window of their handler; returns how many.
-fn sweep_marks(work: &Work<'_>, params: &SweepParams, windows: &Windows) -> Result<usize> {
+fn sweep_marks(work: &WriteTx<'_>, params: &SweepParams, windows: &RetentionWindows) -> Result<usize> {
     let (mut gone, mut last) = (0, String::new());
     while gone < params.limit {
         let next: Option<String> = work
@@ -289,7 +289,7 @@ fn sweep_marks(work: &Work<'_>, params: &SweepParams, windows: &Windows) -> Resu
     Ok(gone)
 }
 
-/// What a page has removed.
+/// Counts of what a page deleted.
 #[derive(Default)]
 struct Removed {
     count: usize,
@@ -304,8 +304,8 @@ impl Removed {
         self.count += 1;
         self.entries += candidate.handlers.len();
         self.last_seq = self.last_seq.max(candidate.seq.0);
-        let nobody: &[i64] = &[0];
-        let handlers = if candidate.handlers.is_empty() { nobody } else { &candidate.handlers };
+        let unrouted: &[i64] = &[0];
+        let handlers = if candidate.handlers.is_empty() { unrouted } else { &candidate.handlers };
         for handler in handlers {
             let newest = self.newest.entry(*handler).or_insert(candidate.received_at);
             *newest = candidate.received_at.max(*newest);
@@ -313,7 +313,7 @@ impl Removed {
     }
 
     /// Remembers for whom messages up to which time may have been forgotten.
-    fn note(self, work: &mut Work<'_>, params: &SweepParams) -> Result<()> {
+    fn note(self, work: &mut WriteTx<'_>, params: &SweepParams) -> Result<()> {
         work.counters.swept = work.counters.swept.max(self.last_seq);
         for (handler, watermark) in self.newest {
             if handler == 0 {
@@ -327,7 +327,7 @@ impl Removed {
 }
 
 /// The proof row stays until the next merge passes it; without its message it counts as absent.
-fn remove(work: &Work<'_>, seq: i64) -> Result<()> {
+fn remove(work: &WriteTx<'_>, seq: i64) -> Result<()> {
     let all = [
         include_str!("../sql/sweep/outcomes.sql"),
         include_str!("../sql/history/forget_attempts.sql"),

@@ -1,4 +1,4 @@
-//! Transactions of handlers, on a connection of their own.
+//! Transactions of handlers, on their own connection. Tests: `tests/transactions.rs`, `tests/inline.rs`.
 
 use std::future::Future;
 use std::ops::Deref;
@@ -15,18 +15,18 @@ use rusqlite::ffi::ErrorCode;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::connect::Opener;
+use crate::connect::FileOpener;
 use crate::error::{commit_error, stopped, store_error};
 use crate::lock;
 
-/// Where the writes of one process take turns: SQLite lets only one of them write, and waiting here is fair and costs
-/// nothing. It holds the connection that handlers use.
+/// Turns of the writes of one process: SQLite allows one writer, and to wait here is fair and cheap. Holds the
+/// connection that handlers use.
 #[derive(Clone)]
 pub(crate) struct WriteTurn {
     connection: Arc<Mutex<Option<Connection>>>,
-    /// How many turns there have been.
+    /// Number of turns so far.
     turns: Arc<AtomicU64>,
-    /// How long one turn is waited for.
+    /// Maximum time to wait for a turn.
     patience: Duration,
 }
 
@@ -37,8 +37,8 @@ impl WriteTurn {
         Self { connection: Arc::default(), turns: Arc::default(), patience }
     }
 
-    /// Waits for a turn, for as long as others have theirs. A single turn that lasts too long is an error: it may be
-    /// the caller's own, and then it would never end.
+    /// Waits for a turn while other writes take theirs. Returns an error if a single turn lasts too long: it may be the
+    /// caller's own, which would never end.
     async fn enter(&self) -> Result<WriteTurnGuard> {
         let mut lock = pin!(Arc::clone(&self.connection).lock_owned());
         loop {
@@ -71,7 +71,7 @@ impl WriteTurn {
         lock
     }
 
-    /// How many turns there have been.
+    /// Returns the number of turns so far.
     pub(crate) fn turns(&self) -> u64 {
         self.turns.load(Ordering::Relaxed)
     }
@@ -117,13 +117,13 @@ pub struct SqliteTx {
     connection: Option<Connection>,
     /// Set when SQLite rolls back by itself, as it does after some errors.
     rolled_back: Arc<AtomicBool>,
-    /// Whether a run that shares the transaction has begun its part.
+    /// True if a run that shares the transaction has begun its part.
     pub(crate) in_part: bool,
     turn: WriteTurnGuard,
 }
 
 impl SqliteTx {
-    pub(crate) async fn begin(write_turn: &WriteTurn, opener: &Opener) -> Result<Self> {
+    pub(crate) async fn begin(write_turn: &WriteTurn, opener: &FileOpener) -> Result<Self> {
         let turn = write_turn.enter().await?;
         let opener = opener.clone();
         // The turn goes along: if the caller goes away, it is over when this is.
@@ -131,7 +131,7 @@ impl SqliteTx {
         begun.await.map_err(|panic| stopped().caused_by(panic))?
     }
 
-    fn open(mut turn: WriteTurnGuard, opener: &Opener) -> Result<Self> {
+    fn open(mut turn: WriteTurnGuard, opener: &FileOpener) -> Result<Self> {
         let connection = match turn.take() {
             Some(connection) => connection,
             None => opener.open()?,
@@ -147,8 +147,8 @@ impl SqliteTx {
         Ok(tx)
     }
 
-    /// An error if SQLite has rolled the transaction back: what is written from then on would be stored bit by bit,
-    /// without what was written before.
+    /// Returns an error if SQLite rolled the transaction back: each later write would be stored alone, without the
+    /// earlier ones.
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_autocommit() || self.rolled_back.load(Ordering::Relaxed) {
             let what = "SQLite rolled the transaction back after an error that the handler did not report";
@@ -157,7 +157,7 @@ impl SqliteTx {
         Ok(())
     }
 
-    /// Commits; the connection is kept for the next handler unless the commit is in doubt.
+    /// Commits. Keeps the connection for the next handler unless the outcome is unknown.
     pub(crate) async fn commit(mut self) -> Result<()> {
         // A task of its own: it goes on if the caller is cancelled.
         let committed = tokio::task::spawn_blocking(move || {
@@ -176,7 +176,7 @@ impl SqliteTx {
     }
 }
 
-/// A constraint that is checked at the commit is the handler's own, and it is known that nothing was stored.
+/// Maps the error of a commit. A deferred constraint is the handler's own, and nothing was stored.
 fn handler_commit_error(error: rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
         Some(ErrorCode::ConstraintViolation) => {
@@ -217,10 +217,10 @@ impl std::fmt::Debug for SqliteTx {
     }
 }
 
-/// A handler may do anything but end the transaction: that would tear its writes from its completion.
+/// Keeps a handler from ending the transaction, which would separate its writes from its completion.
 ///
-/// The authorizer refuses the statements, with an error that says so. The commit hook refuses what needs no statement:
-/// after SQLite rolled back by itself, every write would be a transaction of its own.
+/// The authorizer refuses the statements with a clear error. The commit hook refuses implicit commits: after SQLite
+/// rolled back by itself, every write would be a separate transaction.
 fn guard(connection: &mut Connection, rolled_back: Option<Arc<AtomicBool>>) -> Result<()> {
     let refuse = |context: AuthContext<'_>| match context.action {
         AuthAction::Transaction { .. } => Authorization::Deny,

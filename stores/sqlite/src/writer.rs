@@ -1,4 +1,5 @@
-//! The one writer of a process: a thread that runs everything that waits in one transaction and commits it once.
+//! The one writer of a process: a thread that runs all waiting calls in one transaction and commits it once. Tests:
+//! `writer/tests.rs`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use rusqlite::{Connection, params};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::checkpoint::{self, WriterEnd};
-use crate::connect::Opener;
+use crate::connect::FileOpener;
 use crate::error::{commit_error, is_io_failure, stopped, store_error};
 use crate::lock::{self, Courtesy};
-use crate::names::Names;
+use crate::names::NameMap;
 use crate::owner::Owner;
 use crate::proof::{Pace, Tail};
 use crate::transaction::WriteTurn;
@@ -64,22 +65,22 @@ impl Counters {
     }
 }
 
-/// What a call works with: the open transaction and what is known of the database.
-pub(crate) struct Work<'a> {
+/// Context of a call: the open transaction and the cached state of the database.
+pub(crate) struct WriteTx<'a> {
     pub(crate) connection: &'a Connection,
     pub(crate) now: Timestamp,
-    pub(crate) names: &'a mut Names,
+    pub(crate) names: &'a mut NameMap,
     pub(crate) tail: &'a mut Tail,
     pub(crate) counters: &'a mut Counters,
     /// Set when something became claimable.
     pub(crate) wake: &'a mut bool,
     /// The largest size of the file.
     pub(crate) max_bytes: Option<u64>,
-    /// Who claims.
+    /// Identity that claims carry.
     pub(crate) owner: &'a mut Owner,
 }
 
-impl Work<'_> {
+impl WriteTx<'_> {
     pub(crate) fn next_seq(&mut self) -> i64 {
         self.counters.seq += 1;
         self.counters.seq
@@ -96,35 +97,35 @@ impl Work<'_> {
 }
 
 /// A call that waits for its turn.
-trait Job: Send {
+trait WriterJob: Send {
     /// Does the work. May be called again after a rollback.
-    fn run(&mut self, work: &mut Work<'_>) -> Result<()>;
+    fn run(&mut self, work: &mut WriteTx<'_>) -> Result<()>;
     /// Answers the caller once the fate of the transaction is known.
     fn finish(self: Box<Self>, outcome: Result<()>);
 }
 
-struct Call<F, T> {
+struct QueuedCall<F, T> {
     work: F,
     answer: Option<T>,
     reply: oneshot::Sender<Result<T>>,
     abandoned: Abandoned,
 }
 
-/// What becomes of a call whose caller went away before its turn came.
+/// Treatment of a call whose caller stopped waiting before its turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Abandoned {
     /// It is done all the same.
     Done,
-    /// It is left: what it would get would belong to nobody.
+    /// Skipped: no caller would receive its result.
     Left,
 }
 
-impl<F, T> Job for Call<F, T>
+impl<F, T> WriterJob for QueuedCall<F, T>
 where
-    F: FnMut(&mut Work<'_>) -> Result<T> + Send,
+    F: FnMut(&mut WriteTx<'_>) -> Result<T> + Send,
     T: Send,
 {
-    fn run(&mut self, work: &mut Work<'_>) -> Result<()> {
+    fn run(&mut self, work: &mut WriteTx<'_>) -> Result<()> {
         if self.abandoned == Abandoned::Done || !self.reply.is_closed() {
             self.answer = Some((self.work)(work)?);
         }
@@ -140,13 +141,13 @@ where
 
 /// The way to the writer thread, which ends when the last of these is gone.
 #[derive(Clone)]
-pub(crate) struct Writer {
-    jobs: mpsc::Sender<Box<dyn Job>>,
+pub(crate) struct WriterHandle {
+    jobs: mpsc::Sender<Box<dyn WriterJob>>,
 }
 
-impl Writer {
+impl WriterHandle {
     pub(crate) fn start(
-        opener: Opener,
+        opener: FileOpener,
         connection: Connection,
         clock: SharedClock,
         write_turn: WriteTurn,
@@ -154,7 +155,7 @@ impl Writer {
         pace: Pace,
     ) -> Result<(Self, WriterEnd)> {
         let (jobs, queue) = mpsc::channel(MAX_GROUP);
-        let state = State {
+        let state = WriterState {
             owner: Owner::new(opener.path.clone()),
             opener,
             connection: Some(connection),
@@ -182,30 +183,30 @@ impl Writer {
     /// Runs `work` in the next transaction, and answers once that is committed.
     pub(crate) async fn call<T, F>(&self, abandoned: Abandoned, work: F) -> Result<T>
     where
-        F: FnMut(&mut Work<'_>) -> Result<T> + Send + 'static,
+        F: FnMut(&mut WriteTx<'_>) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let job = Box::new(Call { work, answer: None, reply, abandoned });
+        let job = Box::new(QueuedCall { work, answer: None, reply, abandoned });
         self.jobs.send(job).await.map_err(|_| stopped())?;
         // Gone without an answer: the thread died with the transaction open, or while it was committed.
         answer.await.map_err(|_| Error::new(ErrorKind::CommitUnknown, "the SQLite writer died"))?
     }
 }
 
-/// What is known of the database between transactions.
-struct Known {
-    names: Names,
+/// State of the database that the writer caches between transactions.
+struct CachedState {
+    names: NameMap,
     tail: Tail,
     counters: Counters,
     /// Changes when another connection wrote. `None` when the names and counters have to be read again anyway.
     data_version: Option<i64>,
 }
 
-impl Known {
+impl CachedState {
     fn nothing(pace: Pace) -> Self {
         Self {
-            names: Names::default(),
+            names: NameMap::default(),
             tail: Tail::new(pace),
             counters: Counters::default(),
             data_version: None,
@@ -220,7 +221,7 @@ impl Known {
         let before = self.data_version.take();
         if before != Some(data_version) {
             self.counters = Counters::load(connection).map_err(store_error)?;
-            self.names = Names::load(connection)?;
+            self.names = NameMap::load(connection)?;
             self.tail.catch_up(connection, &self.counters)?;
         }
         self.data_version = Some(data_version);
@@ -234,26 +235,26 @@ impl Known {
     }
 }
 
-struct State {
-    opener: Opener,
+struct WriterState {
+    opener: FileOpener,
     owner: Owner,
     /// `None` after a failure that may have left it in doubt; opened again for the next group.
     connection: Option<Connection>,
     /// `None` when it has to be read again.
-    known: Option<Known>,
+    known: Option<CachedState>,
     clock: SharedClock,
     write_turn: WriteTurn,
     wake: watch::Sender<u64>,
     pace: Pace,
     courtesy: Courtesy,
-    /// How many turns there had been at the last transaction.
+    /// Number of turns at the last transaction.
     turns: u64,
-    /// Whether anything was committed: a store that only looked leaves the log to those who write.
+    /// True after a commit: a store that only read leaves the log to writers.
     wrote: bool,
 }
 
-impl State {
-    fn run(mut self, mut queue: mpsc::Receiver<Box<dyn Job>>) {
+impl WriterState {
+    fn run(mut self, mut queue: mpsc::Receiver<Box<dyn WriterJob>>) {
         let mut group = Vec::new();
         while queue.blocking_recv_many(&mut group, MAX_GROUP) > 0 {
             self.serve(&mut group);
@@ -271,7 +272,7 @@ impl State {
     }
 
     /// Does the work of a group and answers it.
-    fn serve(&mut self, group: &mut Vec<Box<dyn Job>>) {
+    fn serve(&mut self, group: &mut Vec<Box<dyn WriterJob>>) {
         match self.transaction(group) {
             Err(failed) if group.len() > 1 && failed.isolate => self.one_by_one(group.drain(..)),
             Ok(()) => group.drain(..).for_each(|job| job.finish(Ok(()))),
@@ -280,7 +281,7 @@ impl State {
     }
 
     /// One call spoiled the transaction for all: each gets its own, so that only that one fails.
-    fn one_by_one(&mut self, jobs: impl Iterator<Item = Box<dyn Job>>) {
+    fn one_by_one(&mut self, jobs: impl Iterator<Item = Box<dyn WriterJob>>) {
         let mut away: Option<Error> = None;
         for mut job in jobs {
             // While the file is locked, each would wait for as long as the first one did.
@@ -289,7 +290,7 @@ impl State {
                 continue;
             }
             let outcome = self.transaction(std::slice::from_mut(&mut job));
-            if let Err(Failed { error, isolate: false }) = &outcome
+            if let Err(FailedTransaction { error, isolate: false }) = &outcome
                 && error.kind() == ErrorKind::Unavailable
             {
                 away = Some(error.to_shared());
@@ -299,7 +300,7 @@ impl State {
     }
 
     /// Runs all jobs in one transaction. Nothing of it is stored unless this is `Ok`.
-    fn transaction(&mut self, jobs: &mut [Box<dyn Job>]) -> std::result::Result<(), Failed> {
+    fn transaction(&mut self, jobs: &mut [Box<dyn WriterJob>]) -> std::result::Result<(), FailedTransaction> {
         // A panic ends the transaction, not the thread that all others depend on.
         catch_unwind(AssertUnwindSafe(|| self.try_transaction(jobs))).unwrap_or_else(|_| {
             (self.connection, self.known) = (None, None);
@@ -308,7 +309,10 @@ impl State {
         })
     }
 
-    fn try_transaction(&mut self, jobs: &mut [Box<dyn Job>]) -> std::result::Result<(), Failed> {
+    fn try_transaction(
+        &mut self,
+        jobs: &mut [Box<dyn WriterJob>],
+    ) -> std::result::Result<(), FailedTransaction> {
         // Handlers' transactions and ours take turns here, instead of colliding on SQLite's lock.
         let _turn = self.write_turn.enter_blocking()?;
         let connection = match self.connection.take() {
@@ -334,7 +338,7 @@ impl State {
                 // A connection that is in doubt is never used again, nor what was believed of the file.
                 if rolled_back && !in_doubt {
                     self.connection = Some(connection);
-                    self.known.iter_mut().for_each(Known::rolled_back);
+                    self.known.iter_mut().for_each(CachedState::rolled_back);
                 } else {
                     self.known = None;
                 }
@@ -346,9 +350,9 @@ impl State {
     fn attempt(
         &mut self,
         connection: &Connection,
-        jobs: &mut [Box<dyn Job>],
+        jobs: &mut [Box<dyn WriterJob>],
         wake: &mut bool,
-    ) -> std::result::Result<(), Failed> {
+    ) -> std::result::Result<(), FailedTransaction> {
         // Immediate: a transaction that reads first and writes later can find its snapshot outdated, at any time and
         // without a wait. A file that is only looked at must not be locked.
         let begun = if self.opener.read_only {
@@ -357,7 +361,7 @@ impl State {
             lock::begin(connection, self.opener.patience())
         };
         begun.map_err(store_error)?;
-        let known = self.known.get_or_insert_with(|| Known::nothing(self.pace));
+        let known = self.known.get_or_insert_with(|| CachedState::nothing(self.pace));
         let turns = self.write_turn.turns();
         // If handlers of this process had turns meanwhile, it was probably they who wrote.
         if known.refresh(connection)? && turns == self.turns + 1 {
@@ -365,7 +369,7 @@ impl State {
         }
         self.turns = turns;
         let before = known.counters;
-        let mut work = Work {
+        let mut work = WriteTx {
             connection,
             now: self.clock.now(),
             names: &mut known.names,
@@ -375,7 +379,7 @@ impl State {
             max_bytes: self.opener.max_bytes,
             owner: &mut self.owner,
         };
-        let blame = |error| Failed { error, isolate: true };
+        let blame = |error| FailedTransaction { error, isolate: true };
         for job in jobs {
             job.run(&mut work).map_err(blame)?;
         }
@@ -390,28 +394,28 @@ impl State {
     }
 }
 
-/// Why a transaction failed.
-struct Failed {
+/// Failure of a transaction.
+struct FailedTransaction {
     error: Error,
-    /// Whether one of its calls is to blame, so that the others should be tried without it.
+    /// True if one of its calls may be the cause, so that the others are tried without it.
     isolate: bool,
 }
 
-impl From<Error> for Failed {
+impl From<Error> for FailedTransaction {
     fn from(error: Error) -> Self {
         Self { error, isolate: false }
     }
 }
 
 /// A thread that watches for commits of other processes.
-pub(crate) fn watch_file(opener: Opener, wake: watch::Sender<u64>, stop: Arc<AtomicBool>) {
+pub(crate) fn watch_file(opener: FileOpener, wake: watch::Sender<u64>, stop: Arc<AtomicBool>) {
     // SQLite has no notification across processes; asking for the data version is a read of shared memory.
     const EVERY: std::time::Duration = std::time::Duration::from_millis(20);
     let spawned = std::thread::Builder::new().name("oncebox-watch".into()).spawn(move || {
         let connection = match opener.open() {
             Ok(connection) => connection,
             Err(error) => {
-                tracing::warn!(%error, "cannot watch the SQLite file for other processes; polling alone finds their work");
+                tracing::warn!(%error, "cannot watch SQLite file, polling only");
                 return;
             }
         };
@@ -430,7 +434,7 @@ pub(crate) fn watch_file(opener: Opener, wake: watch::Sender<u64>, stop: Arc<Ato
         }
     });
     if let Err(error) = spawned {
-        tracing::warn!(%error, "cannot watch the SQLite file for other processes; polling alone finds their work");
+        tracing::warn!(%error, "cannot watch SQLite file, polling only");
     }
 }
 

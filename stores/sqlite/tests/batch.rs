@@ -11,27 +11,27 @@ use oncebox::{
     BatchContext, BoxError, ErrorKind, Inbox, KeyStrategy, Message, Registration, Retry, batch_handler,
 };
 use oncebox_sqlite::Sqlite;
-use oncebox_testkit::{Fault, FaultyStore, Odds, TestClock, Verb};
-use support::{File, LEASE, PAST_LEASE, route};
+use oncebox_testkit::{FaultOdds, FaultyStore, StoreFault, StoreVerb, TestClock};
+use support::{LEASE, PAST_LEASE, TestFile, route};
 
-type Store = FaultyStore<Sqlite>;
+type FaultyFile = FaultyStore<Sqlite>;
 
 /// A worker beside its business tables.
-struct Shop {
-    file: File,
-    inbox: Inbox<Store>,
+struct BatchShop {
+    file: TestFile,
+    inbox: Inbox<FaultyFile>,
 }
 
-impl Shop {
+impl BatchShop {
     /// With one message for each play, named by its number.
-    async fn new(batch: Registration<Store>, plays: &[&str]) -> Self {
-        let file = File::new();
+    async fn new(batch: Registration<FaultyFile>, plays: &[&str]) -> Self {
+        let file = TestFile::new();
         let clock = file.clock.clone();
         Self::on(clock, file, batch, plays).await
     }
 
     /// The same with a clock for the worker alone.
-    async fn on(clock: TestClock, file: File, batch: Registration<Store>, plays: &[&str]) -> Self {
+    async fn on(clock: TestClock, file: TestFile, batch: Registration<FaultyFile>, plays: &[&str]) -> Self {
         let store = FaultyStore::new(file.open());
         // Nothing is unique in `shipment`: what happens twice must be seen twice.
         file.connect()
@@ -76,7 +76,7 @@ impl Shop {
         }
     }
 
-    fn calls(&self, verb: Verb) -> u64 {
+    fn calls(&self, verb: StoreVerb) -> u64 {
         self.inbox.store().faults().calls(verb)
     }
 }
@@ -90,7 +90,7 @@ fn id(message: &Message) -> String {
 }
 
 /// Writes all, and then does what the payloads say.
-async fn ship(messages: Vec<Message>, cx: &mut BatchContext<Store>) -> Result<(), BoxError> {
+async fn ship(messages: Vec<Message>, cx: &mut BatchContext<FaultyFile>) -> Result<(), BoxError> {
     let tx = cx.tx().await?;
     for message in &messages {
         tx.execute("INSERT INTO shipment VALUES (?1)", [id(message)])?;
@@ -110,7 +110,7 @@ async fn ship(messages: Vec<Message>, cx: &mut BatchContext<Store>) -> Result<()
 /// Writes those it can, and answers for each.
 async fn ship_some(
     messages: Vec<Message>,
-    cx: &mut BatchContext<Store>,
+    cx: &mut BatchContext<FaultyFile>,
 ) -> Result<Vec<Result<(), BoxError>>, BoxError> {
     let tx = cx.tx().await?;
     let mut answers = Vec::new();
@@ -128,22 +128,22 @@ async fn ship_some(
 #[tokio::test]
 async fn a_batch_is_one_transaction() {
     for by_hand in [false, true] {
-        let shop = Shop::new(batch_handler("h", ship), &["ok"; 64]).await;
+        let shop = BatchShop::new(batch_handler("h", ship), &["ok"; 64]).await;
         shop.run(by_hand).await;
         shop.assert_done(0..64).await;
-        assert_eq!((shop.calls(Verb::Begin), shop.calls(Verb::Commit)), (1, 1));
+        assert_eq!((shop.calls(StoreVerb::Begin), shop.calls(StoreVerb::Commit)), (1, 1));
     }
 }
 
 // FAULTS C2, C7: the culprit alone is blamed and undone, wherever it stands.
 #[tokio::test]
-async fn a_bad_neighbour_harms_nobody() {
+async fn a_bad_neighbour_harms_no_other_run() {
     for by_hand in [false, true] {
         for culprit in ["fail", "panic", "orphan"] {
             for place in [0, 2, 4] {
                 let mut plays = ["ok"; 5];
                 plays[place] = culprit;
-                let shop = Shop::new(batch_handler("h", ship), &plays).await;
+                let shop = BatchShop::new(batch_handler("h", ship), &plays).await;
                 shop.run(by_hand).await;
                 shop.assert_done((0..5).filter(|n| *n != place)).await;
                 assert_eq!(shop.fate(place).await, (Status::Pending, 1, 0), "{culprit} at {place}");
@@ -157,25 +157,25 @@ async fn a_bad_neighbour_harms_nobody() {
 #[tokio::test]
 async fn answers_and_effects_agree() {
     for by_hand in [false, true] {
-        let shop = Shop::new(batch_handler("h", ship_some), &["ok", "fail", "ok", "fail"]).await;
+        let shop = BatchShop::new(batch_handler("h", ship_some), &["ok", "fail", "ok", "fail"]).await;
         shop.run(by_hand).await;
         shop.assert_done([0, 2]).await;
         for n in [1, 3] {
             assert_eq!(shop.fate(n).await, (Status::Pending, 1, 0), "{n}");
         }
-        assert_eq!(shop.calls(Verb::Commit), 1);
-        let none = Shop::new(batch_handler("h", ship_some), &["fail", "fail"]).await;
+        assert_eq!(shop.calls(StoreVerb::Commit), 1);
+        let none = BatchShop::new(batch_handler("h", ship_some), &["fail", "fail"]).await;
         none.run(by_hand).await;
-        assert_eq!(none.calls(Verb::Commit), 0, "nobody is done");
+        assert_eq!(none.calls(StoreVerb::Commit), 0, "no run is committed");
     }
 }
 
 // FAULTS D2: whether a commit whose answer was lost happened or not, each message takes effect once.
 #[tokio::test]
 async fn an_unknown_commit_takes_effect_once() {
-    for fault in [Fault::ErrAfter, Fault::ErrBefore(ErrorKind::CommitUnknown)] {
-        let shop = Shop::new(batch_handler("h", ship), &["ok"; 5]).await;
-        shop.inbox.store().faults().next(Verb::Commit, fault);
+    for fault in [StoreFault::ErrAfter, StoreFault::ErrBefore(ErrorKind::CommitUnknown)] {
+        let shop = BatchShop::new(batch_handler("h", ship), &["ok"; 5]).await;
+        shop.inbox.store().faults().next(StoreVerb::Commit, fault);
         shop.run(true).await;
         shop.file.clock.advance(Duration::from_secs(2));
         shop.run(true).await;
@@ -186,10 +186,12 @@ async fn an_unknown_commit_takes_effect_once() {
 // FAULTS B4: what the loser of a claim wrote is rolled back; the others run again and take effect once.
 #[tokio::test]
 async fn a_claim_that_is_lost_meanwhile_spoils_nothing() {
-    let shop = Shop::on(TestClock::new(), File::new(), batch_handler("h", ship), &["ok"; 3]).await;
+    let shop = BatchShop::on(TestClock::new(), TestFile::new(), batch_handler("h", ship), &["ok"; 3]).await;
     // The first look of this worker's own rescuer may come as late as the other worker's.
     let faults = shop.inbox.store().faults();
-    faults.next(Verb::Begin, Fault::Hang).always(Verb::Rescue, Fault::ErrBefore(ErrorKind::Unavailable));
+    faults
+        .next(StoreVerb::Begin, StoreFault::Hang)
+        .always(StoreVerb::Rescue, StoreFault::ErrBefore(ErrorKind::Unavailable));
     let running = shop.inbox.start();
     faults.wait_for_hanging(1).await;
     // The worker's own clock stands still: it does not notice.
@@ -199,7 +201,7 @@ async fn a_claim_that_is_lost_meanwhile_spoils_nothing() {
     faults.release();
     let idle = tokio::time::timeout(Duration::from_mins(3), running.idle());
     idle.await.expect("it ends by itself");
-    assert_eq!(shop.fate(0).await, (Status::Running, 0, 0), "it belongs to somebody else");
+    assert_eq!(shop.fate(0).await, (Status::Running, 0, 0), "another worker holds it");
     shop.assert_done([1, 2]).await;
 }
 
@@ -208,8 +210,8 @@ async fn a_claim_that_is_lost_meanwhile_spoils_nothing() {
 async fn each_takes_effect_once_over_a_store_that_fails_at_random() {
     for seed in 0..6 {
         let plays: Vec<&str> = (0..40).map(|n| if n % 13 == 5 { "fail" } else { "ok" }).collect();
-        let shop = Shop::new(batch_handler("h", ship).max_batch(8), &plays).await;
-        shop.inbox.store().faults().seed(seed, Odds { before: 0.1, after: 0.1 });
+        let shop = BatchShop::new(batch_handler("h", ship).max_batch(8), &plays).await;
+        shop.inbox.store().faults().seed(seed, FaultOdds { before: 0.1, after: 0.1 });
         for _ in 0..60 {
             // Errors are what this is about; what was left is there for the next round.
             let _ = shop.inbox.drain().await;

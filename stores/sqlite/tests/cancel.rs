@@ -1,4 +1,4 @@
-//! Calls that are given up: at whatever point, no lock is held, nothing is half done, and nothing is leased to nobody.
+//! Cancelled calls: at any point they hold no lock, leave nothing half done, and lease no entry without a holder.
 
 mod support;
 
@@ -9,11 +9,11 @@ use std::task::Poll;
 use oncebox::state::Status;
 use oncebox::store::{Accepted, SettleIn as _, Settled, Store as _, Transactional as _};
 use oncebox_sqlite::Sqlite;
-use support::{File, accept, claim, claim_one, claim_params, first, status};
+use support::{TestFile, accept, claim, claim_one, claim_params, first, status};
 
 /// A store beside a business table.
-fn shop() -> (File, Sqlite) {
-    let file = File::new();
+fn shop() -> (TestFile, Sqlite) {
+    let file = TestFile::new();
     let store = file.open();
     file.connect().execute_batch("CREATE TABLE shipment (id TEXT)").expect("a table");
     (file, store)
@@ -99,7 +99,7 @@ async fn cancelling_a_writer_call_leaves_all_or_nothing() {
     file.check();
 }
 
-/// A worker that stops while its claim is on the way would leave the entries to a lease that nobody holds.
+/// Without this, a worker that stops during its claim would leave entries under a lease without a holder.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_was_given_up_in_time_leases_nothing() {
     let (file, store) = shop();

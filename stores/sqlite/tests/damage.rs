@@ -3,17 +3,17 @@
 mod support;
 
 use oncebox::state::{InLine, Operation, PoisonReason, Status};
-use oncebox::store::{Admin as _, BlockedParams, ExamineParams, Filter, RescueParams, Store as _};
+use oncebox::store::{Admin as _, BlockedParams, EntryFilter, ExamineParams, RescueParams, Store as _};
 use oncebox::time::Clock as _;
 use oncebox::{BoxError, Context, ErrorKind, Inbox, Message, OnPoisoned};
 use oncebox_sqlite::Sqlite;
 use support::{
-    File, LEASE, PAST_LEASE, accept, claim, first, handler, inbox, key, message, offer_message, route,
+    LEASE, PAST_LEASE, TestFile, accept, claim, first, handler, inbox, key, message, offer_message, route,
 };
 
 /// Three messages of which the first cannot be read.
-async fn damaged(sql: &str) -> (File, Sqlite) {
-    let file = File::new();
+async fn damaged(sql: &str) -> (TestFile, Sqlite) {
+    let file = TestFile::new();
     let store = file.open();
     for id in ["1", "2", "3"] {
         first(&store, id).await;
@@ -30,9 +30,9 @@ const DAMAGES: [&str; 3] =
 async fn a_damaged_message_is_poisoned_and_the_others_go_on() {
     for sql in DAMAGES {
         let (file, store) = damaged(sql).await;
-        assert!(claim(&store, 1).await.is_empty(), "nobody is given what cannot be read");
+        assert!(claim(&store, 1).await.is_empty(), "no worker gets an unreadable entry");
         assert_eq!(claim(&store, 10).await.len(), 2);
-        let poisoned = store.list(&Filter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
+        let poisoned = store.list(&EntryFilter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
         assert_eq!((poisoned.len(), poisoned[0].reason), (1, Some(PoisonReason::Rejected)));
         let error = poisoned[0].error.as_ref().expect("it says why").as_str();
         assert!(error.contains("damaged"), "{error}");
@@ -52,7 +52,7 @@ async fn a_damaged_message_is_poisoned_and_the_others_go_on() {
 async fn an_entry_whose_message_is_gone_is_poisoned_listed_and_found_by_the_doctor() {
     for reopened in [false, true] {
         for operation in [Operation::Unblock, Operation::Discard] {
-            let file = File::new();
+            let file = TestFile::new();
             let mut store = file.open();
             for id in ["1", "2"] {
                 store
@@ -68,8 +68,9 @@ async fn an_entry_whose_message_is_gone_is_poisoned_listed_and_found_by_the_doct
             let examined = ExamineParams::new(inbox(), file.clock.now());
             let found = store.examine(&examined).await.expect("examine");
             assert!(found.iter().any(|finding| finding.code == "lost_message"), "{found:?}");
-            assert!(claim(&store, 10).await.is_empty(), "nobody is given what is not there");
-            let poisoned = store.list(&Filter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
+            assert!(claim(&store, 10).await.is_empty(), "no worker gets an entry without a message");
+            let poisoned =
+                store.list(&EntryFilter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
             assert_eq!((poisoned.len(), poisoned[0].reason), (1, Some(PoisonReason::Rejected)));
             let blocked = store.blocked(&BlockedParams::new(inbox())).await.expect("blocked");
             assert_eq!((blocked.len(), blocked[0].waiting), (1, 1));
@@ -89,7 +90,7 @@ async fn an_entry_whose_message_is_gone_is_poisoned_listed_and_found_by_the_doct
 // FAULTS E22
 #[tokio::test]
 async fn a_message_that_is_gone_while_it_runs_is_poisoned_by_the_rescue() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     first(&store, "1").await;
     assert_eq!(claim(&store, 10).await.len(), 1);
@@ -97,14 +98,14 @@ async fn a_message_that_is_gone_while_it_runs_is_poisoned_by_the_rescue() {
     file.clock.advance(PAST_LEASE);
     let params = RescueParams::new(inbox(), vec![route("h")], LEASE, 10);
     assert!(store.rescue(&params).await.expect("rescue").is_empty());
-    let poisoned = store.list(&Filter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
+    let poisoned = store.list(&EntryFilter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
     assert_eq!(poisoned.len(), 1);
 }
 
 // FAULTS E22
 #[tokio::test]
 async fn a_message_that_is_damaged_while_it_runs_is_poisoned_by_the_rescue() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     first(&store, "1").await;
     first(&store, "2").await;
@@ -113,7 +114,7 @@ async fn a_message_that_is_damaged_while_it_runs_is_poisoned_by_the_rescue() {
     file.clock.advance(PAST_LEASE);
     let params = RescueParams::new(inbox(), vec![route("h")], LEASE, 10);
     assert_eq!(store.rescue(&params).await.expect("rescue").len(), 1);
-    let poisoned = store.list(&Filter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
+    let poisoned = store.list(&EntryFilter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
     assert_eq!(poisoned.len(), 1);
     file.check();
 }
@@ -127,7 +128,7 @@ async fn a_damaged_message_is_poisoned_by_the_rules_of_its_handler() {
     for (on_poisoned, ran, in_line) in
         [(OnPoisoned::Block, 0, InLine::Blocks), (OnPoisoned::Skip, 1, InLine::Skipped)]
     {
-        let file = File::new();
+        let file = TestFile::new();
         let (store, registration) = (file.open(), oncebox::handler("h", ship).on_poisoned(on_poisoned));
         let builder = Inbox::builder("orders", store.clone()).on("order.placed", registration);
         let orders = builder.clock(file.clock.shared()).build().expect("an inbox");
@@ -137,9 +138,9 @@ async fn a_damaged_message_is_poisoned_by_the_rules_of_its_handler() {
         file.connect()
             .execute_batch("UPDATE oncebox_message SET headers = x'ff' WHERE seq = 1")
             .expect("damage");
-        assert_eq!(orders.drain().await.expect("drain"), 0, "nobody is given what cannot be read");
+        assert_eq!(orders.drain().await.expect("drain"), 0, "no handler gets an unreadable message");
         assert_eq!(orders.drain().await.expect("drain"), ran, "{on_poisoned:?}");
-        let poisoned = store.list(&Filter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
+        let poisoned = store.list(&EntryFilter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
         assert_eq!((poisoned.len(), poisoned[0].in_line), (1, Some(in_line)));
         file.check();
     }
@@ -147,7 +148,7 @@ async fn a_damaged_message_is_poisoned_by_the_rules_of_its_handler() {
 
 #[tokio::test]
 async fn a_table_that_is_gone_is_told() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     first(&store, "1").await;
     file.connect().execute_batch("DROP TABLE oncebox_proof").expect("damage");
@@ -158,7 +159,7 @@ async fn a_table_that_is_gone_is_told() {
 
 #[tokio::test]
 async fn rows_that_contradict_each_other_are_told_and_nothing_is_stored() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     first(&store, "1").await;
     // The number that the next message gets is taken.

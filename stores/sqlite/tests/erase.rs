@@ -5,11 +5,11 @@ mod support;
 use oncebox::state::{ErrorText, Operation, Outcome};
 use oncebox::store::{Admin as _, NewMessage, Store as _};
 use oncebox::{Message, Policy};
-use support::{File, claim_one, handler, inbox, key, offer};
+use support::{TestFile, claim_one, handler, inbox, key, offer};
 
 const NEEDLES: [&str; 3] = ["the-name-of-ada", "the-street-of-ada", "the-card-of-ada"];
 
-/// Whether a file holds one of the needles.
+/// Returns the needles that a file holds.
 fn holds(path: &std::path::Path) -> Vec<&'static str> {
     let bytes = std::fs::read(path).unwrap_or_default();
     let found = |needle: &&str| bytes.windows(needle.len()).any(|part| part == needle.as_bytes());
@@ -19,7 +19,7 @@ fn holds(path: &std::path::Path) -> Vec<&'static str> {
 // FAULTS S12
 #[tokio::test]
 async fn nothing_of_an_erased_message_is_left_in_the_file() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     let mut new: NewMessage = offer("1");
     // Longer than a page, so that it lies on pages of its own.

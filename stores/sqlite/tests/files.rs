@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use oncebox::state::{Operation, Settlement, Status};
 use oncebox::store::{
-    Accepted, Admin as _, Filter, Migrate as _, NewMessage, RenewParams, RescueParams, Settled, Store as _,
-    SweepParams, Transactional as _, Wakeups as _,
+    Accepted, Admin as _, EntryFilter, Migrate as _, NewMessage, RenewParams, RescueParams, Settled,
+    Store as _, SweepParams, Transactional as _, Wakeups as _,
 };
 use oncebox::{Error, ErrorKind};
 use oncebox_sqlite::Sqlite;
 use support::{
-    File, LEASE, PAST_LEASE, RETENTION, accept, claim, claim_one, claim_params, complete_all, first, handler,
-    inbox, key, message, offer, offer_message, route, status,
+    LEASE, PAST_LEASE, RETENTION, TestFile, accept, claim, claim_one, claim_params, complete_all, first,
+    handler, inbox, key, message, offer, offer_message, route, status,
 };
 
 /// An error that says what happened, what was kept and what to do.
@@ -27,14 +27,14 @@ fn tells(error: &Error, kind: ErrorKind, what: &str) {
     assert!(text.contains(kind.kept()) && text.contains(kind.advice()), "{text}");
 }
 
-fn refused(options: oncebox_sqlite::Options) -> Error {
+fn refused(options: oncebox_sqlite::SqliteOptions) -> Error {
     options.open().expect_err("it must not open")
 }
 
 // FAULTS I7
 #[tokio::test]
 async fn a_newer_schema_is_refused_and_left_alone() {
-    let file = File::new();
+    let file = TestFile::new();
     first(&file.open(), "1").await;
     file.connect().execute_batch("INSERT INTO oncebox_schema VALUES (7, 'future', 0)").expect("a newer step");
     let before = file.number("SELECT sum(rootpage) + count(*) FROM sqlite_schema");
@@ -47,7 +47,7 @@ async fn a_newer_schema_is_refused_and_left_alone() {
 
 #[test]
 fn a_schema_of_an_unpublished_build_is_refused_and_left_alone() {
-    let file = File::new();
+    let file = TestFile::new();
     file.open();
     file.connect().execute_batch("UPDATE oncebox_schema SET version = 1").expect("an older step");
     for options in [file.options(), file.options().migrate(false), file.options().read_only()] {
@@ -58,7 +58,7 @@ fn a_schema_of_an_unpublished_build_is_refused_and_left_alone() {
 
 #[test]
 fn a_missing_schema_is_refused_when_it_may_not_be_made() {
-    let file = File::new();
+    let file = TestFile::new();
     file.connect().execute_batch("CREATE TABLE shop (id); INSERT INTO shop VALUES (7)").expect("a database");
     for options in [file.options().migrate(false), file.options().read_only()] {
         tells(&refused(options), ErrorKind::SchemaOutdated, "lacks schema version 2");
@@ -71,8 +71,8 @@ fn a_missing_schema_is_refused_when_it_may_not_be_made() {
 
 #[test]
 fn what_is_not_a_database_is_refused_and_left_alone() {
-    let file = File::new();
-    let text = "not a database, but somebody's letters\n".repeat(300);
+    let file = TestFile::new();
+    let text = "not a database, but a user's letters\n".repeat(300);
     std::fs::write(file.path(), &text).expect("a file");
     tells(&refused(file.options()), ErrorKind::Corrupt, "inbox.db");
     assert_eq!(std::fs::read_to_string(file.path()).expect("the file"), text);
@@ -80,7 +80,7 @@ fn what_is_not_a_database_is_refused_and_left_alone() {
 
 #[test]
 fn a_path_that_cannot_be_a_file_is_a_wrong_setting() {
-    let file = File::new();
+    let file = TestFile::new();
     let dir = file.dir();
     tells(&refused(Sqlite::options(dir)), ErrorKind::InvalidConfig, "is a directory");
     let missing = dir.join("missing/inbox.db");
@@ -93,7 +93,7 @@ fn a_path_that_cannot_be_a_file_is_a_wrong_setting() {
 
 #[test]
 fn a_file_that_is_only_looked_at_is_not_made() {
-    let file = File::new();
+    let file = TestFile::new();
     tells(&refused(file.options().read_only()), ErrorKind::Unavailable, "inbox.db");
     assert!(!file.path().exists());
 }
@@ -101,13 +101,13 @@ fn a_file_that_is_only_looked_at_is_not_made() {
 #[test]
 fn any_busy_timeout_will_do() {
     for timeout in [Duration::ZERO, Duration::from_nanos(1), Duration::MAX] {
-        File::new().options().busy_timeout(timeout).open().expect("it opens");
+        TestFile::new().options().busy_timeout(timeout).open().expect("it opens");
     }
 }
 
 #[tokio::test]
 async fn reading_works_and_writing_is_refused_when_read_only() {
-    let file = File::new();
+    let file = TestFile::new();
     let writer = file.open();
     for id in ["running", "pending"] {
         first(&writer, id).await;
@@ -116,10 +116,10 @@ async fn reading_works_and_writing_is_refused_when_read_only() {
     let store = file.options().read_only().open().expect("it opens");
 
     assert_eq!(store.count(&inbox()).await.expect("count").messages, 2);
-    let listed = store.list(&Filter::new(inbox(), Status::Pending)).await.expect("list");
+    let listed = store.list(&EntryFilter::new(inbox(), Status::Pending)).await.expect("list");
     assert_eq!(listed.entries.len(), 1);
     assert!(store.show(&inbox(), &key("running")).await.expect("show").is_some());
-    assert_eq!(file.options().read_only().current().await.expect("current"), 1);
+    assert_eq!(file.options().read_only().current().await.expect("current"), 2);
     let _wakeup = store.subscribe();
 
     file.clock.advance(PAST_LEASE);
@@ -154,7 +154,7 @@ fn large(id: usize) -> NewMessage {
 // FAULTS E10
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_file_refuses_what_is_new_and_keeps_what_it_has() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.options().max_bytes(1_000_000).open().expect("it opens");
     let mut stored = 0;
     let error = loop {
@@ -189,7 +189,7 @@ async fn a_full_file_refuses_what_is_new_and_keeps_what_it_has() {
     let others: Vec<_> = store
         .claim(&oncebox::store::ClaimParams::new(
             inbox(),
-            vec![oncebox::store::Want { route: route("g"), limit: usize::MAX }],
+            vec![oncebox::store::ClaimQuota { route: route("g"), limit: usize::MAX }],
             LEASE,
         ))
         .await
@@ -212,12 +212,12 @@ async fn a_full_file_refuses_what_is_new_and_keeps_what_it_has() {
 // FAULTS E13
 #[tokio::test]
 async fn a_lock_that_lasts_too_long_is_an_error_and_nothing_else() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.options().busy_timeout(Duration::from_millis(20)).open().expect("it opens");
     first(&store, "known").await;
     let running = claim_one(&store).await.claim;
     let other = file.connect();
-    other.execute_batch("BEGIN IMMEDIATE").expect("somebody else writes");
+    other.execute_batch("BEGIN IMMEDIATE").expect("another connection writes");
     for id in ["new", "known"] {
         let error = accept(&store, id).await.expect_err("it is locked");
         tells(&error, ErrorKind::Unavailable, "another process");
@@ -237,7 +237,7 @@ async fn a_lock_that_lasts_too_long_is_an_error_and_nothing_else() {
 
 #[tokio::test]
 async fn a_file_that_went_away_is_not_made_again() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     first(&store, "1").await;
     std::fs::rename(file.path(), file.dir().join("moved.db")).expect("moved");
@@ -250,7 +250,7 @@ async fn a_file_that_went_away_is_not_made_again() {
 #[test]
 fn many_open_a_new_file_at_once() {
     for _ in 0..20 {
-        let file = File::new();
+        let file = TestFile::new();
         let barrier = Arc::new(Barrier::new(8));
         std::thread::scope(|scope| {
             for _ in 0..8 {
@@ -266,12 +266,12 @@ fn many_open_a_new_file_at_once() {
     }
 }
 
-/// The log cannot be switched on while somebody writes, and SQLite does not wait for that by itself.
+/// SQLite refuses to switch the log on while another connection writes, and does not wait for it.
 #[test]
 fn opening_a_new_file_waits_for_who_writes_it() {
-    let file = File::new();
+    let file = TestFile::new();
     let writer = file.connect();
-    writer.execute_batch("CREATE TABLE shop (id); BEGIN IMMEDIATE").expect("somebody writes");
+    writer.execute_batch("CREATE TABLE shop (id); BEGIN IMMEDIATE").expect("another connection writes");
     std::thread::scope(|scope| {
         let opening = scope.spawn(|| file.options().open().map(drop));
         let start = std::time::Instant::now();
@@ -285,7 +285,7 @@ fn opening_a_new_file_waits_for_who_writes_it() {
 
 #[tokio::test]
 async fn opening_again_at_once_is_no_trouble() {
-    let file = File::new();
+    let file = TestFile::new();
     for round in 0..100 {
         // The former store's threads may still be closing the file.
         let store = file.options().busy_timeout(Duration::from_secs(1)).open().expect("it opens");
@@ -297,7 +297,7 @@ async fn opening_again_at_once_is_no_trouble() {
 
 #[tokio::test]
 async fn two_stores_on_one_file_are_one_inbox() {
-    let file = File::new();
+    let file = TestFile::new();
     let (one, two) = (file.open(), file.open());
     for round in 0..20 {
         let (id, other) = (format!("{round}"), format!("{round}-other"));
@@ -321,7 +321,7 @@ async fn two_stores_on_one_file_are_one_inbox() {
 
 #[tokio::test]
 async fn a_commit_of_another_store_wakes_this_one() {
-    let file = File::new();
+    let file = TestFile::new();
     let (one, two) = (file.open(), file.open());
     let mut wakeup = one.subscribe();
     for id in ["1", "2", "3"] {
@@ -333,7 +333,7 @@ async fn a_commit_of_another_store_wakes_this_one() {
 
 #[tokio::test]
 async fn a_message_survives_the_store() {
-    let file = File::new();
+    let file = TestFile::new();
     first(&file.open(), "1").await;
     let store = file.open();
     assert_eq!(*claim_one(&store).await.message, message("1"));
@@ -344,7 +344,7 @@ async fn a_message_survives_the_store() {
 #[tokio::test]
 async fn the_file_alone_holds_everything_after_a_clean_end() {
     for watched in [false, true] {
-        let file = File::new();
+        let file = TestFile::new();
         let store = file.open();
         // Its own connection, beside that of the writer.
         let _wakeup = watched.then(|| store.subscribe());
@@ -356,7 +356,7 @@ async fn the_file_alone_holds_everything_after_a_clean_end() {
         assert!(std::fs::metadata(&log).expect("the log").len() > 0, "there is something to move");
         drop(store);
         assert_eq!(std::fs::metadata(&log).map_or(0, |log| log.len()), 0, "the log is empty or gone");
-        let copy = File::new();
+        let copy = TestFile::new();
         std::fs::copy(file.path(), copy.path()).expect("a copy of the file alone");
         let store = copy.open();
         assert_eq!(claim(&store, 100).await.len(), 30);
@@ -375,7 +375,7 @@ async fn complete_some(store: &Sqlite) {
 /// For a process whose clones outlive its end, and for an operator who copies the file of a running one.
 #[tokio::test]
 async fn the_log_is_moved_on_demand_unless_the_file_is_in_use() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.options().busy_timeout(Duration::from_millis(10)).open().expect("the file opens");
     let log = || std::fs::metadata(file.path().with_extension("db-wal")).map_or(0, |log| log.len());
     first(&store, "1").await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox::store::{ClaimParams, RescueParams, Route, Store as _, SweepParams, Want};
+use oncebox::store::{ClaimParams, ClaimQuota, RescueParams, Route, Store as _, SweepParams};
 use oncebox::{Context, HandlerKey, Inbox, InboxName, Message, handler};
 use oncebox_sqlite::{Sqlite, rusqlite::Connection};
 
@@ -33,7 +33,7 @@ async fn looking_for_work_changes_nothing() {
 
     let observer = Connection::open(&file).expect("another connection");
     let before = data_version(&observer);
-    let wants = vec![Want { route: route.clone(), limit: 10 }];
+    let wants = vec![ClaimQuota { route: route.clone(), limit: 10 }];
     let claim = ClaimParams::new(name.clone(), wants, lease);
     assert!(store.claim(&claim).await.expect("claim").is_empty());
     assert!(store.claim(&claim.suspect()).await.expect("claim").is_empty());

@@ -11,11 +11,11 @@ use oncebox::store::{Mark, Store as _};
 use oncebox::{BoxError, Context, ErrorKind, Inbox, Message, Processed, handler};
 use oncebox_sqlite::Sqlite;
 use oncebox_sqlite::rusqlite::{Connection, Error, ffi};
-use support::File;
+use support::TestFile;
 use tokio::sync::{Notify, Semaphore};
 
-/// What the handler shares with the test.
-struct Play {
+/// State that the handler shares with the test.
+struct InlineFixture {
     path: PathBuf,
     runs: AtomicUsize,
     /// So many runs write through a connection of their own, which the inbox's transaction locks out.
@@ -24,8 +24,8 @@ struct Play {
     go: Semaphore,
 }
 
-impl Play {
-    fn new(file: &File, locked_out: usize, go: usize) -> Arc<Self> {
+impl InlineFixture {
+    fn new(file: &TestFile, locked_out: usize, go: usize) -> Arc<Self> {
         Arc::new(Self {
             path: file.path(),
             runs: AtomicUsize::new(0),
@@ -37,7 +37,7 @@ impl Play {
 }
 
 async fn ship(message: Message, cx: &mut Context<Sqlite>) -> Result<(), BoxError> {
-    let play = Arc::clone(cx.data::<Arc<Play>>()?);
+    let play = Arc::clone(cx.data::<Arc<InlineFixture>>()?);
     let (id, run) =
         (String::from_utf8_lossy(message.id()).into_owned(), play.runs.fetch_add(1, Ordering::Relaxed) + 1);
     cx.tx().await?.execute("INSERT INTO shipment VALUES (?1)", [&id])?;
@@ -53,7 +53,7 @@ async fn ship(message: Message, cx: &mut Context<Sqlite>) -> Result<(), BoxError
     Ok(())
 }
 
-fn inbox(store: Sqlite, play: &Arc<Play>) -> Inbox<Sqlite> {
+fn inbox(store: Sqlite, play: &Arc<InlineFixture>) -> Inbox<Sqlite> {
     let inbox = Inbox::builder("orders", store).data(Arc::clone(play));
     inbox.on("order.placed", handler("ship", ship).inline()).build().expect("an inbox")
 }
@@ -62,8 +62,8 @@ fn message() -> Message {
     Message::new("1", "order.placed", "")
 }
 
-fn shop() -> File {
-    let file = File::new();
+fn shop() -> TestFile {
+    let file = TestFile::new();
     drop(file.open());
     file.connect().execute_batch("CREATE TABLE shipment (id TEXT NOT NULL)").expect("a business table");
     file
@@ -74,7 +74,7 @@ fn shop() -> File {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_duplicate_of_another_process_waits_and_its_body_does_not_run() {
     let file = shop();
-    let play = Play::new(&file, 0, 0);
+    let play = InlineFixture::new(&file, 0, 0);
     let first = inbox(file.open(), &play);
     let impatient = file.options().busy_timeout(Duration::from_millis(20)).open().expect("the file opens");
     let second = inbox(impatient, &play);
@@ -95,7 +95,7 @@ async fn a_duplicate_of_another_process_waits_and_its_body_does_not_run() {
 #[tokio::test]
 async fn a_lock_that_is_taken_runs_the_unit_again() {
     let file = shop();
-    let play = Play::new(&file, 2, 10);
+    let play = InlineFixture::new(&file, 2, 10);
     let inbox = inbox(file.open(), &play);
     assert_eq!(inbox.process(message()).await.expect("an answer"), Processed::Done);
     assert_eq!((play.runs.load(Ordering::Relaxed), file.count("shipment")), (3, 1));
@@ -103,7 +103,7 @@ async fn a_lock_that_is_taken_runs_the_unit_again() {
 
 #[test]
 fn locks_and_old_snapshots_are_transient_and_nothing_else_is() {
-    let (file, failure) = (File::new(), |code| Error::SqliteFailure(ffi::Error::new(code), None));
+    let (file, failure) = (TestFile::new(), |code| Error::SqliteFailure(ffi::Error::new(code), None));
     let store = file.open();
     for code in
         [ffi::SQLITE_BUSY, ffi::SQLITE_BUSY_SNAPSHOT, ffi::SQLITE_LOCKED, ffi::SQLITE_LOCKED_SHAREDCACHE]

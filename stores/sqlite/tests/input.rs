@@ -7,12 +7,12 @@ use std::time::Duration;
 use oncebox::Message;
 use oncebox::state::{Settlement, Status};
 use oncebox::store::{
-    Accepted, Admin as _, ClaimParams, NewMessage, RenewParams, Renewed, RescueParams, Route, Settled,
-    Store as _, SweepParams, Want,
+    Accepted, Admin as _, ClaimParams, ClaimQuota, NewMessage, RenewParams, Renewed, RescueParams, Route,
+    Settled, Store as _, SweepParams,
 };
 use oncebox_sqlite::Sqlite;
 use support::{
-    File, LEASE, RETENTION, accept, claim, claim_one, claim_params, first, handler, inbox, key, message,
+    LEASE, RETENTION, TestFile, accept, claim, claim_one, claim_params, first, handler, inbox, key, message,
     offer, offer_message, route,
 };
 
@@ -21,14 +21,14 @@ fn names(count: usize) -> Vec<String> {
 }
 
 async fn claim_routes(store: &Sqlite, routes: impl IntoIterator<Item = Route>) -> Vec<Settlement> {
-    let wants = routes.into_iter().map(|route| Want { route, limit: 1_000 }).collect();
+    let wants = routes.into_iter().map(|route| ClaimQuota { route, limit: 1_000 }).collect();
     let claimed = store.claim(&ClaimParams::new(inbox(), wants, LEASE)).await.expect("claim");
     claimed.iter().map(|claimed| Settlement::done(&claimed.claim)).collect()
 }
 
 #[tokio::test]
 async fn a_message_may_have_hundreds_of_handlers() {
-    let (file, names) = (File::new(), names(500));
+    let (file, names) = (TestFile::new(), names(500));
     let store = file.open();
     let handlers: Vec<&str> = names.iter().map(String::as_str).collect();
     let accepted = store.accept(&[offer_message(message("1"), &handlers[..300])]).await.expect("accept");
@@ -46,7 +46,7 @@ async fn a_message_may_have_hundreds_of_handlers() {
 
 #[tokio::test]
 async fn ten_thousand_at_once() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     let batch: Vec<NewMessage> = (0..10_000).map(|n: u32| offer(&n.to_string())).collect();
     let accepted = store.accept(&batch).await.expect("accept");
@@ -62,13 +62,13 @@ async fn ten_thousand_at_once() {
     file.clock.advance(RETENTION);
     let swept = store.sweep(&SweepParams::new(inbox(), RETENTION, 20_000)).await.expect("sweep");
     assert_eq!((swept.messages, swept.next), (10_000, None));
-    assert_eq!(store.count(&inbox()).await.expect("count"), oncebox::store::Counts::default());
+    assert_eq!(store.count(&inbox()).await.expect("count"), oncebox::store::InboxCounts::default());
     file.check();
 }
 
 #[tokio::test]
 async fn nothing_is_done_for_nothing() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     for _ in 0..2 {
         assert_eq!(store.accept(&[]).await.expect("accept"), []);
@@ -92,7 +92,7 @@ async fn nothing_is_done_for_nothing() {
 
 #[tokio::test]
 async fn a_handler_named_twice_has_one_entry() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     let accepted = store.accept(&[offer_message(message("1"), &["h", "h", "g", "h"])]).await.expect("accept");
     assert!(matches!(accepted[..], [Accepted::First(_)]), "{accepted:?}");
@@ -105,7 +105,7 @@ async fn a_handler_named_twice_has_one_entry() {
 /// Two deliveries of a message may differ in what its identity does not depend on.
 #[tokio::test]
 async fn a_handler_added_by_another_delivery_keeps_the_first_ones_order() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     let ordered = |id: &str, order: &str, handlers: &[&str]| {
         offer_message(message(id).with_ordering_key(order.to_owned()), handlers)
@@ -120,7 +120,7 @@ async fn a_handler_added_by_another_delivery_keeps_the_first_ones_order() {
 
 #[tokio::test]
 async fn a_handler_wanted_twice_is_claimed_once() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     first(&store, "1").await;
     assert_eq!(claim_routes(&store, ["h", "h"].map(route)).await.len(), 1);
@@ -132,7 +132,7 @@ async fn a_handler_wanted_twice_is_claimed_once() {
 
 #[tokio::test]
 async fn large_fields_come_back_whole() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     let large = |len: usize, byte: u8| vec![byte; len];
     let message = Message::new(large(1 << 20, 0), "t".repeat(10_000), large(64 << 20, 255))
@@ -156,14 +156,14 @@ async fn large_fields_come_back_whole() {
 
 #[tokio::test]
 async fn times_at_the_edges_do_not_overflow() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     let mut never = offer("never");
     never.delay = Duration::MAX;
     store.accept(&[never]).await.expect("accept");
     assert!(claim(&store, 10).await.is_empty());
     first(&store, "1").await;
-    let params = ClaimParams::new(inbox(), vec![Want { route: route("h"), limit: 10 }], Duration::MAX);
+    let params = ClaimParams::new(inbox(), vec![ClaimQuota { route: route("h"), limit: 10 }], Duration::MAX);
     assert_eq!(store.claim(&params).await.expect("claim").len(), 1);
     let swept = store.sweep(&SweepParams::new(inbox(), Duration::MAX, 10)).await.expect("sweep");
     assert_eq!(swept.messages, 0);

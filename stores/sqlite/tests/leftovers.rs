@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use oncebox::state::Settlement;
 use oncebox::store::{Admin as _, Store as _, Transactional as _, Wakeups as _};
-use support::{File, claim, first, inbox, offer};
+use support::{TestFile, claim, first, inbox, offer};
 
 /// The store's threads, by name.
 fn threads() -> Vec<String> {
@@ -19,7 +19,7 @@ fn threads() -> Vec<String> {
 }
 
 /// The open files in the directory of a test.
-fn open_files(file: &File) -> usize {
+fn open_files(file: &TestFile) -> usize {
     let open = std::fs::read_dir("/proc/self/fd").expect("the process").flatten();
     open.filter_map(|fd| std::fs::read_link(fd.path()).ok())
         .filter(|path| path.starts_with(file.dir()))
@@ -37,7 +37,7 @@ fn wait_until(what: &str, holds: impl Fn() -> bool) {
 // FAULTS section 7, I13
 #[tokio::test]
 async fn a_dropped_store_leaves_nothing_behind() {
-    let file = File::new();
+    let file = TestFile::new();
     for round in 0..5 {
         let store = file.open();
         let mut wakeup = store.subscribe();

@@ -1,4 +1,4 @@
-//! Who may read the files: real files, under a umask that lets others read.
+//! File modes of real files, under a umask that lets other users read.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 

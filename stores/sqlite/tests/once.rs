@@ -9,13 +9,13 @@ use oncebox::store::Mark;
 use oncebox::{Error, ErrorKind, Inbox, Message};
 use oncebox_sqlite::Sqlite;
 use oncebox_sqlite::rusqlite::{Connection, TransactionBehavior};
-use support::File;
+use support::TestFile;
 
 fn once(store: &Sqlite, tx: &Connection) -> Result<Mark, Error> {
     store.once(tx, "orders", "1", "charge")
 }
 
-fn marks(file: &File) -> usize {
+fn marks(file: &TestFile) -> usize {
     file.count("oncebox_mark")
 }
 
@@ -25,7 +25,7 @@ const KINDS: [TransactionBehavior; 3] =
 #[test]
 fn the_first_of_each_kind_of_transaction_is_first() {
     for kind in KINDS {
-        let file = File::new();
+        let file = TestFile::new();
         let (store, mut shop) = (file.open(), file.connect());
         for delivery in 0..3 {
             let tx = shop.transaction_with_behavior(kind).expect("begin");
@@ -39,7 +39,7 @@ fn the_first_of_each_kind_of_transaction_is_first() {
 #[test]
 fn a_rollback_leaves_no_mark() {
     for kind in KINDS {
-        let file = File::new();
+        let file = TestFile::new();
         let (store, mut shop) = (file.open(), file.connect());
         for _ in 0..3 {
             let tx = shop.transaction_with_behavior(kind).expect("begin");
@@ -63,7 +63,7 @@ fn a_rollback_leaves_no_mark() {
 
 /// Marks in one transaction while another one is about to; returns what the other one is told.
 fn race(kind: TransactionBehavior, commit: bool) -> Mark {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     let mut shop = file.connect();
     let tx = shop.transaction_with_behavior(kind).expect("begin");
@@ -72,7 +72,7 @@ fn race(kind: TransactionBehavior, commit: bool) -> Mark {
     std::thread::scope(|scope| {
         let other = scope.spawn(|| {
             let mut shop = file.connect();
-            about_to.send(()).expect("somebody waits");
+            about_to.send(()).expect("the test waits");
             let tx = shop.transaction_with_behavior(kind).expect("begin");
             let mark = once(&store, &tx).expect("it waits for the first");
             tx.commit().expect("commit");
@@ -100,7 +100,7 @@ fn a_duplicate_at_the_same_time_waits_for_the_first() {
 
 #[test]
 fn of_many_connections_one_is_first() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     let firsts: usize = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
@@ -126,10 +126,10 @@ fn of_many_connections_one_is_first() {
 // FAULTS E13
 #[test]
 fn a_lock_that_lasts_too_long_is_an_error_and_not_a_duplicate() {
-    let file = File::new();
+    let file = TestFile::new();
     let (store, mut shop, other) = (file.open(), file.connect(), file.connect());
     shop.busy_timeout(Duration::from_millis(20)).expect("a setting");
-    other.execute_batch("BEGIN IMMEDIATE").expect("somebody else writes");
+    other.execute_batch("BEGIN IMMEDIATE").expect("another connection writes");
     let tx = shop.transaction().expect("begin");
     assert_eq!(once(&store, &tx).expect_err("it is locked").kind(), ErrorKind::Unavailable);
     drop(tx);
@@ -141,7 +141,7 @@ fn a_lock_that_lasts_too_long_is_an_error_and_not_a_duplicate() {
 // FAULTS E13: what was read before is outdated, so SQLite refuses at once to write on top of it.
 #[test]
 fn a_mark_that_does_not_come_first_may_fail_but_never_lies() {
-    let file = File::new();
+    let file = TestFile::new();
     let (store, mut shop, mut other) = (file.open(), file.connect(), file.connect());
     let tx = shop.transaction().expect("begin");
     let _seen: i64 = tx.query_row("SELECT count(*) FROM oncebox_mark", [], |row| row.get(0)).expect("a read");
@@ -156,7 +156,7 @@ fn a_mark_that_does_not_come_first_may_fail_but_never_lies() {
 
 #[test]
 fn a_mark_outside_a_transaction_is_refused() {
-    let file = File::new();
+    let file = TestFile::new();
     let (store, shop) = (file.open(), file.connect());
     let error = once(&store, &shop).expect_err("there is nothing to roll back");
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
@@ -166,7 +166,7 @@ fn a_mark_outside_a_transaction_is_refused() {
 
 #[test]
 fn a_connection_to_another_file_is_told_so() {
-    let (file, elsewhere) = (File::new(), File::new());
+    let (file, elsewhere) = (TestFile::new(), TestFile::new());
     let (store, mut shop) = (file.open(), elsewhere.connect());
     let tx = shop.transaction().expect("begin");
     let error = once(&store, &tx).expect_err("no inbox there");
@@ -176,7 +176,7 @@ fn a_connection_to_another_file_is_told_so() {
 
 #[test]
 fn names_are_checked() {
-    let file = File::new();
+    let file = TestFile::new();
     let (store, mut shop) = (file.open(), file.connect());
     let tx = shop.transaction().expect("begin");
     for (inbox, id, handler, kind) in [
@@ -190,7 +190,7 @@ fn names_are_checked() {
 
 #[test]
 fn a_connection_to_another_file_is_refused_though_it_has_such_tables() {
-    let (file, other) = (File::new(), File::new());
+    let (file, other) = (TestFile::new(), TestFile::new());
     let (store, there) = (file.open(), other.open());
     let mut wrong = other.connect();
     let tx = wrong.transaction().expect("begin");
@@ -212,7 +212,7 @@ fn a_connection_to_another_file_is_refused_though_it_has_such_tables() {
 #[cfg(unix)]
 #[test]
 fn a_link_to_the_file_leads_to_the_same_inbox() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     let dir = tempfile::tempdir().expect("a directory");
     let link = dir.path().join("link.db");
@@ -227,7 +227,7 @@ fn a_link_to_the_file_leads_to_the_same_inbox() {
 // FAULTS A10
 #[tokio::test]
 async fn another_message_is_quarantined_with_the_callers_commit() {
-    let file = File::new();
+    let file = TestFile::new();
     let inbox = Inbox::builder("orders", file.open()).build().expect("an inbox");
     let mut shop = file.connect();
     for (payload, expected) in [("x", "first"), ("x", "duplicate"), ("y", "conflict"), ("y", "conflict")] {

@@ -1,4 +1,4 @@
-//! What operators do is recorded in the transaction that does it, and what the file knows of its own health.
+//! Operator actions are audited in their own transaction; `examine` reports the health of the file.
 
 mod support;
 
@@ -7,9 +7,9 @@ use oncebox::store::{Admin as _, AuditFilter, ExamineParams, Severity, Store as 
 use oncebox::time::Clock as _;
 use oncebox::{Policy, Result};
 use oncebox_sqlite::{Sqlite, Synchronous};
-use support::{File, claim_one, first, handler, inbox, key, status};
+use support::{TestFile, claim_one, first, handler, inbox, key, status};
 
-async fn codes(store: &Sqlite, file: &File) -> Vec<(Severity, &'static str)> {
+async fn codes(store: &Sqlite, file: &TestFile) -> Vec<(Severity, &'static str)> {
     let findings = store.doctor(&ExamineParams::new(inbox(), file.clock.now())).await.expect("doctor");
     findings.into_iter().map(|finding| (finding.severity, finding.code)).collect()
 }
@@ -17,7 +17,7 @@ async fn codes(store: &Sqlite, file: &File) -> Vec<(Severity, &'static str)> {
 // FAULTS J1, S13: the audit is written with what it is about, or nothing is done.
 #[tokio::test]
 async fn what_cannot_be_recorded_is_not_done() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     first(&store, "1").await;
     let claimed = claim_one(&store).await;
@@ -40,7 +40,7 @@ async fn what_cannot_be_recorded_is_not_done() {
 
 #[tokio::test]
 async fn the_doctor_sees_what_is_missing_and_what_is_risked() {
-    let file = File::new();
+    let file = TestFile::new();
     assert_eq!(codes(&file.open(), &file).await, [(Severity::Danger, "synchronous_normal")]);
     let store = file.options().synchronous(Synchronous::Full).open().expect("the file opens");
     assert_eq!(codes(&store, &file).await, []);
@@ -61,7 +61,7 @@ async fn the_doctor_sees_what_is_missing_and_what_is_risked() {
 
 #[tokio::test]
 async fn the_doctor_sees_a_clock_that_went_back() {
-    let file = File::new();
+    let file = TestFile::new();
     let options = || file.options().synchronous(Synchronous::Full);
     let behind = oncebox_testkit::TestClock::new();
     file.clock.advance(std::time::Duration::from_hours(1));
@@ -75,7 +75,7 @@ async fn the_doctor_sees_a_clock_that_went_back() {
 
 #[tokio::test]
 async fn the_doctor_sees_room_that_is_not_used_and_a_log_that_is_not_folded_in() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.options().synchronous(Synchronous::Full).open().expect("the file opens");
     first(&store, "1").await;
     let bulky = "PRAGMA synchronous = OFF; CREATE TABLE bulky (x);

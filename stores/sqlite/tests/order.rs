@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use oncebox::Policy;
 use oncebox::state::{ErrorText, Outcome, Settlement, Status};
-use oncebox::store::{Action, Admin as _, Line, NewMessage, Settled, Store as _, What};
+use oncebox::store::{Action, ActionKind, Admin as _, NewMessage, OrderQueue, Settled, Store as _};
 use oncebox_sqlite::Sqlite;
-use support::{File, claim, claim_one, handler, inbox, key, message, offer_message};
+use support::{TestFile, claim, claim_one, handler, inbox, key, message, offer_message};
 
 fn ordered(id: &str, line: &str) -> NewMessage {
     offer_message(message(id).with_ordering_key(line.as_bytes().to_vec()), &["h"])
@@ -21,7 +21,7 @@ async fn accept(store: &Sqlite, offers: &[NewMessage]) {
 // Who waits has the last of all times. One that asks for it may go all the same, and is known to.
 #[tokio::test]
 async fn one_that_asks_for_the_last_of_all_times_does_not_wait_behind_itself() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     let mut never = ordered("1", "never");
     never.delay = Duration::MAX;
@@ -39,7 +39,7 @@ async fn one_that_asks_for_the_last_of_all_times_does_not_wait_behind_itself() {
 // One batch: a line that goes on, one that ends, one that is retried, one that is poisoned and one that was paused meanwhile.
 #[tokio::test]
 async fn the_lines_of_a_batch_go_on_together() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     let lines = ["goes", "ends", "retried", "poisoned", "paused"];
     accept(&store, &lines.map(|line| ordered(line, line))).await;
@@ -48,8 +48,8 @@ async fn the_lines_of_a_batch_go_on_together() {
     accept(&store, &behind.map(|line| ordered(&format!("{line}-3"), line))).await;
     let claimed = claim(&store, 100).await;
     assert_eq!(claimed.iter().map(|claimed| claimed.claim.key).collect::<Vec<_>>(), lines.map(key));
-    let paused = Line::new(claimed[0].message.source(), *b"paused");
-    let pause = |line| Action::new(inbox(), What::PauseKey { handler: handler("h"), line });
+    let paused = OrderQueue::new(claimed[0].message.source(), *b"paused");
+    let pause = |line| Action::new(inbox(), ActionKind::PauseKey { handler: handler("h"), line });
     store.act(&pause(paused.clone())).await.expect("pause");
     let settlements: Vec<Settlement> = claimed
         .iter()
@@ -70,11 +70,11 @@ async fn the_lines_of_a_batch_go_on_together() {
     let ahead: Vec<_> = history.ahead.iter().map(|ahead| (ahead.key, ahead.status)).collect();
     assert_eq!(ahead, [(key("paused-2"), Status::Pending)], "who waits itself");
     assert_eq!(file.count("oncebox_line"), 4, "the line that ended is gone");
-    // The repeat of a settlement whose answer was lost lets nobody go again.
+    // The repeat of a settlement whose answer was lost releases no second entry.
     let settled = store.settle(&settlements).await.expect("settle");
     assert!(settled.iter().all(|settled| *settled == Settled::Applied), "{settled:?}");
     assert!(claim(&store, 100).await.is_empty());
-    let resume = Action::new(inbox(), What::ResumeKey { handler: handler("h"), line: paused });
+    let resume = Action::new(inbox(), ActionKind::ResumeKey { handler: handler("h"), line: paused });
     store.act(&resume).await.expect("resume");
     assert_eq!(claim_one(&store).await.claim.key, key("paused-2"));
     file.clock.advance(Duration::from_hours(1));

@@ -1,4 +1,4 @@
-//! What SQLite does for each statement: none reads a whole table that grows with the traffic.
+//! Query plans of SQLite: no statement reads a whole table that grows with the traffic.
 
 mod support;
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use oncebox_sqlite::rusqlite::{Connection, params_from_iter};
-use support::File;
+use support::TestFile;
 
 /// Statements that read a whole table, and why they may.
 const SCANS: [(&str, &str); 37] = [
@@ -66,10 +66,10 @@ fn plan(connection: &Connection, sql: &str) -> Vec<String> {
     steps.expect("a plan").map(|step| step.expect("a step")).collect()
 }
 
-// Whoever asks how far an operation has come asks every second, and its table is kept for 400 days.
+// A client asks for the progress of an operation every second, and its table is kept for 400 days.
 #[test]
 fn an_operation_is_found_by_its_identity() {
-    let file = File::new();
+    let file = TestFile::new();
     drop(file.open());
     let plan = plan(&file.connect(), include_str!("../sql/operation/audit_id.sql"));
     let found = "SEARCH oncebox_operation USING INDEX sqlite_autoindex_oncebox_operation_1 (id=?)";
@@ -78,7 +78,7 @@ fn an_operation_is_found_by_its_identity() {
 
 #[test]
 fn no_statement_reads_a_whole_table() {
-    let file = File::new();
+    let file = TestFile::new();
     drop(file.open());
     let connection = file.connect();
     let mut scans = BTreeMap::new();
@@ -107,7 +107,7 @@ fn no_statement_reads_a_whole_table() {
 // Partial indexes are used only by who says the words of their condition, and a claim must not look at those that wait.
 #[test]
 fn due_entries_and_lines_are_found_by_their_indexes() {
-    let file = File::new();
+    let file = TestFile::new();
     drop(file.open());
     let connection = file.connect();
     let due = "USING INDEX oncebox_entry_due (handler=? AND due<?)";
@@ -144,7 +144,7 @@ fn due_entries_and_lines_are_found_by_their_indexes() {
 // What runs once for each message makes no table for itself: that costs more than the rest of such a statement.
 #[test]
 fn what_each_message_needs_makes_no_table() {
-    let file = File::new();
+    let file = TestFile::new();
     drop(file.open());
     let connection = file.connect();
     for sql in [

@@ -20,7 +20,7 @@ use oncebox::store::{
 use oncebox::time::{Clock, Sleep, SystemClock, Timestamp};
 use oncebox::{Error, ErrorKind};
 use oncebox_sqlite::{Sqlite, Synchronous};
-use support::{File, LEASE, claim_params, inbox, number, offer, route};
+use support::{LEASE, TestFile, claim_params, inbox, number, offer, route};
 
 const LANES: u64 = 4;
 /// Workers one after the other in each lane, every one of them killed.
@@ -29,9 +29,9 @@ const MESSAGES: u32 = 600;
 const ROLE: &str = "ONCEBOX_TEST_WORKER";
 
 /// The system's clock, set ahead.
-struct Ahead(Duration);
+struct AheadClock(Duration);
 
-impl Clock for Ahead {
+impl Clock for AheadClock {
     fn now(&self) -> Timestamp {
         Timestamp::from(SystemTime::now()).after(self.0)
     }
@@ -46,7 +46,7 @@ impl Clock for Ahead {
 }
 
 fn open(path: &std::path::Path, life: u64) -> Sqlite {
-    let ahead = Ahead(Duration::from_hours(life));
+    let ahead = AheadClock(Duration::from_hours(life));
     let options =
         Sqlite::options(path).synchronous(Synchronous::Normal).busy_timeout(Duration::from_secs(30));
     options.clock(Arc::new(ahead)).open().expect("the file opens")
@@ -138,10 +138,10 @@ async fn rescue(store: &Sqlite) -> Result<(), Error> {
 }
 
 /// A worker process, which does not outlive the test.
-struct Worker(Child);
+struct ChildProcess(Child);
 
-impl Worker {
-    fn start(file: &File, life: u64, seed: u64) -> Self {
+impl ChildProcess {
+    fn start(file: &TestFile, life: u64, seed: u64) -> Self {
         let program = std::env::current_exe().expect("this program");
         let role = format!("{} {life} {seed}", file.path().display());
         let command = Command::new(program)
@@ -173,7 +173,7 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -196,7 +196,7 @@ impl Drop for Seed {
 fn killed_processes_lose_nothing_and_repeat_nothing() {
     let seed = std::env::var("ONCEBOX_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = Seed(seed.unwrap_or_else(|| fastrand::u64(..)));
-    let file = File::new();
+    let file = TestFile::new();
     drop(open(&file.path(), 0));
     // What the file itself has to say about claims: every one of them, in order, and never two for an entry.
     file.connect()
@@ -221,7 +221,8 @@ fn killed_processes_lose_nothing_and_repeat_nothing() {
                 scope.spawn(move || {
                     let mut said = Vec::new();
                     for _ in 0..LIVES {
-                        let worker = Worker::start(file, life.fetch_add(1, Ordering::Relaxed), rng.u64(..));
+                        let worker =
+                            ChildProcess::start(file, life.fetch_add(1, Ordering::Relaxed), rng.u64(..));
                         said.extend(worker.kill_after(rng.usize(1..60)));
                     }
                     said
@@ -249,7 +250,7 @@ fn killed_processes_lose_nothing_and_repeat_nothing() {
 }
 
 /// Works off what the last workers left.
-fn finish(file: &File, life: u64) {
+fn finish(file: &TestFile, life: u64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let store = open(&file.path(), life);
@@ -274,7 +275,7 @@ fn finish(file: &File, life: u64) {
 }
 
 /// Compares the file with what was heard.
-fn check(file: &File, accepted: &BTreeSet<&str>, done: &BTreeSet<&str>) {
+fn check(file: &TestFile, accepted: &BTreeSet<&str>, done: &BTreeSet<&str>) {
     let connection = file.connect();
     support::check(&connection);
     let ids = |sql: &str| -> BTreeSet<String> {

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use oncebox::store::{Accepted, NewMessage, Store as _};
 use oncebox::{KeyStrategy, Message};
 use oncebox_sqlite::Sqlite;
-use support::{File, RETENTION, inbox, sweep};
+use support::{RETENTION, TestFile, inbox, sweep};
 
 /// More than are ever kept in memory before merging begins.
 const MANY: usize = 34_000;
 const BATCH: usize = 1_000;
 
-/// A message that nobody handles: it is finished when it arrives.
+/// A message without a handler: it is finished when it arrives.
 fn offer(id: usize) -> NewMessage {
     let message = Message::new(id.to_string(), "t", "");
     let key = KeyStrategy::MessageId.key(&inbox(), &message).expect("an id");
@@ -40,7 +40,7 @@ async fn offer_in_turns(stores: [&Sqlite; 2], ids: Range<usize>) -> usize {
 
 #[tokio::test]
 async fn keys_are_known_before_within_and_after_a_merge() {
-    let file = File::new();
+    let file = TestFile::new();
     let (one, two) = (file.open(), file.open());
     assert_eq!(offer_in_turns([&one, &two], 0..MANY).await, MANY);
     let slice = || file.number("SELECT pass_slice FROM oncebox_counter");

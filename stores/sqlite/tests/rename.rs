@@ -6,7 +6,7 @@ use oncebox::store::Accepted;
 use oncebox::store::Admin as _;
 use oncebox::{BoxError, Context, Inbox, KeyStrategy, Message, Registration, Status, handler};
 use oncebox_sqlite::Sqlite;
-use support::File;
+use support::TestFile;
 
 /// One effect for each run, under the key that another system would see.
 async fn ship(message: Message, cx: &mut Context<Sqlite>) -> Result<(), BoxError> {
@@ -20,21 +20,21 @@ fn message(n: usize) -> Message {
     Message::new(n.to_string(), "t", "")
 }
 
-fn process(file: &File, registration: Registration<Sqlite>) -> Inbox<Sqlite> {
+fn process(file: &TestFile, registration: Registration<Sqlite>) -> Inbox<Sqlite> {
     let inbox = Inbox::builder("orders", file.open()).clock(file.clock.shared()).on("t", registration);
     inbox.build().expect("a valid inbox")
 }
 
-fn before(file: &File) -> Inbox<Sqlite> {
+fn before(file: &TestFile) -> Inbox<Sqlite> {
     process(file, handler("three", ship))
 }
 
-fn after(file: &File) -> Inbox<Sqlite> {
+fn after(file: &TestFile) -> Inbox<Sqlite> {
     process(file, handler("drei", ship).legacy("three"))
 }
 
-fn file() -> File {
-    let file = File::new();
+fn file() -> TestFile {
+    let file = TestFile::new();
     drop(file.open());
     file.connect().execute_batch("CREATE TABLE shipment (id TEXT, key TEXT)").expect("a table");
     file
@@ -99,5 +99,5 @@ async fn an_idempotency_key_is_the_same_in_every_process() {
         keys.push(rows.query_map([], read).expect("rows").collect::<Result<Vec<_>, _>>().expect("keys"));
     }
     assert_eq!(keys[0].len(), 2);
-    assert_eq!(keys[0], keys[1], "whoever came first and whoever ran it");
+    assert_eq!(keys[0], keys[1], "under the first key and under the one that ran it");
 }

@@ -12,28 +12,31 @@ use oncebox::{
     BoxError, Context, ErrorKind, Inbox, KeyStrategy, Message, Registration, Retry, Running, handler,
 };
 use oncebox_sqlite::Sqlite;
-use oncebox_testkit::{Fault, FaultyStore, Odds, Verb};
-use support::{File, LEASE, PAST_LEASE, route};
+use oncebox_testkit::{FaultOdds, FaultyStore, StoreFault, StoreVerb};
+use support::{LEASE, PAST_LEASE, TestFile, route};
 use tokio::sync::{Notify, Semaphore};
 
-type Store = FaultyStore<Sqlite>;
+type FaultySharedFile = FaultyStore<Sqlite>;
 
 /// A worker beside its business tables.
-struct Shop {
-    file: File,
-    inbox: Inbox<Store>,
+struct SharedShop {
+    file: TestFile,
+    inbox: Inbox<FaultySharedFile>,
     /// Tells of each run that waits, and lets it go on.
     gate: Arc<(Notify, Semaphore)>,
 }
 
-impl Shop {
+impl SharedShop {
     /// With one message for each play, named by its number.
     async fn new(plays: &[&str]) -> Self {
         Self::build(plays, |ship| ship).await
     }
 
-    async fn build(plays: &[&str], set: impl FnOnce(Registration<Store>) -> Registration<Store>) -> Self {
-        let file = File::new();
+    async fn build(
+        plays: &[&str],
+        set: impl FnOnce(Registration<FaultySharedFile>) -> Registration<FaultySharedFile>,
+    ) -> Self {
+        let file = TestFile::new();
         let store = FaultyStore::new(file.open());
         // Nothing is unique in `shipment`: what happens twice must be seen twice.
         file.connect()
@@ -78,7 +81,7 @@ impl Shop {
         self.file.check();
     }
 
-    fn calls(&self, verb: Verb) -> u64 {
+    fn calls(&self, verb: StoreVerb) -> u64 {
         self.inbox.store().faults().calls(verb)
     }
 }
@@ -88,7 +91,7 @@ fn message(n: usize, play: &str) -> Message {
 }
 
 /// Writes, and then does what the payload says.
-async fn ship(message: Message, cx: &mut Context<Store>) -> Result<(), BoxError> {
+async fn ship(message: Message, cx: &mut Context<FaultySharedFile>) -> Result<(), BoxError> {
     let gate = Arc::clone(cx.data::<Arc<(Notify, Semaphore)>>()?);
     let tx = cx.tx().await?;
     tx.execute("INSERT INTO shipment VALUES (?1)", [String::from_utf8_lossy(message.id())])?;
@@ -120,33 +123,33 @@ async fn in_time<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_mins(3), what).await.expect("it ends by itself")
 }
 
-async fn idle(running: &Running<Store>) {
+async fn idle(running: &Running<FaultySharedFile>) {
     in_time(running.idle()).await;
 }
 
 #[tokio::test]
 async fn many_runs_share_one_commit() {
-    let shop = Shop::new(&["ok"; 64]).await;
+    let shop = SharedShop::new(&["ok"; 64]).await;
     let running = shop.inbox.start();
     idle(&running).await;
     shop.assert_done(0..64).await;
-    assert_eq!((shop.calls(Verb::Begin), shop.calls(Verb::Commit)), (1, 1));
+    assert_eq!((shop.calls(StoreVerb::Begin), shop.calls(StoreVerb::Commit)), (1, 1));
 }
 
 // FAULTS C2, C7: the culprit alone is blamed and undone, wherever it stands.
 #[tokio::test]
-async fn a_bad_neighbour_harms_nobody() {
+async fn a_bad_neighbour_harms_no_other_run() {
     for (culprit, whole) in [("fail", true), ("panic", true), ("abort", false), ("orphan", false)] {
         for place in [0, 2, 4] {
             let mut plays = ["ok"; 5];
             plays[place] = culprit;
-            let shop = Shop::new(&plays).await;
+            let shop = SharedShop::new(&plays).await;
             let running = shop.inbox.start();
             idle(&running).await;
             shop.assert_done((0..5).filter(|n| *n != place)).await;
             let blamed = (Status::Pending, 1, 0);
             assert_eq!(shop.fate(place).await, blamed, "{culprit} at {place}");
-            assert_eq!(shop.calls(Verb::Commit) == 1, whole, "{culprit} at {place}");
+            assert_eq!(shop.calls(StoreVerb::Commit) == 1, whole, "{culprit} at {place}");
             assert_eq!((shop.file.count("child"), running.in_flight()), (0, 0));
         }
     }
@@ -155,7 +158,7 @@ async fn a_bad_neighbour_harms_nobody() {
 // FAULTS C7: the one who looks for the reason of a repeat is told it.
 #[tokio::test]
 async fn what_sqlite_rolled_back_is_told_at_the_next_step() {
-    let shop = Shop::new(&[]).await;
+    let shop = SharedShop::new(&[]).await;
     let store = shop.inbox.store().inner();
     let mut tx = store.begin().await.expect("begin");
     store.savepoint(&mut tx).await.expect("savepoint");
@@ -170,20 +173,20 @@ async fn what_sqlite_rolled_back_is_told_at_the_next_step() {
 }
 
 #[tokio::test]
-async fn a_neighbour_that_times_out_harms_nobody() {
-    let shop = Shop::build(&["ok", "wait", "ok"], |ship| ship.timeout(Duration::from_secs(5))).await;
+async fn a_neighbour_that_times_out_harms_no_other_run() {
+    let shop = SharedShop::build(&["ok", "wait", "ok"], |ship| ship.timeout(Duration::from_secs(5))).await;
     let running = shop.inbox.start();
     in_time(shop.gate.0.notified()).await;
     shop.file.clock.advance(Duration::from_secs(6));
     idle(&running).await;
     shop.assert_done([0, 2]).await;
     assert_eq!(shop.fate(1).await, (Status::Pending, 1, 0));
-    assert_eq!(shop.calls(Verb::Commit), 1);
+    assert_eq!(shop.calls(StoreVerb::Commit), 1);
 }
 
 #[tokio::test]
 async fn savepoints_of_a_handler_are_its_own_affair() {
-    let shop = Shop::new(&["nest", "ok", "nest", "fail", "nest", "release", "ok"]).await;
+    let shop = SharedShop::new(&["nest", "ok", "nest", "fail", "nest", "release", "ok"]).await;
     let running = shop.inbox.start();
     idle(&running).await;
     shop.assert_done([0, 1, 2, 4, 6]).await;
@@ -195,9 +198,9 @@ async fn savepoints_of_a_handler_are_its_own_affair() {
 // FAULTS D2
 #[tokio::test]
 async fn an_unknown_commit_takes_effect_once() {
-    for fault in [Fault::ErrAfter, Fault::ErrBefore(ErrorKind::CommitUnknown)] {
-        let shop = Shop::new(&["ok", "fail", "ok"]).await;
-        shop.inbox.store().faults().next(Verb::Commit, fault);
+    for fault in [StoreFault::ErrAfter, StoreFault::ErrBefore(ErrorKind::CommitUnknown)] {
+        let shop = SharedShop::new(&["ok", "fail", "ok"]).await;
+        shop.inbox.store().faults().next(StoreVerb::Commit, fault);
         let running = shop.inbox.start();
         idle(&running).await;
         shop.file.clock.advance(Duration::from_secs(2));
@@ -211,15 +214,15 @@ async fn an_unknown_commit_takes_effect_once() {
 // FAULTS B4
 #[tokio::test]
 async fn a_lost_claim_takes_no_effect_here() {
-    let shop = Shop::new(&["ok"; 3]).await;
+    let shop = SharedShop::new(&["ok"; 3]).await;
     let store = shop.inbox.store();
     store
         .faults()
-        .next(Verb::Begin, Fault::Hang)
-        .always(Verb::Rescue, Fault::ErrBefore(ErrorKind::Unavailable));
+        .next(StoreVerb::Begin, StoreFault::Hang)
+        .always(StoreVerb::Rescue, StoreFault::ErrBefore(ErrorKind::Unavailable));
     let running = shop.inbox.start();
     in_time(store.faults().wait_for_hanging(1)).await;
-    // Somebody else, whose clock is ahead.
+    // Another store, whose clock is ahead.
     let ahead = oncebox_testkit::TestClock::new();
     ahead.advance(5 * PAST_LEASE + LEASE);
     let other = shop.file.options().clock(ahead.shared()).open().expect("another worker");
@@ -232,14 +235,14 @@ async fn a_lost_claim_takes_no_effect_here() {
         }
     })
     .await;
-    assert_eq!(shop.fate(0).await, (Status::Running, 0, 0), "it belongs to somebody else");
+    assert_eq!(shop.fate(0).await, (Status::Running, 0, 0), "another worker holds it");
     shop.assert_done([1, 2]).await;
 }
 
 // FAULTS C5
 #[tokio::test]
 async fn shutdown_in_the_middle_takes_effect_for_those_who_ran() {
-    let shop = Shop::new(&["ok", "wait", "ok", "ok"]).await;
+    let shop = SharedShop::new(&["ok", "wait", "ok", "ok"]).await;
     let running = shop.inbox.start();
     in_time(shop.gate.0.notified()).await;
     let end = tokio::spawn(running.shutdown());
@@ -258,7 +261,7 @@ async fn shutdown_in_the_middle_takes_effect_for_those_who_ran() {
 // FAULTS C5: a worker that is dropped in the middle commits the runs that ended, and releases the others.
 #[tokio::test]
 async fn a_group_that_is_dropped_commits_what_ran_and_releases_the_rest() {
-    let shop = Shop::new(&["ok", "wait", "ok"]).await;
+    let shop = SharedShop::new(&["ok", "wait", "ok"]).await;
     let running = shop.inbox.start();
     in_time(shop.gate.0.notified()).await;
     drop(running);
@@ -286,9 +289,9 @@ async fn a_storm_of_faults_takes_effect_once() {
     for play in &mut plays {
         *play = ["ok", "ok", "ok", "ok", "nest", "fail", "abort", "orphan"][chance.usize(..8)];
     }
-    let shop = Shop::new(&plays).await;
+    let shop = SharedShop::new(&plays).await;
     let faults = shop.inbox.store().faults().clone();
-    faults.seed(seed, Odds { before: 0.03, after: 0.03 });
+    faults.seed(seed, FaultOdds { before: 0.03, after: 0.03 });
     let running = shop.inbox.start();
     for round in 0..60 {
         if round == 30 {

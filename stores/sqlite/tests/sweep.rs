@@ -10,13 +10,13 @@ use oncebox::time::Clock as _;
 use oncebox::{InboxName, KeyStrategy, Message};
 use oncebox_sqlite::Sqlite;
 use oncebox_testkit::TestClock;
-use support::{File, RETENTION};
+use support::{RETENTION, TestFile};
 
 fn inbox(name: usize) -> InboxName {
     InboxName::new(format!("inbox-{name}")).expect("a good name")
 }
 
-/// A message that nobody handles: it is finished when it arrives.
+/// A message without a handler: it is finished when it arrives.
 fn offer(inbox: &InboxName, message: Message) -> NewMessage {
     let key = KeyStrategy::MessageId.key(inbox, &message).expect("an id");
     NewMessage::new(inbox.clone(), key, Arc::new(message), Arc::new([]))
@@ -47,7 +47,7 @@ async fn sweep(store: &Sqlite, inbox: &InboxName, limit: usize) -> (usize, usize
 
 #[tokio::test]
 async fn inboxes_that_share_a_file_are_swept_apart_page_by_page() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     for round in 0..40 {
         // Long runs of one inbox, so that whole pages hold nothing of another one.
@@ -67,7 +67,7 @@ async fn inboxes_that_share_a_file_are_swept_apart_page_by_page() {
 // FAULTS B8: for a while the clock said it was next year.
 #[tokio::test]
 async fn a_clock_that_was_ahead_does_not_stop_the_sweep_for_a_year() {
-    let file = File::new();
+    let file = TestFile::new();
     let (store, ahead) = (file.open(), TestClock::new());
     ahead.advance(Duration::from_hours(24 * 365));
     accept(&store, &inbox(0), 0..5).await;
@@ -88,7 +88,7 @@ async fn a_clock_that_was_ahead_does_not_stop_the_sweep_for_a_year() {
 
 #[tokio::test]
 async fn many_marks_leave_page_by_page() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     let mut shop = file.connect();
     let tx = shop.transaction().expect("begin");

@@ -1,4 +1,4 @@
-//! What a dead process of this machine held is taken over at once; what a living one holds is not, whatever it does.
+//! A store takes over the entries of a dead process of this machine at once, and never those of a live one.
 //!
 //! The test runs its own program again as a worker that claims everything and then waits to be killed. Nothing here waits for a
 //! lease: the clocks stand still, or leases last longer than any test.
@@ -14,7 +14,9 @@ use std::time::Duration;
 use oncebox::state::{Outcome, Policy};
 use oncebox::store::{Claimed, RescueParams, Store as _};
 use oncebox_sqlite::{Sqlite, Synchronous};
-use support::{File, LEASE, PAST_LEASE, claim, claim_params, first, inbox, message, offer_message, route};
+use support::{
+    LEASE, PAST_LEASE, TestFile, claim, claim_params, first, inbox, message, offer_message, route,
+};
 
 const ROLE: &str = "ONCEBOX_TEST_OWNER";
 
@@ -35,11 +37,11 @@ async fn owner() {
     std::process::exit(0);
 }
 
-struct Worker(Child);
+struct TakeoverWorker(Child);
 
-impl Worker {
+impl TakeoverWorker {
     /// A process that has claimed so many entries.
-    fn start(file: &File, before: &[&str], claimed: usize) -> Self {
+    fn start(file: &TestFile, before: &[&str], claimed: usize) -> Self {
         let own = std::env::current_exe().expect("the path of this program").into_os_string();
         let mut words: Vec<_> = before.iter().map(Into::into).collect();
         words.extend([own, "--exact".into(), "owner".into(), "--nocapture".into()]);
@@ -69,7 +71,7 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for TakeoverWorker {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -93,13 +95,13 @@ async fn rescued(store: &Sqlite) -> Vec<Claimed> {
     panic!("nothing was taken over");
 }
 
-fn lock_files(file: &File) -> Vec<PathBuf> {
+fn lock_files(file: &TestFile) -> Vec<PathBuf> {
     let files =
         std::fs::read_dir(file.dir()).expect("the directory").map(|entry| entry.expect("a file").path());
     files.filter(|path| path.to_string_lossy().contains("-owner-")).collect()
 }
 
-async fn three_messages(file: &File) -> Sqlite {
+async fn three_messages(file: &TestFile) -> Sqlite {
     let store = open(&file.path());
     for (id, order) in [("1", None), ("2", Some("k")), ("3", Some("k"))] {
         let message = message(id);
@@ -112,9 +114,9 @@ async fn three_messages(file: &File) -> Sqlite {
 // FAULTS C1: kill -9 and restart. An ordered key goes on where it was.
 #[tokio::test]
 async fn what_a_killed_process_held_is_taken_over_at_once() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = three_messages(&file).await;
-    let worker = Worker::start(&file, &[], 2);
+    let worker = TakeoverWorker::start(&file, &[], 2);
     assert!(rescue(&store).await.is_empty(), "it lives");
     worker.kill();
     let rescued = rescue(&store).await;
@@ -133,9 +135,9 @@ async fn what_a_killed_process_held_is_taken_over_at_once() {
 // FAULTS B8: a process that stands still may go on. Its lock says that it lives, so its lease decides.
 #[tokio::test]
 async fn a_stopped_process_keeps_what_it_holds() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = three_messages(&file).await;
-    let worker = Worker::start(&file, &[], 2);
+    let worker = TakeoverWorker::start(&file, &[], 2);
     worker.signal("-STOP");
     assert!(rescue(&store).await.is_empty());
     worker.signal("-CONT");
@@ -156,12 +158,12 @@ async fn process_numbers_do_not_matter() {
         made.is_ok_and(|status| status.success())
     };
     let Some(apart) = ways.iter().find(may) else {
-        eprintln!("process_numbers_do_not_matter: not tested, this machine lets nobody make a PID namespace");
+        eprintln!("process_numbers_do_not_matter: not tested, this machine does not allow a PID namespace");
         return;
     };
-    let file = File::new();
+    let file = TestFile::new();
     let store = three_messages(&file).await;
-    let worker = Worker::start(&file, apart, 2);
+    let worker = TakeoverWorker::start(&file, apart, 2);
     assert!(rescue(&store).await.is_empty(), "it lives");
     worker.kill();
     // Its child is killed with it, a moment later.
@@ -170,7 +172,7 @@ async fn process_numbers_do_not_matter() {
 
 #[tokio::test]
 async fn an_instance_that_is_dropped_is_dead_and_one_that_lives_is_not() {
-    let file = File::new();
+    let file = TestFile::new();
     let (one, other) = (file.open(), file.open());
     first(&one, "1").await;
     assert_eq!(claim(&one, 1).await.len(), 1);
@@ -182,7 +184,7 @@ async fn an_instance_that_is_dropped_is_dead_and_one_that_lives_is_not() {
 }
 
 /// A dead instance that held an entry, after its lock is free.
-async fn left_behind(file: &File) -> Sqlite {
+async fn left_behind(file: &TestFile) -> Sqlite {
     let (one, other) = (file.open(), file.open());
     first(&one, "1").await;
     assert_eq!(claim(&one, 1).await.len(), 1);
@@ -198,7 +200,7 @@ async fn left_behind(file: &File) -> Sqlite {
 // Another machine on a network file system: a lock says nothing about it.
 #[tokio::test]
 async fn another_boot_of_the_machine_is_left_to_its_lease() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = left_behind(&file).await;
     file.connect().execute("UPDATE oncebox_owner SET boot = 'another'", []).expect("another boot");
     assert!(rescue(&store).await.is_empty());
@@ -210,7 +212,7 @@ async fn another_boot_of_the_machine_is_left_to_its_lease() {
 
 #[tokio::test]
 async fn a_missing_lock_file_says_nothing() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = left_behind(&file).await;
     std::fs::remove_file(lock_files(&file).pop().expect("a lock file")).expect("it can be removed");
     assert!(rescue(&store).await.is_empty());
@@ -224,7 +226,7 @@ async fn a_missing_lock_file_says_nothing() {
 
 #[tokio::test]
 async fn only_those_who_claim_have_a_lock_file_and_it_is_private() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     first(&store, "1").await;
     rescue(&store).await;
@@ -241,7 +243,7 @@ async fn only_those_who_claim_have_a_lock_file_and_it_is_private() {
 
 #[tokio::test]
 async fn the_number_of_lock_files_is_bounded() {
-    let file = File::new();
+    let file = TestFile::new();
     let last = file.open();
     for number in 0..30 {
         let store = file.open();
@@ -266,7 +268,7 @@ async fn the_number_of_lock_files_is_bounded() {
 // A claim that was rolled back has written no owner: the next one does.
 #[tokio::test]
 async fn an_owner_whose_first_claim_fails_is_written_down_by_the_next() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     first(&store, "1").await;
     let spoil =

@@ -13,14 +13,14 @@ use oncebox::store::{
 };
 use oncebox_sqlite::{Sqlite, SqliteTx};
 use support::{
-    File, LEASE, PAST_LEASE, accept, claim, claim_one, first, handler, inbox, key, offer, route, status,
+    LEASE, PAST_LEASE, TestFile, accept, claim, claim_one, first, handler, inbox, key, offer, route, status,
 };
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 /// A store beside a business table.
-fn shop() -> (File, Sqlite) {
-    let file = File::new();
+fn shop() -> (TestFile, Sqlite) {
+    let file = TestFile::new();
     let store = file.open();
     file.connect().execute_batch("CREATE TABLE shipment (id TEXT)").expect("a table");
     (file, store)
@@ -30,7 +30,7 @@ fn ship(tx: &SqliteTx, id: &str) {
     tx.execute("INSERT INTO shipment VALUES (?1)", [id]).expect("a business write");
 }
 
-fn shipments(file: &File) -> usize {
+fn shipments(file: &TestFile) -> usize {
     file.count("shipment")
 }
 
@@ -46,7 +46,7 @@ async fn a_business_write_and_its_completion_are_stored_together() {
     let mut tx = store.begin().await.expect("begin");
     ship(&tx, "1");
     assert_eq!(complete(&store, &mut tx, &claimed.claim).await, Settled::Applied);
-    assert_eq!(shipments(&file), 0, "nobody sees half of it");
+    assert_eq!(shipments(&file), 0, "no reader sees half of it");
     store.commit(tx).await.expect("commit");
     assert_eq!((shipments(&file), status(&store, "1").await), (1, Some(Status::Completed)));
     file.check();
@@ -106,7 +106,7 @@ async fn a_handler_cannot_end_the_transaction() {
 }
 
 /// A transaction that SQLite has rolled back by itself, with an error that the handler swallowed.
-async fn rolled_back_inside(file: &File, store: &Sqlite) -> SqliteTx {
+async fn rolled_back_inside(file: &TestFile, store: &Sqlite) -> SqliteTx {
     file.connect().execute_batch("CREATE TABLE one (id INTEGER PRIMARY KEY)").expect("a table");
     let tx = store.begin().await.expect("begin");
     ship(&tx, "lost");
@@ -257,7 +257,7 @@ async fn an_accept_waits_for_an_open_transaction() {
 /// A handler that asks for its transaction and then uses the inbox waits for itself: that must end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_that_waits_for_itself_is_told_so() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.options().busy_timeout(Duration::ZERO).open().expect("the file opens");
     let tx = store.begin().await.expect("begin");
     let inside =

@@ -4,16 +4,16 @@ mod support;
 
 use oncebox::store::Store as _;
 use oncebox_sqlite::Sqlite;
-use support::{File, offer};
+use support::{TestFile, offer};
 use tokio::sync::watch;
 
-/// How much the busy one stores between two calls of the other.
+/// Messages that the busy store accepts between two calls of the other.
 const MEANWHILE: u64 = 200;
 
 // FAULTS E13
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_waits_gets_a_turn_while_another_store_is_busy() {
-    let file = File::new();
+async fn a_waiting_store_gets_a_turn_while_another_is_busy() {
+    let file = TestFile::new();
     let (busy, other) = (file.open(), file.open());
     let stored = watch::Sender::new(0_u64);
     let callers: Vec<_> =
@@ -22,7 +22,7 @@ async fn whoever_waits_gets_a_turn_while_another_store_is_busy() {
     for number in 0..20 {
         let more = *seen.borrow() + MEANWHILE;
         seen.wait_for(|stored| *stored >= more).await.expect("it is busy");
-        // Long before the five seconds that it would wait for the lock: whoever did not get it then was told to try again.
+        // Long before the end of the five seconds that it would wait for the lock, and then fail.
         other.accept(&[offer(&format!("other-{number}"))]).await.expect("a turn");
     }
     for caller in callers {

@@ -2,28 +2,23 @@
 
 use std::fmt::Write as _;
 
-use super::{File, Tree, is};
+use super::{RepoFile, RuleInput};
 
 const README: &str = "README.md";
 const RELIABILITY: &str = "RELIABILITY.md";
+const SPEEDS: &str = "docs/performance.md";
 const RESULTS: &str = "bench/RESULTS.md";
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 const SEAM: &str = "crates/oncebox/src/store/mod.rs";
 const DECISIONS: &str = "docs/adr/";
 pub(crate) const INDEX: &str = "docs/adr/README.md";
 
-/// Whether a file is a page that these rules read.
-pub(super) fn is_page(path: &str) -> bool {
-    [README, RELIABILITY, RESULTS, ARCHITECTURE].contains(&path)
-        || (path.starts_with(DECISIONS) && is(path, "md"))
-}
-
-fn page<'a>(tree: &'a Tree<'_>, path: &str) -> Option<&'a str> {
+fn page<'a>(tree: &'a RuleInput<'_>, path: &str) -> Option<&'a str> {
     tree.files.iter().find(|file| file.path == path).map(|file| &*file.text)
 }
 
 /// The kills and messages in the README are those of the generated page.
-pub(super) fn kills_are_those_on_record(tree: &Tree<'_>) -> Vec<String> {
+pub(super) fn kills_are_those_on_record(tree: &RuleInput<'_>) -> Vec<String> {
     let (Some(readme), Some(record)) = (page(tree, README), page(tree, RELIABILITY)) else {
         return Vec::new();
     };
@@ -44,13 +39,13 @@ pub(super) fn kills_are_those_on_record(tree: &Tree<'_>) -> Vec<String> {
     vec![format!("{README}: does not say \"{quoted}\", which is what {RELIABILITY} has")]
 }
 
-/// Every figure in the README's table of speeds stands in a row of the page that has all results.
-pub(super) fn speeds_are_those_on_record(tree: &Tree<'_>) -> Vec<String> {
-    let (Some(readme), Some(results)) = (page(tree, README), page(tree, RESULTS)) else { return Vec::new() };
-    let table = readme.split("<!-- bench -->").nth(1).unwrap_or_default().trim_start();
+/// Every figure in the page's table of speeds stands in a row of the page that has all results.
+pub(super) fn speeds_are_those_on_record(tree: &RuleInput<'_>) -> Vec<String> {
+    let (Some(speeds), Some(results)) = (page(tree, SPEEDS), page(tree, RESULTS)) else { return Vec::new() };
+    let table = speeds.split("<!-- bench -->").nth(1).unwrap_or_default().trim_start();
     let rows: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).skip(2).collect();
     if rows.is_empty() {
-        return vec![format!("{README}: has no table below `<!-- bench -->`")];
+        return vec![format!("{SPEEDS}: has no table below `<!-- bench -->`")];
     }
     let figures = |row: &str| row.splitn(4, '|').nth(3).map(str::to_owned);
     let quoted = rows.into_iter().filter_map(figures);
@@ -59,13 +54,13 @@ pub(super) fn speeds_are_those_on_record(tree: &Tree<'_>) -> Vec<String> {
             !results.lines().any(|line| line.starts_with('|') && line.ends_with(&format!("|{figures}")))
         })
         .map(|figures| {
-            format!("{README}: quotes {}, which {RESULTS} does not have", figures.trim_matches([' ', '|']))
+            format!("{SPEEDS}: quotes {}, which {RESULTS} does not have", figures.trim_matches([' ', '|']))
         })
         .collect()
 }
 
 /// The page lists every verb of the trait. Verbs of other traits may stand beside them.
-pub(super) fn verbs_are_listed(tree: &Tree<'_>) -> Vec<String> {
+pub(super) fn verbs_are_listed(tree: &RuleInput<'_>) -> Vec<String> {
     let (Some(seam), Some(words)) = (page(tree, SEAM), page(tree, ARCHITECTURE)) else { return Vec::new() };
     let listed =
         words.split("Store verbs: **").nth(1).and_then(|rest| rest.split("**").next()).unwrap_or_default();
@@ -80,8 +75,8 @@ pub(super) fn verbs_are_listed(tree: &Tree<'_>) -> Vec<String> {
 }
 
 /// The number, the name of the file and the title of every decision.
-fn decisions<'a>(tree: &'a Tree<'_>) -> Vec<(usize, &'a str, &'a str)> {
-    let read = |file: &'a File| {
+fn decisions<'a>(tree: &'a RuleInput<'_>) -> Vec<(usize, &'a str, &'a str)> {
+    let read = |file: &'a RepoFile| {
         let name = file.path.strip_prefix(DECISIONS).filter(|_| file.path != INDEX)?;
         let number = name.split('-').next()?.parse().ok()?;
         let title = file.text.lines().next()?.trim_start_matches("# ").split_once(". ")?.1;
@@ -91,7 +86,7 @@ fn decisions<'a>(tree: &'a Tree<'_>) -> Vec<(usize, &'a str, &'a str)> {
 }
 
 /// Every decision has the next number, and its row in the index.
-pub(super) fn decisions_are_listed(tree: &Tree<'_>) -> Vec<String> {
+pub(super) fn decisions_are_listed(tree: &RuleInput<'_>) -> Vec<String> {
     let Some(index) = page(tree, INDEX) else { return Vec::new() };
     let all = decisions(tree);
     let mut breaches = Vec::new();
@@ -110,7 +105,7 @@ pub(super) fn decisions_are_listed(tree: &Tree<'_>) -> Vec<String> {
 }
 
 /// The index of all decisions.
-pub(super) fn index_of(tree: &Tree<'_>) -> String {
+pub(super) fn index_of(tree: &RuleInput<'_>) -> String {
     index(&decisions(tree))
 }
 
@@ -131,10 +126,12 @@ fn index(all: &[(usize, &str, &str)]) -> String {
 mod tests {
     use super::*;
 
-    fn broken(rule: fn(&Tree<'_>) -> Vec<String>, files: &[(&str, &str)]) -> Vec<String> {
-        let files: Vec<File> =
-            files.iter().map(|(path, text)| File { path: (*path).into(), text: (*text).into() }).collect();
-        rule(&Tree { files: &files, members: &[] })
+    fn broken(rule: fn(&RuleInput<'_>) -> Vec<String>, files: &[(&str, &str)]) -> Vec<String> {
+        let files: Vec<RepoFile> = files
+            .iter()
+            .map(|(path, text)| RepoFile { path: (*path).into(), text: (*text).into() })
+            .collect();
+        rule(&RuleInput { files: &files, members: &[] })
     }
 
     #[test]
@@ -154,14 +151,14 @@ mod tests {
     fn a_speed_that_is_not_on_record_is_named() {
         let results = "| row | ours | beside | ratio |\n|---|---:|---:|---:|\n| accept, beside a loop | 60,909 | 57,183 | 1.07 |\n";
         let check = |row: &str| {
-            let readme =
+            let speeds =
                 format!("<!-- bench -->\n| ours | beside | | | |\n|---|---|---:|---:|---:|\n{row}\n\nmore");
-            broken(speeds_are_those_on_record, &[(README, &readme), (RESULTS, results)])
+            broken(speeds_are_those_on_record, &[(SPEEDS, &speeds), (RESULTS, results)])
         };
         assert!(check("| accept | loop | 60,909 | 57,183 | 1.07 |").is_empty());
         assert_eq!(
             check("| accept | loop | 50,909 | 57,183 | 0.89 |"),
-            ["README.md: quotes 50,909 | 57,183 | 0.89, which bench/RESULTS.md does not have"]
+            ["docs/performance.md: quotes 50,909 | 57,183 | 0.89, which bench/RESULTS.md does not have"]
         );
         assert_eq!(check("").len(), 1, "no row");
     }

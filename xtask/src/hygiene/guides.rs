@@ -1,25 +1,31 @@
 //! The guides: a program that is shown is compiled, and a page that is there is found.
 
-use super::{File, Tree, is, resolve};
+use super::{RepoFile, RuleInput, is, resolve};
 use crate::literals::literals;
 
 const GUIDES: &str = "docs/guides/";
-const INDEX: &str = "docs/guides/README.md";
+const INDEX: &str = "docs/README.md";
+const DOCS: &str = "docs/";
+const DECISIONS: &str = "docs/adr/";
+const DECISIONS_INDEX: &str = "docs/adr/README.md";
+const GLOSSARY: &str = "docs/glossary.md";
 
-/// Whether a file is a guide, or their index.
-pub(super) fn is_page(path: &str) -> bool {
-    path.strip_prefix(GUIDES).is_some_and(|name| is(name, "md"))
+/// The first words of a guide.
+const NEED: &str = "**You need this if** ";
+/// The lines of the first example of a guide, at most.
+const EXAMPLE: usize = 14;
+/// The words of our own, at most.
+const WORDS: usize = 25;
+
+/// The pages below a directory.
+fn pages<'a>(tree: &'a RuleInput<'_>, dir: &'a str) -> impl Iterator<Item = &'a RepoFile> {
+    tree.files.iter().filter(move |file| file.path.starts_with(dir) && is(&file.path, "md"))
 }
 
-/// The guides, without their index.
-fn guides<'a>(tree: &'a Tree<'_>) -> impl Iterator<Item = &'a File> {
-    tree.files.iter().filter(|file| is_page(&file.path) && file.path != INDEX)
-}
-
-/// A program that nobody compiles is wrong after the next change, and nobody notices.
-pub(super) fn programs_are_compiled(tree: &Tree<'_>) -> Vec<String> {
-    let pages = tree.files.iter().filter(|file| is_page(&file.path) && shows_rust(&file.text));
-    pages
+/// A program that is not compiled breaks unnoticed with the next change.
+pub(super) fn programs_are_compiled(tree: &RuleInput<'_>) -> Vec<String> {
+    pages(tree, GUIDES)
+        .filter(|page| shows_rust(&page.text))
         .filter(|page| !tree.rust().any(|rust| compiles(rust, page)))
         .map(|page| {
             format!(
@@ -30,16 +36,48 @@ pub(super) fn programs_are_compiled(tree: &Tree<'_>) -> Vec<String> {
         .collect()
 }
 
-pub(super) fn pages_are_listed(tree: &Tree<'_>) -> Vec<String> {
+/// The front page links every page, but the decisions, which have an index of their own.
+pub(super) fn pages_are_listed(tree: &RuleInput<'_>) -> Vec<String> {
     let index = tree.files.iter().find(|file| file.path == INDEX).map_or("", |index| &index.text);
-    guides(tree)
-        .filter(|page| !index.contains(&format!("]({})", &page.path[GUIDES.len()..])))
+    let decision = |path: &str| path.starts_with(DECISIONS) && path != DECISIONS_INDEX;
+    pages(tree, DOCS)
+        .filter(|page| page.path != INDEX && !decision(&page.path))
+        .filter(|page| !index.contains(&format!("]({})", &page.path[DOCS.len()..])))
         .map(|page| format!("{}: is not linked from {INDEX}", page.path))
         .collect()
 }
 
-/// Whether the documentation of an item in `rust`, which is part of a library, is the page.
-fn compiles(rust: &File, page: &File) -> bool {
+/// A guide says first who needs it, and then shows a short example.
+pub(super) fn pages_begin_with_an_example(tree: &RuleInput<'_>) -> Vec<String> {
+    let mut breaches = Vec::new();
+    for page in pages(tree, GUIDES) {
+        let mut lines = page.text.lines().skip(1).skip_while(|line| line.is_empty());
+        if !lines.next().is_some_and(|line| line.starts_with(NEED)) {
+            breaches.push(format!("{}: does not begin with \"{NEED}\"", page.path));
+        }
+        let before =
+            lines.take_while(|line| !line.starts_with("## ")).skip_while(|line| !line.starts_with("```"));
+        let example = before.skip(1).take_while(|line| !line.starts_with("```")).count();
+        if !(1..=EXAMPLE).contains(&example) {
+            breaches.push(format!(
+                "{}: has an example of {example} lines before its first section, where 1 to {EXAMPLE} are asked for",
+                page.path
+            ));
+        }
+    }
+    breaches
+}
+
+/// The glossary has few words.
+pub(super) fn the_glossary_is_short(tree: &RuleInput<'_>) -> Vec<String> {
+    let glossary = tree.files.iter().find(|file| file.path == GLOSSARY).map_or("", |page| &page.text);
+    let words = glossary.lines().filter(|line| line.starts_with("### ")).count();
+    let breach = format!("{GLOSSARY}: has {words} words, the limit is {WORDS}: use a word of the field");
+    if words > WORDS { vec![breach] } else { Vec::new() }
+}
+
+/// Returns true if the page is the documentation of an item in `rust`, a file of a library.
+fn compiles(rust: &RepoFile, page: &RepoFile) -> bool {
     let includes = |literal: &str| rust.text.contains(&format!("#[doc = include_str!(\"{literal}\")]"));
     rust.path.split('/').any(|part| part == "src")
         && literals(&rust.text)
@@ -48,7 +86,7 @@ fn compiles(rust: &File, page: &File) -> bool {
             .any(|literal| resolve(rust.dir(), literal).as_deref() == Some(&*page.path))
 }
 
-/// Whether a page has a block that rustdoc takes for Rust: one that says so, or that says nothing.
+/// Returns true if a page has a block that rustdoc takes for Rust: marked as Rust, or unmarked.
 fn shows_rust(text: &str) -> bool {
     let mut open: Option<&str> = None;
     for line in text.lines().map(str::trim) {
@@ -85,16 +123,18 @@ mod tests {
     const RUST: &str = "# A\n\n```rust\nfn main() {}\n```\n";
 
     fn broken(files: &[(&str, &str)]) -> Vec<String> {
-        let files: Vec<File> =
-            files.iter().map(|(path, text)| File { path: (*path).into(), text: (*text).into() }).collect();
-        let tree = Tree { files: &files, members: &[] };
+        let files: Vec<RepoFile> = files
+            .iter()
+            .map(|(path, text)| RepoFile { path: (*path).into(), text: (*text).into() })
+            .collect();
+        let tree = RuleInput { files: &files, members: &[] };
         programs_are_compiled(&tree).into_iter().chain(pages_are_listed(&tree)).collect()
     }
 
     #[test]
     fn a_program_must_be_compiled_by_a_crate() {
         let page = |including: (&str, &str)| {
-            broken(&[("docs/guides/a.md", RUST), ("docs/guides/README.md", "[a](a.md)"), including])
+            broken(&[("docs/guides/a.md", RUST), ("docs/README.md", "[a](guides/a.md)"), including])
         };
         let include = "#[cfg(doctest)]\n#[doc = include_str!(\"../../../docs/guides/a.md\")]\nstruct A;";
         assert!(page(("crates/a/src/lib.rs", include)).is_empty());
@@ -118,10 +158,32 @@ mod tests {
     #[test]
     fn a_page_must_be_linked_from_the_index() {
         let page = ("docs/guides/a.md", "# A\n");
-        let breaches = ["docs/guides/a.md: is not linked from docs/guides/README.md"];
+        let breaches = ["docs/guides/a.md: is not linked from docs/README.md"];
         assert_eq!(broken(&[page]), breaches);
-        assert_eq!(broken(&[page, ("docs/guides/README.md", "see a.md and [b](b.md)")]), breaches);
-        assert!(broken(&[page, ("docs/guides/README.md", "| [a](a.md) | b |")]).is_empty());
+        assert_eq!(broken(&[page, ("docs/README.md", "see guides/a.md and [b](guides/b.md)")]), breaches);
+        assert!(broken(&[page, ("docs/README.md", "| [a](guides/a.md) | b |")]).is_empty());
+    }
+
+    #[test]
+    fn a_guide_begins_with_its_readers_and_a_short_example() {
+        let broken = |text: &str| {
+            let files = [RepoFile { path: "docs/guides/a.md".into(), text: text.into() }];
+            pages_begin_with_an_example(&RuleInput { files: &files, members: &[] }).len()
+        };
+        let need = "# A\n\n**You need this if** you do.\n";
+        assert_eq!(broken(&format!("{need}\n```rust\nfn main() {{}}\n```\n\n## B\n")), 0);
+        assert_eq!(broken("# A\n\nText.\n\n```rust\nfn main() {}\n```\n"), 1);
+        assert_eq!(broken(&format!("{need}\n## B\n\n```rust\nfn main() {{}}\n```\n")), 1, "an example below");
+        assert_eq!(broken(&format!("{need}\n```rust\n{}```\n", "a();\n".repeat(EXAMPLE + 1))), 1);
+    }
+
+    #[test]
+    fn a_glossary_that_grows_is_named() {
+        let broken = |words| {
+            let files = [RepoFile { path: GLOSSARY.into(), text: "### word\n\nText.\n".repeat(words) }];
+            the_glossary_is_short(&RuleInput { files: &files, members: &[] }).len()
+        };
+        assert_eq!([broken(WORDS), broken(WORDS + 1)], [0, 1]);
     }
 
     #[test]

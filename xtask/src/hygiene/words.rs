@@ -17,7 +17,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 
 use self::history::CommitLog;
-use super::{File, is};
+use super::{RepoFile, is};
 use crate::literals::{Lexeme, LexemeKind, code, lexemes};
 
 /// The options of `cargo xtask words`.
@@ -42,12 +42,12 @@ pub(super) struct Breach {
 /// The input of the rules.
 pub(super) struct Sources {
     /// Every text file of the repository.
-    files: Vec<File>,
+    files: Vec<RepoFile>,
     history: CommitLog,
 }
 
 impl Sources {
-    fn rust(&self) -> impl Iterator<Item = &File> {
+    fn rust(&self) -> impl Iterator<Item = &RepoFile> {
         self.files.iter().filter(|file| is(&file.path, "rs"))
     }
 
@@ -59,7 +59,7 @@ impl Sources {
             }
             // A file may be deleted and not committed yet, and not every file is text.
             match fs::read(root.join(&path)) {
-                Ok(bytes) => files.extend(String::from_utf8(bytes).ok().map(|text| File { path, text })),
+                Ok(bytes) => files.extend(String::from_utf8(bytes).ok().map(|text| RepoFile { path, text })),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error).with_context(|| format!("cannot read {path}")),
             }
@@ -164,7 +164,7 @@ fn walk(root: &Path) -> Result<Vec<String>> {
 
 /// A Rust file, split into code and text.
 struct Lexed<'a> {
-    file: &'a File,
+    file: &'a RepoFile,
     lexemes: Vec<Lexeme>,
     /// The code, with comments and literals masked.
     code: String,
@@ -173,7 +173,7 @@ struct Lexed<'a> {
 }
 
 impl<'a> Lexed<'a> {
-    fn new(file: &'a File) -> Self {
+    fn new(file: &'a RepoFile) -> Self {
         let lexemes = lexemes(&file.text);
         let code = code(&file.text, &lexemes);
         let starts = file.text.match_indices('\n').map(|(at, _)| at + 1);
@@ -197,7 +197,7 @@ impl<'a> Lexed<'a> {
 
 #[cfg(test)]
 fn sources(files: &[(&str, &str)]) -> Sources {
-    let file = |(path, text): &(&str, &str)| File { path: (*path).into(), text: (*text).into() };
+    let file = |(path, text): &(&str, &str)| RepoFile { path: (*path).into(), text: (*text).into() };
     Sources { files: files.iter().map(file).collect(), history: CommitLog::Missing("no repository") }
 }
 

@@ -7,11 +7,11 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, anyhow};
 
-use super::Kind;
+use super::PeerRuntime;
 use crate::run;
 use crate::workspace::Workspace;
 
-/// What could be installed, and why the rest could not.
+/// Installed peers, and the errors of the others.
 pub(super) struct Installed {
     sources: PathBuf,
     target: PathBuf,
@@ -21,22 +21,22 @@ pub(super) struct Installed {
 
 impl Installed {
     /// Installs what these kinds need.
-    pub(super) fn new(workspace: &Workspace, kinds: impl Iterator<Item = Kind>) -> Result<Self> {
-        let kinds: Vec<Kind> = kinds.collect();
+    pub(super) fn new(workspace: &Workspace, kinds: impl Iterator<Item = PeerRuntime>) -> Result<Self> {
+        let kinds: Vec<PeerRuntime> = kinds.collect();
         let (sources, target) = (workspace.root.join("bench/peers"), workspace.target.join("peers"));
         fs::create_dir_all(&target)?;
         let wanted = |kind| kinds.contains(&kind);
         let said = |result: Result<()>| result.map_err(|error| format!("not installed: {error:#}"));
         let mut installed = Self { node: Ok(()), python: Ok(()), sources, target };
-        if wanted(Kind::Node) {
+        if wanted(PeerRuntime::Node) {
             installed.node = said(installed.node());
         }
-        if wanted(Kind::Python) {
+        if wanted(PeerRuntime::Python) {
             installed.python = said(installed.python());
         }
         let programs: Vec<&str> = kinds
             .iter()
-            .filter_map(|kind| if let Kind::Rust(program) = kind { Some(*program) } else { None })
+            .filter_map(|kind| if let PeerRuntime::Rust(program) = kind { Some(*program) } else { None })
             .collect();
         if !programs.is_empty() {
             installed.rust(&workspace.root, &programs)?;
@@ -45,22 +45,22 @@ impl Installed {
     }
 
     /// The command that measures a row of this peer; the row, the URL and the number of messages are still to come.
-    pub(super) fn command(&self, peer: &str, kind: Kind) -> Result<Command> {
+    pub(super) fn command(&self, peer: &str, kind: PeerRuntime) -> Result<Command> {
         match kind {
-            Kind::Rust(program) => {
+            PeerRuntime::Rust(program) => {
                 let program = self.program(program);
                 if !program.exists() {
                     return Err(anyhow!("not installed: it does not build"));
                 }
                 Ok(Command::new(program))
             }
-            Kind::Node => {
+            PeerRuntime::Node => {
                 self.node.clone().map_err(|error| anyhow!(error))?;
                 let mut node = Command::new("node");
                 node.arg(self.target.join("node/run.mjs")).arg(peer);
                 Ok(node)
             }
-            Kind::Python => {
+            PeerRuntime::Python => {
                 self.python.clone().map_err(|error| anyhow!(error))?;
                 let mut python = Command::new(self.target.join("python/bin/python"));
                 // Compiled files would lie among the sources.

@@ -9,12 +9,12 @@ use anyhow::{Context as _, Result, bail};
 use crate::run;
 
 /// A server we may create databases on.
-pub(super) struct Server {
+pub(super) struct PeerServer {
     url: String,
     psql: PathBuf,
 }
 
-impl Server {
+impl PeerServer {
     pub(super) fn new(url: &str) -> Result<Self> {
         if with_database(url, "x").is_none() {
             bail!("`{url}` is not of the form postgres://user@host:port/database");
@@ -22,7 +22,8 @@ impl Server {
         Ok(Self { url: url.into(), psql: find_psql() })
     }
 
-    /// What kind of server it is. Refuses one that does not write durably: its figures would be compared with ours.
+    /// Returns the version and settings of the server. Refuses a server without durable writes, whose figures would not
+    /// compare with ours.
     pub(super) fn describe(&self) -> Result<String> {
         let settings = "select format('PostgreSQL %s, fsync %s, synchronous_commit %s, shared_buffers %s', \
             current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'), \

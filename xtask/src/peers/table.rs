@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use super::Row;
+use super::PeerFigure;
 
-type Shown = fn(&Row) -> Option<String>;
+type ColumnText = fn(&PeerFigure) -> Option<String>;
 
 /// The columns: the row, its heading and what of it is shown.
-const COLUMNS: [(&str, &str, Shown); 5] = [
+const COLUMNS: [(&str, &str, ColumnText); 5] = [
     ("enqueue-single-8", "single, 8 callers", |row| row.value.map(thousands)),
     ("enqueue-batch-500", "batch of 500", |row| row.value.map(thousands)),
     ("drain", "drain", |row| row.value.map(thousands)),
@@ -15,11 +15,11 @@ const COLUMNS: [(&str, &str, Shown); 5] = [
     ("latency-200", "p99 ms", |row| row.p99_ms.map(|ms| format!("{ms:.1}"))),
 ];
 
-/// What most are drained of; less is said.
+/// Backlog of most peers; the table names a smaller one.
 const BACKLOG: u64 = 50_000;
 
 /// One line for each peer in the order they come, then the remarks.
-pub(super) fn table(rows: &[Row]) -> String {
+pub(super) fn table(rows: &[PeerFigure]) -> String {
     let mut peers: Vec<&str> = Vec::new();
     for row in rows {
         if !peers.contains(&row.peer.as_str()) {
@@ -33,7 +33,7 @@ pub(super) fn table(rows: &[Row]) -> String {
     text.push('\n');
     let mut remarks = String::new();
     for peer in peers {
-        let of_peer: Vec<&Row> = rows.iter().filter(|row| row.peer == peer).collect();
+        let of_peer: Vec<&PeerFigure> = rows.iter().filter(|row| row.peer == peer).collect();
         let version = of_peer.iter().map(|row| row.version.as_str()).find(|version| !version.is_empty());
         let _ = write!(text, "{:<26}", format!("{peer} {}", version.unwrap_or_default()));
         for (name, _, shown) in COLUMNS {
@@ -58,7 +58,7 @@ pub(super) fn table(rows: &[Row]) -> String {
 }
 
 /// A figure in a line of progress.
-pub(super) fn figure(row: &Row) -> String {
+pub(super) fn figure(row: &PeerFigure) -> String {
     if let Some(error) = &row.error {
         return format!("failed: {error}");
     }
@@ -71,11 +71,11 @@ pub(super) fn figure(row: &Row) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join("  ")
 }
 
-fn missing(row: &Row) -> &'static str {
+fn missing(row: &PeerFigure) -> &'static str {
     if row.error.is_some() { "failed" } else { "-" }
 }
 
-fn remarks_on(row: &Row) -> Vec<String> {
+fn remarks_on(row: &PeerFigure) -> Vec<String> {
     let of_row = |text: &String| format!("{}: {text}", row.name);
     let backlog = row.messages.filter(|messages| row.name == "drain" && *messages < BACKLOG);
     let parts = [
@@ -125,17 +125,17 @@ mod tests {
 
     #[test]
     fn a_peer_is_one_line_and_its_remarks_come_below() {
-        let row = |name: &str, peer: &str| Row {
+        let row = |name: &str, peer: &str| PeerFigure {
             name: name.into(),
             peer: peer.into(),
             version: "1.0".into(),
-            ..Row::default()
+            ..PeerFigure::default()
         };
         let rows = [
-            Row { value: Some(12_345.0), messages: Some(5_000), ..row("drain", "a") },
-            Row { p50_ms: Some(2.04), p99_ms: Some(10.0), ..row("latency-200", "a") },
-            Row { note: Some("cannot".into()), ..row("enqueue-batch-500", "a") },
-            Row { error: Some("late".into()), messages: Some(50_000), ..row("drain", "b") },
+            PeerFigure { value: Some(12_345.0), messages: Some(5_000), ..row("drain", "a") },
+            PeerFigure { p50_ms: Some(2.04), p99_ms: Some(10.0), ..row("latency-200", "a") },
+            PeerFigure { note: Some("cannot".into()), ..row("enqueue-batch-500", "a") },
+            PeerFigure { error: Some("late".into()), messages: Some(50_000), ..row("drain", "b") },
         ];
         let text = table(&rows);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();

@@ -1,6 +1,6 @@
 //! Failovers and refusals: I1, I4 and I6.
 
-use super::{Answer, Case, Fact, Kind, Said};
+use super::{Case, Fact, HandlerEnd, PlannedKind, SettleAnswer};
 use crate::ledger::{DENIED, DENIED_FOR_LONG, FAILED_OVER, LOSES_FROM_NOW};
 use crate::plan::id_of;
 
@@ -13,7 +13,7 @@ fn fault(what: impl Into<String>) -> Fact {
 #[test]
 fn i1_what_a_failover_lost_has_to_be_named() {
     let mut case = Case::new();
-    let m = case.well(Kind::Plain);
+    let m = case.well(PlannedKind::Plain);
     case.note(1, 0, Fact::Offered { m, v: 0 }).note(2, 0, Fact::Acked { m, v: 0 });
     case.rules.loses = true;
     case.cries([&format!("I1: message {m} at plain: it was acknowledged, and is not there"), "I11: 1 ackn"]);
@@ -31,7 +31,7 @@ fn i1_what_is_named_was_offered_and_is_not_unfinished() {
         .cries(["I1: the store reports message 7 as lost, and it was never offered"]);
     // One that was stored anew, and came to no end, is lost all the same.
     let mut case = Case::new();
-    let m = case.well(Kind::Plain);
+    let m = case.well(PlannedKind::Plain);
     case.rules.loses = true;
     case.taken(m).row("lost", [&id_of(m)]);
     case.cries([&format!("I1: message {m} at plain: it was acknowledged, and is not there")]);
@@ -40,7 +40,7 @@ fn i1_what_is_named_was_offered_and_is_not_unfinished() {
 #[test]
 fn i1_inline_effects_are_lost_by_their_number() {
     let mut case = Case::new();
-    let m = case.well(Kind::Inline);
+    let m = case.well(PlannedKind::Inline);
     case.note(1, 0, Fact::Offered { m, v: 0 }).note(2, 0, Fact::Acked { m, v: 0 });
     case.rules.loses = true;
     case.cries([&format!("I1: message {m} at inline: it was acknowledged, and its effect is not there")]);
@@ -51,7 +51,7 @@ fn i1_inline_effects_are_lost_by_their_number() {
 fn i2_a_run_that_a_failover_lost_leaves_the_key_to_another_payload() {
     let two_payloads = |first: u64| {
         let mut case = Case::new();
-        let m = case.well(Kind::Plain);
+        let m = case.well(PlannedKind::Plain);
         case.rules.loses = true;
         case.note(1, 0, fault(LOSES_FROM_NOW)).note(200, 0, fault(FAILED_OVER));
         case.note(1, 0, Fact::Offered { m, v: 0 }).note(1, 0, Fact::Offered { m, v: 1 });
@@ -69,18 +69,24 @@ fn i2_a_run_that_a_failover_lost_leaves_the_key_to_another_payload() {
 fn i4_a_completion_that_a_failover_lost_explains_another_run() {
     let done = |faults: &[(u64, &str)]| {
         let mut case = Case::new();
-        let m = case.well(Kind::Plain);
-        case.taken(m).run((m, H), (1, 1), 100, Said::Ok).settled(
+        let m = case.well(PlannedKind::Plain);
+        case.taken(m).run((m, H), (1, 1), 100, HandlerEnd::Ok).settled(
             (m, H),
             (1, 1),
             115,
             "completed",
-            Answer::Applied,
+            SettleAnswer::Applied,
         );
         for (at, what) in faults {
             case.note(*at, 0, fault(*what));
         }
-        case.run((m, H), (2, 2), 200, Said::Ok).settled((m, H), (2, 2), 220, "completed", Answer::Applied);
+        case.run((m, H), (2, 2), 200, HandlerEnd::Ok).settled(
+            (m, H),
+            (2, 2),
+            220,
+            "completed",
+            SettleAnswer::Applied,
+        );
         case.ended((m, H), 2, 0);
         case.rules.loses = true;
         (m, case)
@@ -95,16 +101,16 @@ fn i4_a_completion_that_a_failover_lost_explains_another_run() {
 fn i4_a_refusal_explains_no_repeat() {
     let repeated = |what: String| {
         let mut case = Case::new();
-        let m = case.well(Kind::Plain);
-        case.taken(m).run((m, H), (1, 1), 100, Said::Ok).settled(
+        let m = case.well(PlannedKind::Plain);
+        case.taken(m).run((m, H), (1, 1), 100, HandlerEnd::Ok).settled(
             (m, H),
             (1, 1),
             115,
             "completed",
-            Answer::Error,
+            SettleAnswer::Error,
         );
-        case.note(150, 0, fault(what)).run((m, H), (2, 2), 200, Said::Ok);
-        case.settled((m, H), (2, 2), 220, "completed", Answer::Applied).ended((m, H), 2, 0);
+        case.note(150, 0, fault(what)).run((m, H), (2, 2), 200, HandlerEnd::Ok);
+        case.settled((m, H), (2, 2), 220, "completed", SettleAnswer::Applied).ended((m, H), 2, 0);
         (m, case)
     };
     repeated("server: killed".into()).1.is_clean();
@@ -118,13 +124,19 @@ fn i4_a_refusal_explains_no_repeat() {
 fn i6_a_fence_does_not_go_back_in_a_failover() {
     let claimed = |late: bool| {
         let mut case = Case::new();
-        let m = case.well(Kind::Plain);
+        let m = case.well(PlannedKind::Plain);
         case.taken(m).note(100, 1, Fact::Claimed { m, h: H.into(), tok: 9 });
         if late {
             // It stood still between its claim and its ledger.
             case.note(140, 2, Fact::Stall { ms: 0 });
         }
-        case.run((m, H), (2, 4), 150, Said::Ok).settled((m, H), (2, 4), 170, "completed", Answer::Applied);
+        case.run((m, H), (2, 4), 150, HandlerEnd::Ok).settled(
+            (m, H),
+            (2, 4),
+            170,
+            "completed",
+            SettleAnswer::Applied,
+        );
         case.ended((m, H), 4, 0);
         case.rules.fails_over = true;
         (m, case)

@@ -1,7 +1,7 @@
 //! The checker on ledgers written by hand: for each rule one that it must not cry at, and one that it must.
 
-mod books;
 mod failover;
+mod round_ledger;
 mod runs;
 
 use std::collections::HashMap;
@@ -9,29 +9,31 @@ use std::sync::Arc;
 
 use anyhow::Result;
 
-use super::tables::{Ask, Row, Tables};
-use super::{Observer, Rules, check};
-use crate::ledger::{Answer, Fact, Line, Said};
-use crate::plan::{Fate, Kind, Plan, id_of};
+use super::tables::{RoundTables, TableQuery, TableRow};
+use super::{EffectWatcher, RoundRules, check};
+use crate::ledger::{Fact, HandlerEnd, LedgerLine, SettleAnswer};
+use crate::plan::{PlannedKind, PlannedOutcome, RoundPlan, id_of};
 
 const CANARY: &str = "canary-of-a-test";
-/// A token of a claim that nobody had.
+/// A token of a claim that never was.
 const NEVER: i64 = 99;
 
-/// A round as somebody has written it down: ledgers, tables, and what holds.
+/// A round written by hand: ledgers, tables and rules.
 struct Case {
-    lines: Vec<Line>,
-    rows: HashMap<&'static str, Vec<Row>>,
-    rules: Rules,
-    /// What stands in the log of a worker.
+    lines: Vec<LedgerLine>,
+    rows: HashMap<&'static str, Vec<TableRow>>,
+    rules: RoundRules,
+    /// Text in the log of a worker.
     log: String,
 }
 
-impl Tables for HashMap<&'static str, Vec<Row>> {
-    fn ask(&self, ask: Ask) -> Result<Vec<Row>> {
+impl RoundTables for HashMap<&'static str, Vec<TableRow>> {
+    fn ask(&self, ask: TableQuery) -> Result<Vec<TableRow>> {
         let found = self.get(name(ask)).cloned().unwrap_or_default();
         Ok(match ask {
-            Ask::Unfinished | Ask::Marks | Ask::LostMarks => vec![vec![found.len().to_string()]],
+            TableQuery::Unfinished | TableQuery::Marks | TableQuery::LostMarks => {
+                vec![vec![found.len().to_string()]]
+            }
             _ => found,
         })
     }
@@ -43,26 +45,26 @@ impl Tables for HashMap<&'static str, Vec<Row>> {
     fn forget(&self) {}
 }
 
-fn name(ask: Ask) -> &'static str {
+fn name(ask: TableQuery) -> &'static str {
     match ask {
-        Ask::Effects => "effects",
-        Ask::Doubled => "doubled",
-        Ask::Messages => "messages",
-        Ask::Outcomes => "outcomes",
-        Ask::Poisoned => "poisoned",
-        Ask::Unfinished => "unfinished",
-        Ask::Quarantine => "quarantine",
-        Ask::Marks => "marks",
-        Ask::Operations => "operations",
-        Ask::Lost => "lost",
-        Ask::LostMarks => "lost marks",
+        TableQuery::Effects => "effects",
+        TableQuery::Doubled => "doubled",
+        TableQuery::Messages => "messages",
+        TableQuery::Outcomes => "outcomes",
+        TableQuery::Poisoned => "poisoned",
+        TableQuery::Unfinished => "unfinished",
+        TableQuery::Quarantine => "quarantine",
+        TableQuery::Marks => "marks",
+        TableQuery::Operations => "operations",
+        TableQuery::Lost => "lost",
+        TableQuery::LostMarks => "lost marks",
     }
 }
 
 impl Case {
     fn new() -> Self {
-        let plan = Plan { seed: 7, killers: true, long: false, quick: false, steady: false };
-        let rules = Rules {
+        let plan = RoundPlan { seed: 7, killers: true, long: false, quick: false, steady: false };
+        let rules = RoundRules {
             plan,
             attempts: 8,
             crashes: 3,
@@ -76,7 +78,7 @@ impl Case {
     }
 
     /// The first message of a kind that has this fate at its first handler, and is none of `others`.
-    fn find(&self, kind: Kind, fate: impl Fn(Fate) -> bool, others: &[u32]) -> u32 {
+    fn find(&self, kind: PlannedKind, fate: impl Fn(PlannedOutcome) -> bool, others: &[u32]) -> u32 {
         let plan = self.rules.plan;
         let is = |m: &u32| {
             !others.contains(m)
@@ -87,12 +89,12 @@ impl Case {
     }
 
     /// A message to which nothing happens.
-    fn well(&self, kind: Kind) -> u32 {
-        self.find(kind, |fate| fate == Fate::Well, &[])
+    fn well(&self, kind: PlannedKind) -> u32 {
+        self.find(kind, |fate| fate == PlannedOutcome::Well, &[])
     }
 
     fn note(&mut self, t: u64, life: u64, fact: Fact) -> &mut Self {
-        self.lines.push(Line { t, life, fact });
+        self.lines.push(LedgerLine { t, life, fact });
         self
     }
 
@@ -111,7 +113,7 @@ impl Case {
     }
 
     /// A process claims an entry and runs it, from `t` to `t + 10`.
-    fn run(&mut self, (m, h): (u32, &str), (life, tok): (u64, i64), t: u64, said: Said) -> &mut Self {
+    fn run(&mut self, (m, h): (u32, &str), (life, tok): (u64, i64), t: u64, said: HandlerEnd) -> &mut Self {
         self.begun((m, h), (life, tok), t).note(t + 10, life, Fact::End { m, h: h.to_owned(), tok, said })
     }
 
@@ -121,14 +123,14 @@ impl Case {
         self.note(t, life, Fact::Start { m, h: own(), tok, v: 0 })
     }
 
-    /// What the store answers to a settlement.
+    /// Adds the store's answer to a settlement.
     fn settled(
         &mut self,
         (m, h): (u32, &str),
         (life, tok): (u64, i64),
         t: u64,
         to: &str,
-        r: Answer,
+        r: SettleAnswer,
     ) -> &mut Self {
         let event = if to == "completed" { "done" } else { "failed" };
         let (h, to, event) = (h.to_owned(), to.to_owned(), event.to_owned());
@@ -165,14 +167,14 @@ impl Case {
     /// The same from a time on, and without its end in the tables.
     fn good_from(&mut self, m: u32, t: u64) -> &mut Self {
         let h = self.rules.plan.message(m).kind.handlers()[0];
-        self.taken(m).run((m, h), (1, 1), t, Said::Ok);
+        self.taken(m).run((m, h), (1, 1), t, HandlerEnd::Ok);
         if crate::plan::is_transactional(h) {
             self.effect(m, 0, h);
         }
-        self.settled((m, h), (1, 1), t + 11, "completed", Answer::Applied)
+        self.settled((m, h), (1, 1), t + 11, "completed", SettleAnswer::Applied)
     }
 
-    /// What the checker says.
+    /// Returns the violations.
     fn said(&mut self) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();
         let ledger: Vec<String> =
@@ -209,7 +211,9 @@ impl Case {
 
 #[test]
 fn what_is_as_it_should_be_is_not_spoken_of() {
-    for kind in [Kind::Tx, Kind::Plain, Kind::Ordered, Kind::Share, Kind::Batch] {
+    for kind in
+        [PlannedKind::Tx, PlannedKind::Plain, PlannedKind::Ordered, PlannedKind::Share, PlannedKind::Batch]
+    {
         let mut case = Case::new();
         let m = case.well(kind);
         case.good(m).is_clean();
@@ -218,9 +222,9 @@ fn what_is_as_it_should_be_is_not_spoken_of() {
 
 #[test]
 fn i3_an_effect_that_is_there_twice_is_seen_while_it_runs() {
-    let look = |rows: HashMap<&'static str, Vec<Row>>| {
+    let look = |rows: HashMap<&'static str, Vec<TableRow>>| {
         let (asked, heard) = std::sync::mpsc::channel();
-        let observer = Observer::start(Arc::new(Watched(rows, asked)));
+        let observer = EffectWatcher::start(Arc::new(WatchedTables(rows, asked)));
         // It has looked at least once.
         heard.recv().unwrap();
         observer.stop()
@@ -231,10 +235,10 @@ fn i3_an_effect_that_is_there_twice_is_seen_while_it_runs() {
 }
 
 /// Tables that tell when they are asked.
-struct Watched(HashMap<&'static str, Vec<Row>>, std::sync::mpsc::Sender<()>);
+struct WatchedTables(HashMap<&'static str, Vec<TableRow>>, std::sync::mpsc::Sender<()>);
 
-impl Tables for Watched {
-    fn ask(&self, ask: Ask) -> Result<Vec<Row>> {
+impl RoundTables for WatchedTables {
+    fn ask(&self, ask: TableQuery) -> Result<Vec<TableRow>> {
         let _ = self.1.send(());
         self.0.ask(ask)
     }

@@ -1,16 +1,16 @@
 //! Runs that follow another, and whether something explains them: I4, I5, I6 and I10.
 
-use super::{Answer, Case, Fact, Fate, Kind, NEVER, Said};
+use super::{Case, Fact, HandlerEnd, NEVER, PlannedKind, PlannedOutcome, SettleAnswer};
 
 const H: &str = "plain";
 
 /// A message that fails once, in the first process, and is done by the second; the store is not heard of after the first.
 /// The run of the second process begins at 200.
-fn failed_then_done(said: Said) -> (u32, Case) {
+fn failed_then_done(said: HandlerEnd) -> (u32, Case) {
     let mut case = Case::new();
-    let m = case.find(Kind::Plain, |fate| matches!(fate, Fate::Fails(_)), &[]);
-    case.taken(m).run((m, H), (1, 1), 100, said).run((m, H), (2, 2), 200, Said::Ok);
-    case.settled((m, H), (2, 2), 220, "completed", Answer::Applied).ended((m, H), 2, 0);
+    let m = case.find(PlannedKind::Plain, |fate| matches!(fate, PlannedOutcome::Fails(_)), &[]);
+    case.taken(m).run((m, H), (1, 1), 100, said).run((m, H), (2, 2), 200, HandlerEnd::Ok);
+    case.settled((m, H), (2, 2), 220, "completed", SettleAnswer::Applied).ended((m, H), 2, 0);
     (m, case)
 }
 
@@ -20,20 +20,20 @@ fn unexplained(m: u32) -> String {
 
 #[test]
 fn i4_a_run_after_one_that_gave_its_entry_back_is_no_repeat() {
-    for answer in [Answer::Applied, Answer::Unknown, Answer::Error] {
-        let (m, mut case) = failed_then_done(Said::Fail);
+    for answer in [SettleAnswer::Applied, SettleAnswer::Unknown, SettleAnswer::Error] {
+        let (m, mut case) = failed_then_done(HandlerEnd::Fail);
         case.settled((m, H), (1, 1), 115, "retrying", answer).is_clean();
     }
-    // It was told that somebody else has the entry: whatever made that so has to be in the ledgers.
-    let (m, mut case) = failed_then_done(Said::Fail);
-    case.settled((m, H), (1, 1), 115, "retrying", Answer::Lost).cries([&unexplained(m)]);
+    // The store answered that another worker has the entry: the ledgers must hold the reason.
+    let (m, mut case) = failed_then_done(HandlerEnd::Fail);
+    case.settled((m, H), (1, 1), 115, "retrying", SettleAnswer::Lost).cries([&unexplained(m)]);
 }
 
 // The first process goes down after its retry was committed, and before it wrote down what the store answered. Another one had
 // taken the entry by then, so that nothing had happened to the first one when the second run began.
 #[test]
-fn i4_a_retry_whose_answer_nobody_could_write_down_is_no_repeat() {
-    for said in [Said::Fail, Said::Panic, Said::Snooze, Said::Store] {
+fn i4_a_retry_whose_answer_is_in_no_ledger_is_no_repeat() {
+    for said in [HandlerEnd::Fail, HandlerEnd::Panic, HandlerEnd::Snooze, HandlerEnd::Store] {
         let (_, mut case) = failed_then_done(said);
         case.fault(300, 1, "kill").fault(310, 1, "gone").is_clean();
     }
@@ -42,7 +42,7 @@ fn i4_a_retry_whose_answer_nobody_could_write_down_is_no_repeat() {
 #[test]
 fn i4_only_a_process_that_went_down_left_its_answer_unwritten() {
     // It is still there.
-    let (m, mut case) = failed_then_done(Said::Fail);
+    let (m, mut case) = failed_then_done(HandlerEnd::Fail);
     case.cries([&unexplained(m)]);
     // It was another one that went.
     case.fault(310, 2, "gone").cries([&unexplained(m)]);
@@ -52,13 +52,13 @@ fn i4_only_a_process_that_went_down_left_its_answer_unwritten() {
 
 #[test]
 fn i4_only_a_handler_that_said_no_gives_its_entry_back() {
-    for said in [Said::Ok, Said::Reject, Said::Dropped] {
+    for said in [HandlerEnd::Ok, HandlerEnd::Reject, HandlerEnd::Dropped] {
         let (m, mut case) = failed_then_done(said);
         case.fault(310, 1, "gone").cries([&unexplained(m)]);
     }
     // An answer that was written down is not unwritten.
-    let (m, mut case) = failed_then_done(Said::Fail);
-    case.settled((m, H), (1, 1), 115, "retrying", Answer::Lost)
+    let (m, mut case) = failed_then_done(HandlerEnd::Fail);
+    case.settled((m, H), (1, 1), 115, "retrying", SettleAnswer::Lost)
         .fault(310, 1, "gone")
         .cries([&unexplained(m)]);
 }
@@ -66,20 +66,20 @@ fn i4_only_a_handler_that_said_no_gives_its_entry_back() {
 #[test]
 fn i4_two_at_once_are_a_repeat_whatever_the_first_says_later() {
     let mut case = Case::new();
-    let m = case.find(Kind::Plain, |fate| matches!(fate, Fate::Fails(_)), &[]);
+    let m = case.find(PlannedKind::Plain, |fate| matches!(fate, PlannedOutcome::Fails(_)), &[]);
     // The first ends at 110; the second begins at 105.
-    case.taken(m).run((m, H), (1, 1), 100, Said::Fail).run((m, H), (2, 2), 105, Said::Ok);
-    case.settled((m, H), (2, 2), 220, "completed", Answer::Applied).ended((m, H), 2, 0);
+    case.taken(m).run((m, H), (1, 1), 100, HandlerEnd::Fail).run((m, H), (2, 2), 105, HandlerEnd::Ok);
+    case.settled((m, H), (2, 2), 220, "completed", SettleAnswer::Applied).ended((m, H), 2, 0);
     case.fault(310, 1, "gone").cries([&unexplained(m)]);
-    case.settled((m, H), (1, 1), 115, "retrying", Answer::Applied).cries([&unexplained(m)]);
+    case.settled((m, H), (1, 1), 115, "retrying", SettleAnswer::Applied).cries([&unexplained(m)]);
 }
 
 /// The first process began and was not heard of again; the second has done it.
 fn taken_over() -> (u32, Case) {
     let mut case = Case::new();
-    let m = case.well(Kind::Plain);
-    case.taken(m).begun((m, H), (1, 1), 100).run((m, H), (2, 2), 200, Said::Ok);
-    case.settled((m, H), (2, 2), 220, "completed", Answer::Applied).ended((m, H), 2, 0);
+    let m = case.well(PlannedKind::Plain);
+    case.taken(m).begun((m, H), (1, 1), 100).run((m, H), (2, 2), 200, HandlerEnd::Ok);
+    case.settled((m, H), (2, 2), 220, "completed", SettleAnswer::Applied).ended((m, H), 2, 0);
     (m, case)
 }
 
@@ -101,7 +101,7 @@ fn i4_a_fault_that_hit_the_run_before_explains_the_next() {
         case.lines.pop();
         case.note(5_000, life, fact).cries([&unexplained(m)]);
     }
-    // To somebody else.
+    // To another process.
     let (m, mut case) = taken_over();
     case.fault(150, 2, "kill").cries([&unexplained(m)]);
     // The end of all faults is none.
@@ -109,7 +109,7 @@ fn i4_a_fault_that_hit_the_run_before_explains_the_next() {
 }
 
 #[test]
-fn i4_whoever_stands_still_keeps_the_others_from_a_file_and_not_from_a_server() {
+fn i4_a_stopped_process_keeps_the_others_from_a_file_and_not_from_a_server() {
     let (m, mut case) = taken_over();
     case.fault(150, 3, "stop").cries([&unexplained(m)]);
     case.rules.one_writer = true;
@@ -119,7 +119,7 @@ fn i4_whoever_stands_still_keeps_the_others_from_a_file_and_not_from_a_server() 
 #[test]
 fn i4_i10_a_duplicate_within_the_window_does_not_run_again() {
     let mut case = Case::new();
-    let m = case.well(Kind::Plain);
+    let m = case.well(PlannedKind::Plain);
     // The same message comes again, and is acknowledged again.
     case.good(m).note(290, 0, Fact::Acked { m, v: 0 }).is_clean();
     // It runs again; no fault excuses that, for the store had said that it is done.
@@ -130,47 +130,48 @@ fn i4_i10_a_duplicate_within_the_window_does_not_run_again() {
 #[test]
 fn i4_an_operator_may_ask_for_another_run_of_what_was_rejected() {
     let mut case = Case::new();
-    let m = case.find(Kind::Plain, |fate| fate == Fate::Rejects, &[]);
+    let m = case.find(PlannedKind::Plain, |fate| fate == PlannedOutcome::Rejects, &[]);
     case.taken(m);
     for (life, t) in [(1, 100), (2, 200)] {
         let tok = i64::try_from(life).unwrap();
-        case.run((m, H), (life, tok), t, Said::Reject);
-        case.settled((m, H), (life, tok), t + 20, "poisoned", Answer::Applied);
+        case.run((m, H), (life, tok), t, HandlerEnd::Reject);
+        case.settled((m, H), (life, tok), t + 20, "poisoned", SettleAnswer::Applied);
     }
     case.poisoned((m, H), "rejected", 0, 0);
     case.cries([&format!("I4, I10: message {m} ran at plain again")]);
     case.note(150, 3, Fact::Asked { op: "op".into(), m: Some(m), h: H.into() }).is_clean();
     // Each time counts once.
-    case.run((m, H), (3, 3), 300, Said::Reject).cries([&format!("I4, I10: message {m} ran at plain again")]);
+    case.run((m, H), (3, 3), 300, HandlerEnd::Reject)
+        .cries([&format!("I4, I10: message {m} ran at plain again")]);
 }
 
 #[test]
 fn i5_an_entry_is_completed_once() {
     let (m, mut case) = taken_over();
-    case.note(110, 1, Fact::End { m, h: H.into(), tok: 1, said: Said::Ok }).fault(150, 1, "stop");
-    case.settled((m, H), (1, 1), 400, "completed", Answer::Lost).is_clean();
+    case.note(110, 1, Fact::End { m, h: H.into(), tok: 1, said: HandlerEnd::Ok }).fault(150, 1, "stop");
+    case.settled((m, H), (1, 1), 400, "completed", SettleAnswer::Lost).is_clean();
     case.lines.pop();
-    case.settled((m, H), (1, 1), 400, "completed", Answer::Applied);
+    case.settled((m, H), (1, 1), 400, "completed", SettleAnswer::Applied);
     case.cries([&format!("I5: message {m} at plain was completed 2 times")]);
 }
 
 #[test]
 fn i6_nothing_ends_under_a_token_that_was_refused() {
     let mut case = Case::new();
-    let m = case.well(Kind::Plain);
-    case.taken(m).run((m, H), (1, 1), 100, Said::Ok).ended((m, H), 1, 0);
-    case.settled((m, H), (1, 1), 120, "completed", Answer::Lost);
+    let m = case.well(PlannedKind::Plain);
+    case.taken(m).run((m, H), (1, 1), 100, HandlerEnd::Ok).ended((m, H), 1, 0);
+    case.settled((m, H), (1, 1), 120, "completed", SettleAnswer::Lost);
     case.cries([&format!("I6: message {m} at plain ended under token 1, which was refused")]);
     // A commit in doubt did happen: what came after it was refused rightly.
     case.lines.pop();
-    case.settled((m, H), (1, 1), 115, "completed", Answer::Unknown);
-    case.settled((m, H), (1, 1), 120, "retrying", Answer::Lost).is_clean();
+    case.settled((m, H), (1, 1), 115, "completed", SettleAnswer::Unknown);
+    case.settled((m, H), (1, 1), 120, "retrying", SettleAnswer::Lost).is_clean();
 }
 
 #[test]
 fn i6_nothing_ends_under_another_token_than_the_one_that_was_told_so() {
     let mut case = Case::new();
-    let m = case.well(Kind::Plain);
+    let m = case.well(PlannedKind::Plain);
     case.good_from(m, 100).ended((m, H), NEVER, 0);
     case.cries([&format!("I6: message {m} at plain ended under token 99, and another claim was told")]);
 }
@@ -178,7 +179,7 @@ fn i6_nothing_ends_under_another_token_than_the_one_that_was_told_so() {
 #[test]
 fn i4_another_idempotency_key_is_noticed() {
     let mut case = Case::new();
-    let m = case.well(Kind::Tx);
+    let m = case.well(PlannedKind::Tx);
     let keyed = |k: &str| Fact::Keyed { m, h: "tx".into(), k: k.into() };
     case.good(m).note(300, 1, keyed("one")).note(301, 2, keyed("one")).is_clean();
     case.note(302, 2, keyed("two"));

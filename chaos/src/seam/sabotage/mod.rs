@@ -9,35 +9,35 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use async_trait::async_trait;
-use oncebox::state::{Event, Next, Settlement, Suspicion};
+use oncebox::state::{EntryEvent, NextState, Settlement, Suspicion};
 use oncebox::store::{
-    Accepted, Acted, Action, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, DuplicateCount,
-    Failover, Filter, NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed,
-    RescueParams, Route, Seq, Settled, Store, SweepParams, Swept, Wakeups, Want,
+    Accepted, Acted, Action, Backlog, BacklogParams, Capabilities, ClaimParams, ClaimQuota, Claimed,
+    DuplicateCount, EntryFilter, EntryPage, Failover, NewMessage, Orphan, OrphanParams, RegisterParams,
+    RenewParams, Renewed, RescueParams, Route, Seq, Settled, Store, SweepParams, Swept, Wakeups,
 };
 use oncebox::{BoxError, ErrorKind, Key, Result};
 
-use super::{Effect, Rigged, pause};
+use super::{NewEffect, Rigged, pause};
 use crate::bugs::Bug;
-use crate::worker::Job;
-use tinker::Tinker;
+use crate::worker::WorkerJob;
+use tinker::TableTamperer;
 
 /// A store with one bug.
 #[derive(Clone)]
 pub(crate) struct Sabotaged<S> {
     store: S,
     bug: Option<Bug>,
-    tinker: Arc<Tinker>,
+    tinker: Arc<TableTamperer>,
 }
 
 impl<S> Sabotaged<S> {
-    pub(crate) fn new(store: S, job: &Job) -> anyhow::Result<Self> {
+    pub(crate) fn new(store: S, job: &WorkerJob) -> anyhow::Result<Self> {
         let bug = job
             .sabotage
             .as_deref()
             .map(|name| Bug::named(name).context("there is no such bug"))
             .transpose()?;
-        Ok(Self { store, bug, tinker: Arc::new(Tinker::new(job.store.clone())) })
+        Ok(Self { store, bug, tinker: Arc::new(TableTamperer::new(job.store.clone())) })
     }
 
     fn is(&self, bug: Bug) -> bool {
@@ -126,9 +126,9 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
         }
         if self.is(Bug::RenameForgets) {
             let mut params = params.clone();
-            let apart = |want: Want| {
+            let apart = |want: ClaimQuota| {
                 let limit = want.limit;
-                each_key(&want.route).into_iter().map(move |route| Want { route, limit })
+                each_key(&want.route).into_iter().map(move |route| ClaimQuota { route, limit })
             };
             params.wants = params.wants.into_iter().flat_map(apart).collect();
             return self.store.claim(&params).await;
@@ -146,7 +146,7 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
         }
         let settled = settled?;
         for (one, settled) in batch.iter().zip(&settled) {
-            if *settled == Settled::Applied || one.next == Next::Completed {
+            if *settled == Settled::Applied || one.next == NextState::Completed {
                 continue;
             }
             match self.bug {
@@ -230,25 +230,25 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
 }
 
 impl<S> Sabotaged<S> {
-    /// What the bug makes of settlements.
+    /// Changes settlements as the bug does.
     fn changed(&self, batch: &[Settlement]) -> Vec<Settlement> {
         let mut batch = batch.to_vec();
-        let failed = batch.iter().any(|one| one.event == Event::Fail);
+        let failed = batch.iter().any(|one| one.event == EntryEvent::Fail);
         for one in &mut batch {
             match (self.bug, one.event) {
-                (Some(Bug::ShutdownBurnsAttempts), Event::Release) => one.attempts += 1,
-                (Some(Bug::NoCrashCounter), Event::Crash | Event::CrashOut) => {
+                (Some(Bug::ShutdownBurnsAttempts), EntryEvent::Release) => one.attempts += 1,
+                (Some(Bug::NoCrashCounter), EntryEvent::Crash | EntryEvent::CrashOut) => {
                     one.suspicion = Suspicion::NONE;
-                    one.next = Next::Pending { delay: Duration::ZERO };
-                    one.event = Event::Crash;
+                    one.next = NextState::Pending { delay: Duration::ZERO };
+                    one.event = EntryEvent::Crash;
                 }
-                (Some(Bug::FailIsDone), Event::Fail) => {
-                    (one.next, one.event) = (Next::Completed, Event::Done);
+                (Some(Bug::FailIsDone), EntryEvent::Fail) => {
+                    (one.next, one.event) = (NextState::Completed, EntryEvent::Done);
                 }
-                (Some(Bug::BatchFailsInnocents), Event::Done) if failed => {
+                (Some(Bug::BatchFailsInnocents), EntryEvent::Done) if failed => {
                     one.attempts += 1;
-                    one.next = Next::Pending { delay: Duration::from_millis(20) };
-                    one.event = Event::Fail;
+                    one.next = NextState::Pending { delay: Duration::from_millis(20) };
+                    one.event = EntryEvent::Fail;
                 }
                 _ => {}
             }
@@ -260,7 +260,7 @@ impl<S> Sabotaged<S> {
 impl<S: Rigged + Clone> Rigged for Sabotaged<S> {
     fn effect(
         tx: &mut Self::Tx,
-        effect: Effect,
+        effect: NewEffect,
     ) -> impl Future<Output = std::result::Result<(), BoxError>> + Send {
         S::effect(tx, effect)
     }
@@ -269,7 +269,7 @@ impl<S: Rigged + Clone> Rigged for Sabotaged<S> {
         self.store.act(action)
     }
 
-    fn list(&self, filter: &Filter) -> impl Future<Output = Result<Page>> + Send {
+    fn list(&self, filter: &EntryFilter) -> impl Future<Output = Result<EntryPage>> + Send {
         self.store.list(filter)
     }
 }

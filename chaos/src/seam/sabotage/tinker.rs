@@ -5,21 +5,21 @@ use oncebox::{HandlerKey, InboxName, Key};
 use oncebox_postgres::sqlx::{self, Connection as _};
 use parking_lot::Mutex;
 
-use crate::worker::Place;
+use crate::worker::StoreLocation;
 
 /// A mark that is still to be written.
 type Owed = (InboxName, Key, HandlerKey);
 
-/// A hand in the tables.
-pub(super) struct Tinker {
-    place: Place,
+/// Changes the tables behind the store's back.
+pub(super) struct TableTamperer {
+    place: StoreLocation,
     owed: Mutex<Vec<Owed>>,
     /// Completions that are still to be written.
     completions: Mutex<Vec<Claim>>,
 }
 
-impl Tinker {
-    pub(super) fn new(place: Place) -> Self {
+impl TableTamperer {
+    pub(super) fn new(place: StoreLocation) -> Self {
         Self { place, owed: Mutex::default(), completions: Mutex::default() }
     }
 
@@ -68,7 +68,7 @@ impl Tinker {
         .await;
     }
 
-    /// Ends the lease of whoever has the entry now.
+    /// Ends the current lease of the entry.
     pub(super) async fn expire(&self, claim: &Claim) {
         let (seq, handler) = (claim.seq.0, claim.handler.as_str());
         let whose = format!(
@@ -116,10 +116,10 @@ impl Tinker {
         .await;
     }
 
-    /// What does not work the first time is left.
+    /// Runs a statement once; a failure is ignored.
     async fn run(&self, sqlite: &str, postgres: &str) {
         match &self.place {
-            Place::Sqlite(file) => {
+            StoreLocation::Sqlite(file) => {
                 let (file, sql) = (file.clone(), sqlite.to_owned());
                 let done = tokio::task::spawn_blocking(move || {
                     let connection = rusqlite::Connection::open(file)?;
@@ -131,7 +131,7 @@ impl Tinker {
                     eprintln!("sabotage: {error}");
                 }
             }
-            Place::Postgres(url) => {
+            StoreLocation::Postgres(url) => {
                 let Ok(mut connection) = sqlx::PgConnection::connect(url).await else { return };
                 let sql = sqlx::AssertSqlSafe(postgres.to_owned());
                 if let Err(error) = sqlx::raw_sql(sql).execute(&mut connection).await {

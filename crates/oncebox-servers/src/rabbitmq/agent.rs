@@ -1,5 +1,5 @@
-//! Questions to a broker that AMQP has no words for. A few lines of Erlang inside the broker answer them, in no time:
-//! `rabbitmqctl` takes a second or more.
+//! Queries to a broker that AMQP does not have. A few lines of Erlang inside the broker answer them at once: `rabbitmqctl` takes a
+//! second or more.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -7,31 +7,31 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::RabbitMq;
+use super::RabbitMqServer;
 use crate::port::Port;
 use crate::scratch::Scratch;
 
-/// How long an answer may take.
+/// Timeout of a query.
 const ANSWER: Duration = Duration::from_mins(1);
 
-/// Writes the program for the broker.
+/// Writes the Erlang program.
 pub(super) fn write(scratch: &Scratch, port: &Port) -> Result<()> {
     let text = include_str!("agent.erl").replace("PORT", &port.number().to_string());
     scratch.write(&scratch.path().join("agent.erl"), &text)
 }
 
-/// Arguments that make Erlang run the program after the start of the broker, which works in a directory of the scratch.
+/// Returns the arguments that make Erlang run the program after the start of the broker, which works in a directory of the scratch.
 pub(super) const ARGUMENTS: &str = r#"-eval file:eval("../agent.erl")."#;
 
-impl RabbitMq {
-    /// Returns how many messages a queue of the default vhost has, unacknowledged ones included. AMQP counts only the others.
+impl RabbitMqServer {
+    /// Returns the number of messages in a queue of the default vhost, unacknowledged ones included. AMQP counts only the others.
     pub fn total(&self, queue: &str) -> Result<usize> {
         let answer = self.ask(&format!("total {queue}"))?;
         answer.parse().with_context(|| format!("the broker answered {answer:?}"))
     }
 
-    /// Stops the only member of a quorum queue in the default vhost: the queue has no leader until
-    /// [`start_queue`](Self::start_queue), or until the broker starts again.
+    /// Stops the only member of a quorum queue in the default vhost. The queue has no leader until
+    /// [`start_queue`](Self::start_queue), or until the broker restarts.
     pub fn stop_queue(&self, queue: &str) -> Result<()> {
         self.ask(&format!("stop {queue}")).map(drop)
     }
@@ -41,7 +41,7 @@ impl RabbitMq {
         self.ask(&format!("start {queue}")).map(drop)
     }
 
-    /// Whether the broker answers questions, which it does when its start is complete.
+    /// Returns true if the broker answers queries, which it does after its start.
     pub(super) fn has_agent(&self) -> bool {
         TcpStream::connect((Ipv4Addr::LOCALHOST, self.ports.agent.number())).is_ok()
     }

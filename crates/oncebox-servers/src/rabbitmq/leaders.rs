@@ -1,23 +1,23 @@
-//! Quorum queues need a leader. RabbitMQ 3.10 that was killed may have forgotten a queue on its disk. It then starts the queue
-//! as a new and empty one, and a new queue waits for an election that nothing triggers. Publishes are not confirmed, and
-//! consumers get `INTERNAL_ERROR`. [`RabbitMq::kill9`] keeps the broker from forgetting queues; this module is for what is left.
+//! Leaders of quorum queues. A killed RabbitMQ 3.10 may have forgotten a queue on its disk. It then starts the queue as a new and
+//! empty one, which waits for an election that nothing triggers. Publishes are not confirmed, and consumers get `INTERNAL_ERROR`.
+//! [`RabbitMqServer::kill9`] makes the broker remember its queues. This module handles the remaining cases.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Result;
 
-use super::RabbitMq;
+use super::RabbitMqServer;
 use crate::process;
 
-/// How long the elections after a start may take. A healthy broker needs less than a second, or a few on a busy machine.
+/// Timeout of the elections after a start. A healthy broker needs less than a second, or a few on a busy machine.
 const ELECTION: Duration = Duration::from_secs(5);
-/// How often elections are triggered before the broker is started again.
+/// Number of triggered elections before the broker is restarted.
 const TRIES: u32 = 3;
 
-impl RabbitMq {
-    /// Waits until every quorum queue has a leader, and triggers elections where none comes. Prints what it did. Returns the
-    /// queues that have no leader in spite of that.
+impl RabbitMqServer {
+    /// Waits until every quorum queue has a leader, and triggers missing elections. Prints its steps. Returns the queues that still
+    /// have no leader.
     pub fn elect_leaders(&self) -> Result<Vec<String>> {
         for attempt in 1..=TRIES {
             let Some(left) = self.leaderless_after(ELECTION)? else { return Ok(Vec::new()) };
@@ -33,7 +33,7 @@ impl RabbitMq {
         Ok(self.leaderless_after(ELECTION)?.unwrap_or_default())
     }
 
-    /// Returns the quorum queues that still have no leader after `patience`; `None` as soon as all have one.
+    /// Returns the quorum queues without a leader after `patience`. `None` as soon as all have one.
     fn leaderless_after(&self, patience: Duration) -> Result<Option<Vec<String>>> {
         let mut left = Vec::new();
         let waited = process::within(patience, || {
@@ -43,7 +43,7 @@ impl RabbitMq {
         Ok(waited.is_none().then_some(left))
     }
 
-    /// How often elections had to be triggered so far.
+    /// Returns the number of triggered elections.
     pub fn elections(&self) -> u32 {
         self.elections.load(Ordering::Relaxed)
     }

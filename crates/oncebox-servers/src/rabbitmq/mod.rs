@@ -1,4 +1,4 @@
-//! A RabbitMQ broker with its data.
+//! A RabbitMQ broker with its data. Tests: `tests/rabbitmq.rs`.
 
 mod agent;
 mod leaders;
@@ -18,19 +18,19 @@ use crate::port::Port;
 use crate::scratch::Scratch;
 use crate::{INSTALL, process, tls};
 
-/// Where Debian has the programs. Those of the same names in `/usr/sbin` insist on the system's own broker.
+/// Directory of the programs on Debian. Those of the same names in `/usr/sbin` insist on the system's own broker.
 const PROGRAMS: &str = "/usr/lib/rabbitmq/bin";
 
-/// Few schedulers that do not spin: a broker of a test shares the machine with many others.
+/// Few schedulers that do not spin: a test's broker shares the machine with many others.
 const ERLANG: &str = "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none";
 
-/// How long a start may take, most of which is computing.
+/// Timeout of a start, which is mostly CPU time.
 const START: Duration = Duration::from_mins(4);
 
-/// How often the broker is started before it is given up, if its queues get no leaders.
+/// Maximum starts of a broker whose queues get no leaders.
 const STARTS: u32 = 3;
 
-/// How a broker is to be; see [`RabbitMq::builder`].
+/// Builder of a broker; see [`RabbitMqServer::builder`].
 #[derive(Clone, Debug, Default)]
 pub struct RabbitMqBuilder {
     settings: Vec<(String, String)>,
@@ -39,29 +39,29 @@ pub struct RabbitMqBuilder {
 }
 
 impl RabbitMqBuilder {
-    /// A setting, as in `rabbitmq.conf`.
+    /// Sets a setting of `rabbitmq.conf`.
     pub fn set(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.into(), value.into()));
         self
     }
 
-    /// Offers TLS, too, with a certificate for `localhost` and 127.0.0.1 by an authority of its own; see
-    /// [`RabbitMq::tls_url`] and [`RabbitMq::ca_file`].
+    /// Also offers TLS, with a certificate for `localhost` and 127.0.0.1 by an authority of its own; see
+    /// [`RabbitMqServer::tls_url`] and [`RabbitMqServer::ca_file`].
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Puts the throwaway directory into this one, for whoever measures on a certain disk. The user of the servers must be
-    /// able to go there.
+    /// Sets the parent of the throwaway directory, for benchmarks on a certain disk. The user of the servers must be able to enter
+    /// it.
     pub fn inside(mut self, parent: impl AsRef<Path>) -> Self {
         self.parent = Some(parent.as_ref().to_path_buf());
         self
     }
 
-    /// Starts it, which takes some seconds.
-    pub fn start(self) -> Result<RabbitMq> {
-        RabbitMq::binary()?;
+    /// Starts the broker, which takes some seconds.
+    pub fn start(self) -> Result<RabbitMqServer> {
+        RabbitMqServer::binary()?;
         let scratch = Scratch::new(self.parent.as_deref())?;
         for dir in ["node", "epmd"] {
             let dir = scratch.path().join(dir);
@@ -89,7 +89,7 @@ impl RabbitMqBuilder {
         scratch.write(&scratch.path().join("enabled_plugins"), "[].\n")?;
         agent::write(&scratch, &ports.agent)?;
         let epmd = start_epmd(&scratch, &ports.epmd)?;
-        let broker = RabbitMq {
+        let broker = RabbitMqServer {
             scratch,
             ports,
             epmd,
@@ -111,11 +111,11 @@ struct Ports {
     agent: Port,
 }
 
-/// A RabbitMQ broker of our own. Dropping it ends it and removes all of its data.
+/// A RabbitMQ broker for tests. Dropping it ends it and deletes its data.
 ///
 /// User and password are `guest`.
 #[derive(Debug)]
-pub struct RabbitMq {
+pub struct RabbitMqServer {
     scratch: Scratch,
     ports: Ports,
     epmd: Child,
@@ -124,32 +124,32 @@ pub struct RabbitMq {
     tls: bool,
 }
 
-impl RabbitMq {
-    /// A running broker with nothing in it.
+impl RabbitMqServer {
+    /// Starts an empty broker.
     pub fn start() -> Result<Self> {
         Self::builder().start()
     }
 
-    /// A broker with other settings.
+    /// Returns a builder with other settings.
     pub fn builder() -> RabbitMqBuilder {
         RabbitMqBuilder::default()
     }
 
-    /// The broker that all tests of this program share, with TLS: started by the first that asks, and gone when the program is. Each
-    /// test takes queues of its own.
+    /// Returns the broker that all tests of this program share, with TLS. The first call starts it, and it ends with the program.
+    /// Each test uses its own queues.
     ///
     /// # Panics
     ///
     /// If it cannot be started.
     pub fn shared() -> &'static Self {
-        static SHARED: OnceLock<RabbitMq> = OnceLock::new();
+        static SHARED: OnceLock<RabbitMqServer> = OnceLock::new();
         SHARED.get_or_init(|| match Self::builder().tls().start() {
             Ok(broker) => broker,
             Err(error) => panic!("{error:#}"),
         })
     }
 
-    /// Finds the program, and says how to install it if it is missing.
+    /// Returns the program. If it is missing, the error shows the command that installs it.
     pub fn binary() -> Result<PathBuf> {
         let program = Path::new(PROGRAMS).join("rabbitmq-server");
         if !program.is_file() {
@@ -158,36 +158,36 @@ impl RabbitMq {
         Ok(program)
     }
 
-    /// The address of the default vhost.
+    /// Returns the URL of the default vhost.
     pub fn url(&self) -> String {
         format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.port())
     }
 
-    /// The same with TLS, if it was built with [`tls`](RabbitMqBuilder::tls).
+    /// Returns its URL with TLS, if it was built with [`tls`](RabbitMqBuilder::tls).
     pub fn tls_url(&self) -> Option<String> {
         self.tls.then(|| format!("amqps://guest:guest@localhost:{}/%2f", self.ports.amqps.number()))
     }
 
-    /// The certificate of the authority that signed the broker's.
+    /// Returns the certificate of the authority that signed the broker's.
     pub fn ca_file(&self) -> Option<PathBuf> {
         self.tls.then(|| tls::ca_file(&self.scratch))
     }
 
-    /// The port on 127.0.0.1, which stays ours while the broker is down.
+    /// Returns the port on 127.0.0.1, which stays reserved while the broker is down.
     pub fn port(&self) -> u16 {
         self.ports.amqp.number()
     }
 
-    /// Runs `rabbitmqctl`, which takes a second or more, and returns what it printed.
+    /// Runs `rabbitmqctl`, which takes a second or more, and returns its output.
     pub fn ctl(&self, args: &[&str]) -> Result<String> {
         let mut ctl = self.command("rabbitmqctl");
-        // Nothing but what was asked for.
+        // Without headers and progress messages.
         process::run(ctl.arg("--quiet").args(args))
     }
 
-    /// Starts the broker after it was stopped or killed. Waits until it takes connections and every quorum queue has a leader.
+    /// Starts a stopped or killed broker. Waits until it accepts connections and every quorum queue has a leader.
     ///
-    /// If a queue gets no leader, it triggers an election, and at last starts the broker again. It prints what it did.
+    /// If a queue gets no leader, it triggers an election, and finally restarts the broker. It prints its steps.
     pub fn start_again(&self) -> Result<()> {
         for start in 1..=STARTS {
             self.launch()?;
@@ -212,7 +212,7 @@ impl RabbitMq {
         }
         let log = File::options().create(true).append(true).open(self.log())?;
         let mut server = self.command("rabbitmq-server");
-        // Then it is one process, which is the broker itself.
+        // After `exec` it is one process: the broker itself.
         server.env("RUNNING_UNDER_SYSTEMD", "true");
         let arguments = format!("{ERLANG} {}", agent::ARGUMENTS);
         server.env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", arguments);
@@ -228,27 +228,27 @@ impl RabbitMq {
         .with_context(|| format!("the log of RabbitMQ ends with:\n{}", self.log_end()))
     }
 
-    /// Kills the broker, which has no chance to say goodbye to anybody or to write anything.
+    /// Kills the broker, so that it neither closes connections nor writes anything.
     ///
-    /// Before that, the broker writes to the disk which quorum queues there are. RabbitMQ 3.10 does so only when a table was not
-    /// used for a while. A busy broker that is killed forgets queues that were declared minutes ago, and their messages.
+    /// Before that, the broker writes its list of quorum queues to the disk. RabbitMQ 3.10 does so only after a table was idle for
+    /// a while. A busy broker that is killed forgets queues that were declared minutes ago, and their messages.
     pub fn kill9(&self) -> Result<()> {
         self.running()?;
         self.ask("sync")?;
         self.end("KILL")
     }
 
-    /// Stops the broker in good order.
+    /// Shuts the broker down.
     pub fn stop(&self) -> Result<()> {
         self.end("TERM")
     }
 
-    /// Suspends the broker, as a machine that hangs does: connections stay, and nobody answers.
+    /// Suspends the broker, like a machine that hangs: connections stay open, and the broker does not respond.
     pub fn suspend(&self) -> Result<()> {
         process::stop(&self.running()?)
     }
 
-    /// Lets a suspended broker go on.
+    /// Resumes a suspended broker.
     pub fn resume(&self) -> Result<()> {
         process::signal("CONT", &self.running()?)
     }
@@ -258,7 +258,7 @@ impl RabbitMq {
         let Some(mut child) = node.take() else { bail!("the broker on port {} is not running", self.port()) };
         process::signal(signal, &[child.id()])?;
         child.wait()?;
-        // Its helpers end when they hear nothing of it any more.
+        // Its helpers end when they lose contact with it.
         process::until("the processes of the broker end", || {
             let left = process::working_in(&self.home())?;
             process::signal("KILL", &left)?;
@@ -273,7 +273,7 @@ impl RabbitMq {
         Ok(vec![child.id()])
     }
 
-    /// Where the broker works, and nobody else does.
+    /// Returns the directory in which only the broker works.
     fn home(&self) -> PathBuf {
         self.scratch.path().join("node")
     }
@@ -288,7 +288,7 @@ impl RabbitMq {
         lines[lines.len().saturating_sub(20)..].join("\n")
     }
 
-    /// A program of RabbitMQ that knows this broker.
+    /// Returns a command of RabbitMQ with the settings of this broker.
     fn command(&self, program: &str) -> Command {
         let (home, scratch) = (self.home(), self.scratch.path());
         let mut command = self.scratch.command(Path::new(PROGRAMS).join(program));
@@ -310,15 +310,15 @@ impl RabbitMq {
         command
     }
 
-    /// A name that no other broker of this machine has.
+    /// Returns a node name that no other broker of this machine has.
     fn node_name(&self) -> String {
         format!("oncebox{}@localhost", self.port())
     }
 }
 
-impl Drop for RabbitMq {
+impl Drop for RabbitMqServer {
     fn drop(&mut self) {
-        // Its data goes with it, so nothing has to be put in order.
+        // Its data is deleted too, so it needs no orderly shutdown.
         let node = self.node.get_mut().unwrap_or_else(PoisonError::into_inner);
         for child in node.as_mut().into_iter().chain([&mut self.epmd]) {
             let _ = child.kill();
@@ -327,8 +327,8 @@ impl Drop for RabbitMq {
     }
 }
 
-/// The register of Erlang's nodes. Each broker has its own, and in the foreground: the one that a node starts by itself
-/// goes to the background, works in `/`, and stays when all are gone.
+/// Registry of Erlang nodes. Each broker has its own in the foreground: the one that a node starts goes to the background, works in
+/// `/`, and outlives the node.
 fn start_epmd(scratch: &Scratch, port: &Port) -> Result<Child> {
     let mut epmd = scratch.command("epmd");
     epmd.current_dir(scratch.path().join("epmd"));

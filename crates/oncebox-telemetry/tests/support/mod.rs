@@ -1,4 +1,4 @@
-//! A collector, and what is read of spans.
+//! A test collector, and readers of spans.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "not every test program uses all of it")]
 
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use prost::Message as _;
 pub const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 pub const SPAN: &str = "00f067aa0ba902b7";
 
-/// A collector that keeps what it is sent.
+/// Collector that keeps all received requests.
 #[derive(Clone, Default)]
 pub struct Collector(Arc<Mutex<Vec<(String, Bytes)>>>);
 
@@ -71,7 +71,7 @@ pub fn attribute(span: &Span, key: &str) -> Option<String> {
     }
 }
 
-/// The names of a span and those above it, and the parent of the uppermost.
+/// Returns the names from a span to its root, and the root's parent.
 pub fn ancestors(spans: &[Span], of: &Span) -> (Vec<String>, String) {
     let parent = spans.iter().find(|span| span.span_id == of.parent_span_id && span.trace_id == of.trace_id);
     let (mut names, last) =

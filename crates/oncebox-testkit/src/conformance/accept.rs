@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use oncebox::config::OnConflict;
 use oncebox::state::{Outcome, Status};
-use oncebox::store::{Accepted, Known, NewMessage, QuarantineReason};
+use oncebox::store::{Accepted, KnownMessage, NewMessage, QuarantineReason};
 use oncebox::time::Timestamp;
 use oncebox::{Headers, Message};
 
@@ -53,7 +53,7 @@ pub async fn a_batch_answers_in_its_order<S: StoreUnderTest>(h: &Harness<S>) {
 pub async fn a_duplicate_is_told_how_late_it_is<S: StoreUnderTest>(h: &Harness<S>) {
     let seq = h.first(offer("1")).await;
     let ordered = h.first(offer_message(message("2").with_ordering_key("k"))).await;
-    let known = |seq, age| Accepted::Duplicate(Known::new(seq, age));
+    let known = |seq, age| Accepted::Duplicate(KnownMessage::new(seq, age));
     for hours in 1..4 {
         h.advance(HOUR);
         assert_eq!(h.accept(offer("1")).await, known(seq, hours * HOUR));
@@ -183,7 +183,7 @@ pub async fn another_payload_under_the_key_is_quarantined<S: StoreUnderTest>(h: 
     assert_eq!(item.message.payload(), "other");
     assert_eq!(h.count().await.quarantined, 1);
     assert_eq!(h.claim("h", 10).await.len(), 1, "the conflict does not run");
-    assert_eq!(h.accept(offer("1")).await, Accepted::Duplicate(Known::new(seq, SECOND)));
+    assert_eq!(h.accept(offer("1")).await, Accepted::Duplicate(KnownMessage::new(seq, SECOND)));
 }
 
 pub async fn another_type_under_the_key_is_a_conflict<S: StoreUnderTest>(h: &Harness<S>) {
@@ -209,7 +209,7 @@ pub async fn first_wins_takes_a_conflict_for_a_duplicate<S: StoreUnderTest>(h: &
     let seq = h.first(offer("1")).await;
     let mut second = conflicting("1", "other");
     second.on_conflict = OnConflict::FirstWins;
-    let varied = Accepted::Duplicate(Known::new(seq, std::time::Duration::ZERO).varied(true));
+    let varied = Accepted::Duplicate(KnownMessage::new(seq, std::time::Duration::ZERO).varied(true));
     assert_eq!(h.accept(second).await, varied);
     assert_eq!(h.accept(offer("1")).await, again(seq));
     assert_eq!(h.count().await.quarantined, 0);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use oncebox::state::{Operation, Outcome, Status};
 use oncebox::store::{
-    Accepted, Counts, EntryView, Filter, Label, QuarantineFilter, QuarantineReason, Settled,
+    Accepted, EntryFilter, EntryView, InboxCounts, MessageLabel, QuarantineFilter, QuarantineReason, Settled,
 };
 use oncebox::{ErrorKind, HandlerKey, Message};
 
@@ -15,7 +15,7 @@ use crate::fixture::{
 use crate::{Harness, StoreUnderTest};
 
 pub async fn an_unknown_inbox_is_empty<S: StoreUnderTest>(h: &Harness<S>) {
-    assert_eq!(h.count().await, Counts::default());
+    assert_eq!(h.count().await, InboxCounts::default());
     for status in Status::ALL {
         assert!(h.list(&inbox(), status, 10).await.is_empty());
     }
@@ -68,7 +68,7 @@ pub async fn pages_hold_every_entry_once<S: StoreUnderTest>(h: &Harness<S>) {
     for page in [1, 2, 4, 20, 21] {
         assert_eq!(h.list(&inbox(), Status::Pending, page).await, all, "pages of {page}");
     }
-    let mut filter = Filter::new(inbox(), Status::Pending);
+    let mut filter = EntryFilter::new(inbox(), Status::Pending);
     (filter.handler, filter.limit) = (Some(handler("b")), 3);
     let mut of_b = 0;
     loop {
@@ -96,7 +96,7 @@ pub async fn inboxes_are_shown_apart<S: StoreUnderTest>(h: &Harness<S>) {
     let other = inbox_named("other");
     h.poisoned("1").await;
     h.store.pause(&inbox(), &handler("h")).await.expect("pause");
-    assert_eq!(h.store.count(&other).await.expect("count"), Counts::default());
+    assert_eq!(h.store.count(&other).await.expect("count"), InboxCounts::default());
     assert!(h.list(&other, Status::Poisoned, 10).await.is_empty());
     assert!(h.store.show(&other, &key("1")).await.expect("show").is_none());
     let refused = h.store.operate(&other, &key("1"), &handler("h"), Operation::Retry).await;
@@ -125,10 +125,10 @@ fn answered(mut entry: EntryView) -> EntryView {
 
 pub async fn a_retry_forgets_attempts_and_crashes<S: StoreUnderTest>(h: &Harness<S>) {
     let claim = h.running("1").await;
-    h.settle(&claim, Outcome::Crashed).await;
-    let claim = h.claim_suspect("h").await.remove(0).claim;
     h.settle(&claim, failed()).await;
     h.advance(5 * SECOND);
+    let claim = h.claim_one("h").await;
+    h.settle(&claim, Outcome::Crashed).await;
     let claim = h.claim_suspect("h").await.remove(0).claim;
     assert_eq!((claim.attempts, claim.suspicion.stored()), (1, 1));
     h.settle(&claim, crate::fixture::rejected()).await;
@@ -183,7 +183,7 @@ pub async fn what_is_listed_can_be_acted_on<S: StoreUnderTest>(h: &Harness<S>) {
     h.poisoned("1").await;
     h.completed("2").await;
     let listed = async |status| {
-        let page = h.store.list(&Filter::new(inbox(), status)).await.expect("list");
+        let page = h.store.list(&EntryFilter::new(inbox(), status)).await.expect("list");
         let [entry] = &page.entries[..] else { panic!("one entry is {status}: {page:?}") };
         entry.clone()
     };
@@ -316,7 +316,7 @@ pub async fn what_is_quarantined_is_listed_page_by_page<S: StoreUnderTest>(h: &H
     for (n, item) in (0u8..).zip(&listed) {
         assert_eq!((item.reason, item.key), (QuarantineReason::Conflict, key("1")));
         assert_eq!(item.received_at, start.after(u32::from(n) * SECOND));
-        assert_eq!(item.label, Label::of(&conflict(n).message));
+        assert_eq!(item.label, MessageLabel::of(&conflict(n).message));
         assert_eq!(item.payload_bytes - listed[0].payload_bytes, 100 * u64::from(n), "its size");
     }
     filter = QuarantineFilter::new(inbox());

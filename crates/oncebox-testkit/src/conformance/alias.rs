@@ -5,7 +5,7 @@ use std::time::Duration;
 use oncebox::ErrorKind;
 use oncebox::state::{Operation, Outcome, Settlement, Status};
 use oncebox::store::{
-    Accepted, BackfillParams, Backfilled, BacklogParams, BlockedParams, Claimed, Filter, NewMessage,
+    Accepted, BackfillParams, Backfilled, BacklogParams, BlockedParams, Claimed, EntryFilter, NewMessage,
     OrphanParams, RegisterParams, Route, Settled, SweepParams,
 };
 use tokio::task::JoinSet;
@@ -288,7 +288,7 @@ pub async fn operators_see_the_newest_key_and_may_use_any<S: StoreUnderTest>(h: 
         [("drei", 1)]
     );
     for name in ["three", "drei"] {
-        let mut filter = Filter::any(inbox());
+        let mut filter = EntryFilter::any(inbox());
         (filter.handler, filter.limit) = (Some(handler(name)), 1);
         let page = h.store.list(&filter).await.expect("list");
         filter.after = page.next.clone();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oncebox::state::{Operation, Outcome};
-use oncebox::store::{Action, Backlog, BacklogParams, BlockedBacklog, Line, What};
+use oncebox::store::{Action, ActionKind, Backlog, BacklogParams, BlockedBacklog, OrderQueue};
 use oncebox::{Message, OnPoisoned};
 
 use super::line::poison;
@@ -120,7 +120,7 @@ pub async fn what_poisoned_entries_hold_back_is_counted<S: StoreUnderTest>(h: &H
 
 pub async fn a_paused_key_is_not_blocked<S: StoreUnderTest>(h: &Harness<S>) {
     h.first(offer_ordered("1", "k")).await;
-    let what = What::PauseKey { handler: handler("h"), line: Line::new("shop", *b"k") };
+    let what = ActionKind::PauseKey { handler: handler("h"), line: OrderQueue::new("shop", *b"k") };
     h.store.act(&Action::new(inbox(), what)).await.expect("pause");
     assert_eq!(h.backlog().await, [waits("h", 1, 0, None)]);
 }

@@ -113,6 +113,7 @@ macro_rules! store_conformance {
                     three_deaths_in_company_poison_nothing,
                     three_deaths_alone_poison_after_growing_waits,
                     explain_tells_how_a_suspect_goes_on,
+                    an_outcome_of_a_living_worker_clears_deaths_in_company,
                     the_limit_of_crashes_is_the_handlers,
                     a_key_keeps_its_order_through_deaths,
                 }

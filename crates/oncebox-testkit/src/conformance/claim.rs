@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oncebox::state::Outcome;
-use oncebox::store::{NewMessage, Settled, Want};
+use oncebox::store::{ClaimQuota, NewMessage, Settled};
 
 use crate::fixture::{
     HOUR, LEASE, PAST_LEASE, SECOND, handler, ids, inbox, inbox_named, key, message, moved_to, offer,
@@ -64,7 +64,7 @@ pub async fn each_handler_has_its_own_limit<S: StoreUnderTest>(h: &Harness<S>) {
     }
     let mut params = claim_params(&[], 0);
     params.wants =
-        [("a", 2), ("b", 0), ("c", 4)].map(|(name, limit)| Want { route: route(name), limit }).into();
+        [("a", 2), ("b", 0), ("c", 4)].map(|(name, limit)| ClaimQuota { route: route(name), limit }).into();
     let claimed = h.store.claim(&params).await.expect("claim");
     let of = |name: &str| claimed.iter().filter(|claimed| claimed.claim.handler == handler(name)).count();
     assert_eq!((of("a"), of("b"), of("c"), claimed.len()), (2, 0, 4, 6));

@@ -258,15 +258,15 @@ impl<S: StoreUnderTest> Harness<S> {
 }
 
 /// Told of each run of a handler that never ends by itself.
-struct Begun(tokio::sync::Semaphore);
+struct BegunRuns(tokio::sync::Semaphore);
 
 async fn never_ends<S: StoreUnderTest>(_: Message, cx: &mut Context<S>) -> Result<(), BoxError> {
-    cx.data::<Arc<Begun>>()?.0.add_permits(1);
+    cx.data::<Arc<BegunRuns>>()?.0.add_permits(1);
     std::future::pending().await
 }
 
 pub async fn a_dropped_inbox_gives_back_what_it_runs<S: StoreUnderTest>(h: &Harness<S>) {
-    let begun = Arc::new(Begun(tokio::sync::Semaphore::new(0)));
+    let begun = Arc::new(BegunRuns(tokio::sync::Semaphore::new(0)));
     let inbox = Inbox::builder("orders", h.store.clone()).data(Arc::clone(&begun)).clock(h.clock.shared());
     let inbox = inbox.on("order.placed", oncebox::handler("h", never_ends::<S>)).build().expect("an inbox");
     let ids: Vec<String> = (0..20).map(|n| n.to_string()).collect();

@@ -1,6 +1,6 @@
 //! The state diagram, walked on the real store.
 
-use oncebox::state::{EDGES, Edge, Event, Operation, Outcome, Status};
+use oncebox::state::{EDGES, Edge, EntryEvent, Operation, Outcome, Status};
 use oncebox::store::{Claim, NewMessage, Settled};
 use oncebox::{OnPoisoned, Retry};
 
@@ -27,7 +27,7 @@ pub async fn every_edge_is_walked<S: StoreUnderTest>(h: &Harness<S>) {
 // What the diagram does not show does not happen: a claim finds nothing but what is pending.
 pub async fn only_what_is_pending_can_be_claimed<S: StoreUnderTest>(h: &Harness<S>) {
     for status in Status::ALL {
-        let edge = Edge { from: Some(status), event: Event::Claim, to: Status::Running };
+        let edge = Edge { from: Some(status), event: EntryEvent::Claim, to: Status::Running };
         let walk = Walk::new(h, edge);
         walk.bring_to(status).await;
         h.advance(HOUR);
@@ -57,7 +57,7 @@ impl<'a, S: StoreUnderTest> Walk<'a, S> {
     /// The message whose entry walks. For the arrows of order it stands in a line, behind another one.
     fn offer(&self) -> NewMessage {
         match self.edge.event {
-            Event::Park | Event::Unpark | Event::Unblock => self.in_line(&self.name),
+            EntryEvent::Park | EntryEvent::Unpark | EntryEvent::Unblock => self.in_line(&self.name),
             _ => offer_to(&self.name, &[&self.name]),
         }
     }
@@ -81,11 +81,11 @@ impl<'a, S: StoreUnderTest> Walk<'a, S> {
     }
 
     async fn bring_to(&self, status: Status) {
-        if matches!(self.edge.event, Event::Park | Event::Unpark) {
+        if matches!(self.edge.event, EntryEvent::Park | EntryEvent::Unpark) {
             self.h.first(self.in_line(&self.head())).await;
         }
         self.h.first(self.offer()).await;
-        if self.edge.event == Event::Unpark {
+        if self.edge.event == EntryEvent::Unpark {
             return self.park().await;
         }
         match status {
@@ -106,28 +106,28 @@ impl<'a, S: StoreUnderTest> Walk<'a, S> {
 
     async fn step(&self) {
         match self.edge.event {
-            Event::Accept => {
+            EntryEvent::Accept => {
                 self.h.first(self.offer()).await;
             }
-            Event::Claim => {
+            EntryEvent::Claim => {
                 self.h.claim_one(&self.name).await;
             }
-            Event::Done => self.settle(Outcome::Done, false).await,
-            Event::Fail => self.settle(failed(), false).await,
-            Event::Exhaust => self.settle(failed(), true).await,
-            Event::Snooze => self.settle(Outcome::Snooze { delay: SECOND }, false).await,
-            Event::Release => self.settle(Outcome::Released, false).await,
-            Event::Defer => self.settle(Outcome::Undecodable { error: text("not yet") }, false).await,
-            Event::Reject => self.settle(rejected(), false).await,
-            Event::Dismiss => self.settle(dismissed(), false).await,
-            Event::Crash => self.settle(Outcome::Crashed, false).await,
-            Event::CrashOut => self.settle(Outcome::Crashed, true).await,
-            Event::Retry => self.operate(Operation::Retry).await,
-            Event::Discard => self.operate(Operation::Discard).await,
-            Event::Replay => self.operate(Operation::Replay).await,
-            Event::Unblock => self.operate(Operation::Unblock).await,
-            Event::Park => self.park().await,
-            Event::Unpark => {
+            EntryEvent::Done => self.settle(Outcome::Done, false).await,
+            EntryEvent::Fail => self.settle(failed(), false).await,
+            EntryEvent::Exhaust => self.settle(failed(), true).await,
+            EntryEvent::Snooze => self.settle(Outcome::Snooze { delay: SECOND }, false).await,
+            EntryEvent::Release => self.settle(Outcome::Released, false).await,
+            EntryEvent::Defer => self.settle(Outcome::Undecodable { error: text("not yet") }, false).await,
+            EntryEvent::Reject => self.settle(rejected(), false).await,
+            EntryEvent::Dismiss => self.settle(dismissed(), false).await,
+            EntryEvent::Crash => self.settle(Outcome::Crashed, false).await,
+            EntryEvent::CrashOut => self.settle(Outcome::Crashed, true).await,
+            EntryEvent::Retry => self.operate(Operation::Retry).await,
+            EntryEvent::Discard => self.operate(Operation::Discard).await,
+            EntryEvent::Replay => self.operate(Operation::Replay).await,
+            EntryEvent::Unblock => self.operate(Operation::Unblock).await,
+            EntryEvent::Park => self.park().await,
+            EntryEvent::Unpark => {
                 let unblocked = self.h.operate(&self.head(), &self.name, Operation::Unblock).await;
                 assert!(unblocked.expect("unblock").is_skipped());
             }

@@ -1,7 +1,9 @@
 //! Erasing the content of one message (FAULTS S12): what goes, what stays, and what refuses.
 
 use oncebox::state::{Operation, Outcome, Status};
-use oncebox::store::{Accepted, Action, Answer, AuditFilter, BackfillParams, ErasureCounts, Filter, What};
+use oncebox::store::{
+    Accepted, Action, ActionKind, ActionResult, AuditFilter, BackfillParams, EntryFilter, ErasureCounts,
+};
 use oncebox::{ErrorKind, Message, OnPoisoned, Result};
 
 use super::line::poison;
@@ -170,7 +172,7 @@ pub async fn an_erased_message_never_runs_again<S: StoreUnderTest>(h: &Harness<S
     for name in ["h", "later"] {
         assert!(h.claim(name, 10).await.is_empty(), "{name}");
     }
-    let mut filter = Filter::new(inbox(), Status::Completed);
+    let mut filter = EntryFilter::new(inbox(), Status::Completed);
     filter.source = Some("shop".into());
     let page = h.store.list(&filter).await.expect("list");
     assert!(page.entries.is_empty(), "nothing says any more where it came from: {page:?}");
@@ -179,11 +181,14 @@ pub async fn an_erased_message_never_runs_again<S: StoreUnderTest>(h: &Harness<S
 pub async fn an_erasure_is_recorded_and_done_once<S: StoreUnderTest>(h: &Harness<S>) {
     h.completed("1").await;
     h.advance(SECOND);
-    let what = What::Erase { key: key("1"), discard_unfinished: false };
+    let what = ActionKind::Erase { key: key("1"), discard_unfinished: false };
     let action = Action::new(inbox(), what).by("ada", "request 17");
     for repeated in [false, true] {
         let acted = h.store.act(&action).await.expect("act");
-        assert_eq!((acted.answer, acted.repeated), (Answer::Erased(ErasureCounts::new(0, 0)), repeated));
+        assert_eq!(
+            (acted.answer, acted.repeated),
+            (ActionResult::Erased(ErasureCounts::new(0, 0)), repeated)
+        );
     }
     let mut filter = AuditFilter::new(inbox());
     filter.key = Some(key("1"));
@@ -205,8 +210,8 @@ pub async fn each_tenant_erases_its_own<S: StoreUnderTest>(h: &Harness<S>) {
         h.first(offer_message(of(tenant))).await;
     }
     let key = key_in(&inbox(), &of("a"));
-    let what = || What::Erase { key, discard_unfinished: true };
-    let tenant = |name: &str| oncebox::store::OfTenant::new(&h.store, inbox(), name);
+    let what = || ActionKind::Erase { key, discard_unfinished: true };
+    let tenant = |name: &str| oncebox::store::TenantScope::new(&h.store, inbox(), name);
     let error = tenant("b").act(&Action::new(inbox(), what())).await.expect_err("another tenant's");
     assert_eq!(error.kind(), ErrorKind::NotFound);
     tenant("a").act(&Action::new(inbox(), what())).await.expect("its own");

@@ -1,7 +1,7 @@
 //! What is remembered of what happened, and why an entry is where it is.
 
-use oncebox::state::{Event, Operation, Outcome, Status};
-use oncebox::store::{Action, DuplicateCount, Explanation, Seq, What, Why};
+use oncebox::state::{EntryEvent, Operation, Outcome, Status};
+use oncebox::store::{Action, ActionKind, DuplicateCount, EntryExplanation, Explanation, Seq};
 
 use crate::fixture::{
     HOUR, LEASE, PAST_LEASE, RETENTION, SECOND, failed, handler, inbox, key, offer, offer_message,
@@ -14,7 +14,7 @@ async fn explain<S: StoreUnderTest>(h: &Harness<S>, id: &str) -> Explanation {
 }
 
 /// Why the latest generation of an entry of `h` is where it is.
-async fn why<S: StoreUnderTest>(h: &Harness<S>, id: &str) -> Why {
+async fn why<S: StoreUnderTest>(h: &Harness<S>, id: &str) -> EntryExplanation {
     let explained = explain(h, id).await;
     assert_eq!(explained.view.entries.len(), explained.why.len());
     explained.why.last().expect("an entry").clone()
@@ -32,7 +32,7 @@ pub async fn failed_attempts_are_remembered<S: StoreUnderTest>(h: &Harness<S>) {
     let third = h.claim_suspect("h").await.remove(0).claim;
     h.settle(&third, Outcome::Snooze { delay: SECOND }).await;
     h.advance(SECOND);
-    let fourth = h.claim_suspect("h").await.remove(0).claim;
+    let fourth = h.claim_one("h").await;
     h.settle(&fourth, Outcome::Reject { error: text("no such order") }).await;
     assert_ne!(second.claim_id, rescued.claim_id);
     let attempts = explain(h, "1").await.history.attempts;
@@ -43,9 +43,9 @@ pub async fn failed_attempts_are_remembered<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(
         told,
         [
-            (Event::Fail, 1, 0, first.claim_id),
-            (Event::Crash, 1, 1, rescued.claim_id),
-            (Event::Reject, 1, 1, fourth.claim_id)
+            (EntryEvent::Fail, 1, 0, first.claim_id),
+            (EntryEvent::Crash, 1, 1, rescued.claim_id),
+            (EntryEvent::Reject, 1, 0, fourth.claim_id)
         ],
         "what was postponed is no failure"
     );
@@ -123,7 +123,7 @@ pub async fn the_history_of_one_entry_is_bounded<S: StoreUnderTest>(h: &Harness<
         for attempts in [98, 99, 150, 400] {
             claim.attempts = attempts;
             let mut failure = claim.settle(&crate::fixture::policy(), failed());
-            failure.next = oncebox::state::Next::Pending { delay: std::time::Duration::ZERO };
+            failure.next = oncebox::state::NextState::Pending { delay: std::time::Duration::ZERO };
             h.send(failure).await;
             claim = h.claim_one("h").await;
         }
@@ -140,25 +140,28 @@ pub async fn why_an_entry_does_not_run<S: StoreUnderTest>(h: &Harness<S>) {
     let mut later = offer("later");
     later.delay = HOUR;
     h.first(later).await;
-    assert_eq!(why(h, "later").await, Why::NotDue(start.after(HOUR)));
+    assert_eq!(why(h, "later").await, EntryExplanation::NotDue(start.after(HOUR)));
     h.first(offer("1")).await;
-    assert_eq!(why(h, "1").await, Why::Due(start));
+    assert_eq!(why(h, "1").await, EntryExplanation::Due(start));
     h.store.pause(&inbox(), &handler("h")).await.expect("pause");
-    assert_eq!(why(h, "1").await, Why::Paused);
+    assert_eq!(why(h, "1").await, EntryExplanation::Paused);
     h.store.resume(&inbox(), &handler("h")).await.expect("resume");
     let claim = h.claim_one("h").await;
-    let Why::Leased { holder, over } = why(h, "1").await else { panic!("it runs") };
+    let EntryExplanation::Leased { holder, over } = why(h, "1").await else { panic!("it runs") };
     assert_eq!((holder.claim_id, holder.claimed_at, over), (claim.claim_id, start, false));
     assert_eq!(holder.lease_until, start.after(LEASE));
     h.advance(PAST_LEASE);
-    assert!(matches!(why(h, "1").await, Why::Leased { over: true, .. }), "nobody has heard of its worker");
+    assert!(
+        matches!(why(h, "1").await, EntryExplanation::Leased { over: true, .. }),
+        "nobody has heard of its worker"
+    );
     h.settle(&claim, rejected()).await;
-    assert_eq!(why(h, "1").await, Why::NeedsPerson);
+    assert_eq!(why(h, "1").await, EntryExplanation::NeedsPerson);
     h.operate("1", "h", Operation::Discard).await.expect("discard");
-    assert_eq!(why(h, "1").await, Why::Finished);
+    assert_eq!(why(h, "1").await, EntryExplanation::Finished);
     h.operate("1", "h", Operation::Replay).await.expect("replay");
     let explained = explain(h, "1").await;
-    assert_eq!(explained.why, [Why::Replayed, Why::Due(h.now())]);
+    assert_eq!(explained.why, [EntryExplanation::Replayed, EntryExplanation::Due(h.now())]);
     let told = explained.to_string();
     for part in ["delivered first", "reject", "discard", "replay", "it is due since"] {
         assert!(told.contains(part), "{part:?} is not told in {told}");
@@ -173,7 +176,7 @@ pub async fn why_an_entry_waits_for_another<S: StoreUnderTest>(h: &Harness<S>) {
     let ahead = async |id: &str| {
         let explained = h.store.explain(&inbox(), &ordered(id)).await.expect("explain").expect("known");
         match explained.why.last() {
-            Some(Why::Behind(ahead)) => Some((ahead.key, ahead.status)),
+            Some(EntryExplanation::Behind(ahead)) => Some((ahead.key, ahead.status)),
             _ => None,
         }
     };
@@ -207,7 +210,7 @@ pub async fn a_conflict_is_part_of_the_story<S: StoreUnderTest>(h: &Harness<S>) 
     let other = oncebox::Message::new("1", "order.placed", "other").with_source("shop");
     h.accept(offer_message(other)).await;
     h.advance(SECOND);
-    let discard = What::Entry { key: key("1"), handler: handler("h"), operation: Operation::Discard };
+    let discard = ActionKind::Entry { key: key("1"), handler: handler("h"), operation: Operation::Discard };
     let action = Action::new(inbox(), discard).by("ada", "sent twice");
     h.store.act(&action).await.expect("act");
     let story = explain(h, "1").await.story();

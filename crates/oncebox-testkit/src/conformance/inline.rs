@@ -8,13 +8,13 @@ use oncebox::{BoxError, Context, ErrorKind, Inbox, Message, Processed, handler};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
-use crate::faulty::{Deadlock, Fault, FaultyStore, Verb};
+use crate::faulty::{Deadlock, FaultyStore, StoreFault, StoreVerb};
 use crate::fixture::{SECOND, message};
 use crate::{Harness, StoreUnderTest, TestClock};
 
 /// What the handler shares with the test.
 #[derive(Default)]
-struct Play {
+struct InlinePlan {
     runs: AtomicUsize,
     /// So many runs meet a deadlock, and so many fail.
     deadlocks: AtomicUsize,
@@ -31,7 +31,7 @@ fn one_more(left: &AtomicUsize) -> bool {
 }
 
 async fn play<S: StoreUnderTest>(message: Message, cx: &mut Context<FaultyStore<S>>) -> Result<(), BoxError> {
-    let play = Arc::clone(cx.data::<Arc<Play>>()?);
+    let play = Arc::clone(cx.data::<Arc<InlinePlan>>()?);
     let run = play.runs.fetch_add(1, Ordering::Relaxed) + 1;
     cx.tx().await?;
     cx.set_result(format!("{} in run {run}", String::from_utf8_lossy(message.id())))?;
@@ -48,7 +48,7 @@ async fn play<S: StoreUnderTest>(message: Message, cx: &mut Context<FaultyStore<
     Ok(())
 }
 
-fn inbox<S: StoreUnderTest>(h: &Harness<S>, play_with: &Arc<Play>) -> Inbox<FaultyStore<S>> {
+fn inbox<S: StoreUnderTest>(h: &Harness<S>, play_with: &Arc<InlinePlan>) -> Inbox<FaultyStore<S>> {
     Inbox::builder("orders", FaultyStore::new(h.store.clone()))
         .data(Arc::clone(play_with))
         .clock(h.clock.shared())
@@ -92,7 +92,7 @@ pub async fn a_duplicate_gets_the_result_of_the_first<S: StoreUnderTest>(h: &Har
 
 // DESIGN rules 1 and 2, FAULTS A9: the other learns that it is a duplicate, or that it has to wait; never that it failed.
 pub async fn of_duplicates_at_once_one_body_runs<S: StoreUnderTest>(h: &Harness<S>) {
-    let play = Arc::new(Play { go: Some(Semaphore::new(0)), ..Play::default() });
+    let play = Arc::new(InlinePlan { go: Some(Semaphore::new(0)), ..InlinePlan::default() });
     let inbox = inbox(h, &play);
     let mut rivals = JoinSet::new();
     let deliver = || {
@@ -124,12 +124,12 @@ pub async fn of_duplicates_at_once_one_body_runs<S: StoreUnderTest>(h: &Harness<
 
 // FAULTS E7: the transaction is made again, and the handler with it.
 pub async fn a_deadlock_runs_the_unit_again<S: StoreUnderTest>(h: &Harness<S>) {
-    let play = Arc::new(Play { deadlocks: AtomicUsize::new(2), ..Play::default() });
+    let play = Arc::new(InlinePlan { deadlocks: AtomicUsize::new(2), ..InlinePlan::default() });
     let inbox = inbox(h, &play);
     let answer = passing(&h.clock, process(&inbox, "handler")).await;
     assert_eq!(answer, (Processed::Done, Some("handler in run 3".into())));
-    for (verb, run) in [(Verb::Mark, 4), (Verb::Record, 6), (Verb::Commit, 8)] {
-        inbox.store().faults().next(verb, Fault::Deadlock);
+    for (verb, run) in [(StoreVerb::Mark, 4), (StoreVerb::Record, 6), (StoreVerb::Commit, 8)] {
+        inbox.store().faults().next(verb, StoreFault::Deadlock);
         let id = format!("{verb:?}");
         let answer = passing(&h.clock, process(&inbox, &id)).await;
         assert_eq!(answer, (Processed::Done, Some(format!("{id} in run {run}"))));
@@ -139,30 +139,30 @@ pub async fn a_deadlock_runs_the_unit_again<S: StoreUnderTest>(h: &Harness<S>) {
 
 // FAULTS E7: not for ever, and it is not the handler's failure.
 pub async fn a_handler_that_always_deadlocks_is_given_up<S: StoreUnderTest>(h: &Harness<S>) {
-    let play = Arc::new(Play { deadlocks: AtomicUsize::new(4), ..Play::default() });
+    let play = Arc::new(InlinePlan { deadlocks: AtomicUsize::new(4), ..InlinePlan::default() });
     let inbox = inbox(h, &play);
     let (processed, result) = passing(&h.clock, process(&inbox, "1")).await;
     assert!(matches!(processed, Processed::Failed(Outcome::Snooze { .. })), "{processed:?}");
     assert_eq!((result, play.runs.load(Ordering::Relaxed)), (None, 4));
     assert_eq!(process(&inbox, "1").await, (Processed::Done, Some("1 in run 5".into())));
     // The same for the store's own trouble, which is told as what it is.
-    inbox.store().faults().always(Verb::Commit, Fault::Deadlock);
+    inbox.store().faults().always(StoreVerb::Commit, StoreFault::Deadlock);
     let error = passing(&h.clock, inbox.process(message("2"))).await.expect_err("a deadlock");
     assert_eq!((error.kind(), play.runs.load(Ordering::Relaxed)), (ErrorKind::Unavailable, 9));
 }
 
 // FAULTS A4: it may have happened. The next delivery finds out.
 pub async fn an_unknown_commit_is_never_made_again<S: StoreUnderTest>(h: &Harness<S>) {
-    let play = Arc::new(Play::default());
+    let play = Arc::new(InlinePlan::default());
     let inbox = inbox(h, &play);
-    inbox.store().faults().next(Verb::Commit, Fault::ErrAfter);
+    inbox.store().faults().next(StoreVerb::Commit, StoreFault::ErrAfter);
     let error = inbox.process(message("1")).await.expect_err("the answer was lost");
     assert_eq!((error.kind(), play.runs.load(Ordering::Relaxed)), (ErrorKind::CommitUnknown, 1));
     assert_eq!(process(&inbox, "1").await, (Processed::Duplicate, Some("1 in run 1".into())));
 }
 
 pub async fn what_fails_leaves_neither_mark_nor_result<S: StoreUnderTest>(h: &Harness<S>) {
-    let play = Arc::new(Play { failures: AtomicUsize::new(1), ..Play::default() });
+    let play = Arc::new(InlinePlan { failures: AtomicUsize::new(1), ..InlinePlan::default() });
     let inbox = inbox(h, &play);
     let (processed, result) = process(&inbox, "1").await;
     assert!(matches!(processed, Processed::Failed(Outcome::Retry { .. })), "{processed:?}");

@@ -2,7 +2,7 @@
 
 use oncebox::Message;
 use oncebox::state::{Operation, Outcome, Status};
-use oncebox::store::{Cursor, EntryView, Filter};
+use oncebox::store::{EntryCursor, EntryFilter, EntryView};
 
 use crate::fixture::{
     SECOND, handler, inbox, inbox_named, key, message, moved_to, offer, offer_message, offer_to, text,
@@ -10,7 +10,7 @@ use crate::fixture::{
 use crate::{Harness, StoreUnderTest};
 
 /// Everything that a filter takes, over pages of a size.
-async fn all<S: StoreUnderTest>(h: &Harness<S>, filter: &Filter, limit: usize) -> Vec<EntryView> {
+async fn all<S: StoreUnderTest>(h: &Harness<S>, filter: &EntryFilter, limit: usize) -> Vec<EntryView> {
     let mut filter = filter.clone();
     filter.limit = limit;
     let mut entries: Vec<EntryView> = Vec::new();
@@ -21,17 +21,17 @@ async fn all<S: StoreUnderTest>(h: &Harness<S>, filter: &Filter, limit: usize) -
         let Some(next) = page.next else { break };
         assert!(filter.after.is_none_or(|after| after < next), "pages go on");
         // Through its text, as it is handed out.
-        filter.after = Some(next.to_string().parse::<Cursor>().expect("a cursor comes back"));
+        filter.after = Some(next.to_string().parse::<EntryCursor>().expect("a cursor comes back"));
     }
     assert!(entries.is_sorted_by(|a, b| a.cursor() < b.cursor()), "by number and handler, each once");
     entries
 }
 
-fn any() -> Filter {
-    Filter::any(inbox())
+fn any() -> EntryFilter {
+    EntryFilter::any(inbox())
 }
 
-fn with(change: impl FnOnce(&mut Filter)) -> Filter {
+fn with(change: impl FnOnce(&mut EntryFilter)) -> EntryFilter {
     let mut filter = any();
     change(&mut filter);
     filter
@@ -63,7 +63,7 @@ pub async fn statuses_are_one_several_or_any<S: StoreUnderTest>(h: &Harness<S>) 
         two.statuses = vec![Status::Pending, Status::Discarded];
         assert_eq!(ids(&all(h, &two, limit).await), ["discarded", "pending"]);
         for status in Status::ALL {
-            assert_eq!(ids(&all(h, &Filter::new(inbox(), status), limit).await), [status.as_str()]);
+            assert_eq!(ids(&all(h, &EntryFilter::new(inbox(), status), limit).await), [status.as_str()]);
         }
     }
 }
@@ -93,7 +93,7 @@ pub async fn each_condition_counts<S: StoreUnderTest>(h: &Harness<S>) {
     h.first(offer_message(message("sourced").with_source("depot"))).await;
     h.first(offer_message(message("ordered").with_ordering_key("k%"))).await;
     h.first(offer_message(message("a tenant's").with_tenant("acme"))).await;
-    let found = async |change: &dyn Fn(&mut Filter)| {
+    let found = async |change: &dyn Fn(&mut EntryFilter)| {
         let filter = with(change);
         assert!(filter.is_narrow());
         let found = all(h, &filter, 100).await;
@@ -111,12 +111,13 @@ pub async fn each_condition_counts<S: StoreUnderTest>(h: &Harness<S>) {
     assert!(found(&|f| f.id_contains = Some((*b"_y").into())).await.is_empty());
     assert_eq!(found(&|f| f.received_before = Some(start.after(SECOND))).await, ["plain", "plain"]);
     assert_eq!(found(&|f| f.received_from = Some(start.after(2 * SECOND))).await.len(), 3);
-    let second = |f: &mut Filter| {
+    let second = |f: &mut EntryFilter| {
         (f.received_from, f.received_before) = (Some(start.after(SECOND)), Some(start.after(2 * SECOND)));
     };
     assert_eq!(found(&second).await, ["typed"]);
-    let both =
-        |f: &mut Filter| (f.message_type, f.source) = (Some("order.placed".into()), Some("depot".into()));
+    let both = |f: &mut EntryFilter| {
+        (f.message_type, f.source) = (Some("order.placed".into()), Some("depot".into()))
+    };
     assert_eq!(found(&both).await, ["sourced"]);
     assert!(!any().is_narrow(), "everything is no filter");
     assert!(!with(|f| f.id_contains = Some((*b"").into())).is_narrow(), "an empty part is in every id");
@@ -149,12 +150,12 @@ pub async fn error_text_is_looked_for_as_it_is<S: StoreUnderTest>(h: &Harness<S>
 
 pub async fn the_latest_generation_is_listed_once<S: StoreUnderTest>(h: &Harness<S>) {
     h.completed("1").await;
-    let generations = async |filter: Filter| {
+    let generations = async |filter: EntryFilter| {
         let found = [all(h, &filter, 1).await, all(h, &filter, 100).await];
         assert_eq!(found[0], found[1]);
         found[0].iter().map(|entry| (entry.generation, entry.status)).collect::<Vec<_>>()
     };
-    let finished = || Filter::new(inbox(), Status::Completed);
+    let finished = || EntryFilter::new(inbox(), Status::Completed);
     for generation in 1..=2 {
         h.operate("1", "h", Operation::Replay).await.expect("replay");
         assert_eq!(generations(any()).await, [(generation, Status::Pending)]);
@@ -168,7 +169,7 @@ pub async fn the_latest_generation_is_listed_once<S: StoreUnderTest>(h: &Harness
 }
 
 pub async fn a_page_that_matches_little_is_short_and_goes_on<S: StoreUnderTest>(h: &Harness<S>) {
-    let many = Filter::EXAMINED + 200;
+    let many = EntryFilter::EXAMINED + 200;
     let batch: Vec<_> = (0..many).map(|n| offer_to(n.to_string(), &["a", "b"])).collect();
     for part in batch.chunks(500) {
         h.accept_all(part).await;

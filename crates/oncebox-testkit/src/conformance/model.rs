@@ -15,14 +15,14 @@ use proptest::strategy::{Strategy as _, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use crate::{Harness, StoreUnderTest};
-use run::Run;
-use step::Step;
+use run::ModelRun;
+use step::ModelStep;
 
 /// How often a failing sequence is run again to make it shorter.
 const SHRINKS: usize = 400;
 
 /// A step that can be made simpler.
-type Tree = Box<dyn ValueTree<Value = Step>>;
+type StepTree = Box<dyn ValueTree<Value = ModelStep>>;
 
 // FAULTS A4, A10, B3, B4, B5, B7, C3, D2, H1, H2, J1, J2, J3, in any order.
 pub async fn random_operations_do_what_the_model_does<S: StoreUnderTest>(h: &Harness<S>) {
@@ -31,7 +31,7 @@ pub async fn random_operations_do_what_the_model_does<S: StoreUnderTest>(h: &Har
         let mut steps = sequence(seed, h.steps);
         let Err(failure) = run(h, &format!("model-{seed}"), &steps).await else { continue };
         let all = steps.len();
-        let Failure { what, log, .. } = Shrinking { h, seed, runs: 0, failure }.shrink(&mut steps).await;
+        let ModelFailure { what, log, .. } = Shrinking { h, seed, runs: 0, failure }.shrink(&mut steps).await;
         panic!(
             "sequence {seed}: {what}\n{} of its {all} operations are enough for that:\n  {}\n`ONCEBOX_SEED={seed}` runs it again",
             steps.len(),
@@ -41,7 +41,7 @@ pub async fn random_operations_do_what_the_model_does<S: StoreUnderTest>(h: &Har
 }
 
 /// What went wrong, and what was done until then.
-struct Failure {
+struct ModelFailure {
     what: String,
     /// How many steps were made, the one that failed included.
     made: usize,
@@ -61,7 +61,7 @@ fn seeds(default: u64, variable: impl Fn(&str) -> Option<String>) -> Range<u64> 
 }
 
 /// The sequence of a seed.
-fn sequence(seed: u64, max: usize) -> Vec<Tree> {
+fn sequence(seed: u64, max: usize) -> Vec<StepTree> {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
@@ -71,12 +71,12 @@ fn sequence(seed: u64, max: usize) -> Vec<Tree> {
     (0..count).map(|_| step.new_tree(&mut runner).expect("nothing is filtered out")).collect()
 }
 
-async fn run<S: StoreUnderTest>(h: &Harness<S>, inbox: &str, steps: &[Tree]) -> Result<(), Failure> {
-    let mut run = Run::new(h, inbox);
+async fn run<S: StoreUnderTest>(h: &Harness<S>, inbox: &str, steps: &[StepTree]) -> Result<(), ModelFailure> {
+    let mut run = ModelRun::new(h, inbox);
     let ended = run.all(steps.iter().map(ValueTree::current)).await;
     // The next sequence must not begin in the past of this one.
     h.advance(run.turned_back());
-    ended.map_err(|what| Failure { what, made: run.made(), log: run.into_log() })
+    ended.map_err(|what| ModelFailure { what, made: run.made(), log: run.into_log() })
 }
 
 /// The search for a short sequence that fails.
@@ -85,12 +85,12 @@ struct Shrinking<'a, S> {
     seed: u64,
     runs: usize,
     /// Of the shortest sequence so far.
-    failure: Failure,
+    failure: ModelFailure,
 }
 
 impl<S: StoreUnderTest> Shrinking<'_, S> {
     /// Leaves out what can be left out, then makes simpler what is left.
-    async fn shrink(mut self, steps: &mut Vec<Tree>) -> Failure {
+    async fn shrink(mut self, steps: &mut Vec<StepTree>) -> ModelFailure {
         steps.truncate(self.failure.made);
         for place in (0..steps.len()).rev() {
             let step = steps.remove(place);
@@ -108,7 +108,7 @@ impl<S: StoreUnderTest> Shrinking<'_, S> {
         self.failure
     }
 
-    async fn fails(&mut self, steps: &[Tree]) -> bool {
+    async fn fails(&mut self, steps: &[StepTree]) -> bool {
         if self.runs == SHRINKS {
             return false;
         }
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(given(Some("7"), Some("9")), 7..16);
     }
 
-    fn steps(seed: u64, max: usize) -> Vec<Step> {
+    fn steps(seed: u64, max: usize) -> Vec<ModelStep> {
         sequence(seed, max).iter().map(ValueTree::current).collect()
     }
 
@@ -166,7 +166,7 @@ mod tests {
     /// Every kind of operation, and every way to lose an answer, comes up in the sequences of one test run.
     #[test]
     fn every_operation_comes_up() {
-        let all: Vec<Vec<Step>> = (0..256).map(|seed| steps(seed, 12)).collect();
+        let all: Vec<Vec<ModelStep>> = (0..256).map(|seed| steps(seed, 12)).collect();
         let all = format!("{all:?}");
         for word in [
             "Accept",

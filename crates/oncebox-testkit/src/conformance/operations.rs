@@ -4,23 +4,23 @@ use std::time::Duration;
 
 use oncebox::state::{Operation, Outcome, Status};
 use oncebox::store::{
-    Acted, Action, Actor, Admin as _, Answer, AuditFilter, BlockedParams, DuplicateCount, ExamineParams,
-    Finding, Line, MessageView, OperationId, OperationView, PausedKey, RegisterParams, Settled, SweepParams,
-    What, Why,
+    Acted, Action, ActionKind, ActionResult, Actor, Admin as _, AuditFilter, BlockedParams, DuplicateCount,
+    EntryExplanation, ExamineParams, Finding, MessageView, OperationId, OperationView, OrderQueue, PausedKey,
+    RegisterParams, Settled, SweepParams,
 };
 use oncebox::{ErrorKind, Key, Result};
 
 use crate::fixture::{
     HOUR, RETENTION, SECOND, handler, ids, inbox, inbox_named, key, moved_to, offer, offer_ordered,
 };
-use crate::{Fault, FaultyStore, Harness, StoreUnderTest, Verb};
+use crate::{FaultyStore, Harness, StoreFault, StoreUnderTest, StoreVerb};
 
 fn on(id: &str, operation: Operation) -> Action {
-    Action::new(inbox(), What::Entry { key: key(id), handler: handler("h"), operation })
+    Action::new(inbox(), ActionKind::Entry { key: key(id), handler: handler("h"), operation })
 }
 
 fn pause() -> Action {
-    Action::new(inbox(), What::Pause { handler: handler("h") })
+    Action::new(inbox(), ActionKind::Pause { handler: handler("h") })
 }
 
 async fn audit<S: StoreUnderTest>(
@@ -38,20 +38,20 @@ pub async fn who_did_what_and_why_is_recorded<S: StoreUnderTest>(h: &Harness<S>)
     h.advance(SECOND);
     let action = on("1", Operation::Retry).by("ada", "the\0 depot is back");
     let acted = h.store.act(&action).await.expect("act");
-    assert_eq!(acted, Acted::now(Answer::Entry(Box::new(h.entry("1", "h").await))));
+    assert_eq!(acted, Acted::now(ActionResult::Entry(Box::new(h.entry("1", "h").await))));
     let [record] = &audit(h, |_| {}).await[..] else { panic!("one record") };
     assert_eq!((record.id, record.parent, record.at), (action.id, None, h.now()));
     assert_eq!((&*record.actor, &*record.reason), ("ada", "the\u{fffd} depot is back"));
     assert_eq!((&*record.verb, record.key), ("retry", Some(key("1"))));
     assert_eq!((record.handler.clone(), &*record.body), (Some(handler("h")), &*action.body()));
-    assert_eq!(Answer::decode(&record.answer).expect("an answer"), acted.answer);
+    assert_eq!(ActionResult::decode(&record.answer).expect("an answer"), acted.answer);
     // FAULTS S12: it stays for much longer than the message whose payload the error may repeat.
     assert!(h.entry("1", "h").await.error.is_some(), "the entry has it");
     assert_eq!(acted.answer.entry().and_then(|entry| entry.error.clone()), None);
     assert!(!record.answer.contains("error"), "{}", record.answer);
     h.store.pause(&inbox(), &handler("h")).await.expect("pause");
     let short = &audit(h, |_| {}).await[0];
-    assert_eq!((&*short.actor, &*short.verb, short.key), (Action::NOBODY, "pause", None));
+    assert_eq!((&*short.actor, &*short.verb, short.key), (Action::UNKNOWN_ACTOR, "pause", None));
 }
 
 // FAULTS J1
@@ -74,11 +74,11 @@ pub async fn the_same_again_is_done_once_and_answered_the_same<S: StoreUnderTest
     assert_eq!(new.answer.entry().map(|entry| entry.generation), Some(2));
     for (action, changed) in [(pause(), true), (pause(), false)] {
         let acted = h.store.act(&action).await.expect("pause");
-        assert_eq!(acted.answer, Answer::Changed(changed));
-        assert_eq!(h.store.act(&action).await.expect("pause").answer, Answer::Changed(changed));
+        assert_eq!(acted.answer, ActionResult::Changed(changed));
+        assert_eq!(h.store.act(&action).await.expect("pause").answer, ActionResult::Changed(changed));
     }
-    let resume = Action::new(inbox(), What::Resume { handler: handler("h") });
-    assert_eq!(h.store.act(&resume).await.expect("resume").answer, Answer::Changed(true));
+    let resume = Action::new(inbox(), ActionKind::Resume { handler: handler("h") });
+    assert_eq!(h.store.act(&resume).await.expect("resume").answer, ActionResult::Changed(true));
     h.store.pause(&inbox(), &handler("h")).await.expect("pause");
     h.store.act(&resume).await.expect("resume again");
     assert_eq!(h.count().await.paused, [handler("h")], "a repeat resumes nothing");
@@ -106,7 +106,7 @@ pub async fn an_identity_is_for_one_thing<S: StoreUnderTest>(h: &Harness<S>) {
 pub async fn an_identity_is_for_one_reason<S: StoreUnderTest>(h: &Harness<S>) {
     h.poisoned("1").await;
     let cases =
-        [on("1", Operation::Retry), pause(), Action::new(inbox(), What::Purge { age: HOUR, limit: 1 })];
+        [on("1", Operation::Retry), pause(), Action::new(inbox(), ActionKind::Purge { age: HOUR, limit: 1 })];
     for action in cases {
         let action = action.by("ada", "the depot is back");
         h.store.act(&action).await.expect("act");
@@ -118,7 +118,7 @@ pub async fn an_identity_is_for_one_reason<S: StoreUnderTest>(h: &Harness<S>) {
             assert!(!error.what().contains("depot"), "{error}");
         }
         let mut other = action.clone();
-        other.what = What::Resume { handler: handler("g") };
+        other.kind = ActionKind::Resume { handler: handler("g") };
         let verb = h.store.act(&other).await;
         assert!(verb.expect_err("another verb").what().contains("with another verb"));
         let again =
@@ -164,7 +164,7 @@ pub async fn one_of_many_at_once_is_done<S: StoreUnderTest>(h: &Harness<S>) {
 pub async fn an_answer_that_was_lost_is_asked_for_again<S: StoreUnderTest>(h: &Harness<S>) {
     h.completed("1").await;
     let store = FaultyStore::new(h.store.clone());
-    store.faults().next(Verb::Operate, Fault::ErrAfter);
+    store.faults().next(StoreVerb::Operate, StoreFault::ErrAfter);
     let replay = on("1", Operation::Replay);
     let lost = store.act(&replay).await.expect_err("the answer is lost");
     assert_eq!(lost.kind(), ErrorKind::CommitUnknown);
@@ -257,9 +257,11 @@ pub async fn records_outlive_what_they_are_about<S: StoreUnderTest>(h: &Harness<
 }
 
 pub async fn progress_is_noted_by_one_at_a_time<S: StoreUnderTest>(h: &Harness<S>) {
-    let begun =
-        Action::new(inbox(), What::Backfill { handler: handler("h"), kinds: vec!["order.placed".into()] });
-    assert_eq!(h.store.act(&begun).await.expect("begin").answer, Answer::Begun);
+    let begun = Action::new(
+        inbox(),
+        ActionKind::Backfill { handler: handler("h"), kinds: vec!["order.placed".into()] },
+    );
+    assert_eq!(h.store.act(&begun).await.expect("begin").answer, ActionResult::Begun);
     let noted = async || audit(h, |f| f.id = Some(begun.id)).await.remove(0).progress;
     assert_eq!(noted().await, None);
     assert!(h.store.progress(begun.id, 0, "a").await.expect("note"));
@@ -279,20 +281,21 @@ pub async fn a_purge_is_done_once<S: StoreUnderTest>(h: &Harness<S>) {
         h.accept(crate::fixture::offer_message(conflict(n))).await;
     }
     h.advance(HOUR);
-    let purge = Action::new(inbox(), What::Purge { age: HOUR, limit: 3 });
+    let purge = Action::new(inbox(), ActionKind::Purge { age: HOUR, limit: 3 });
     for _ in 0..2 {
-        assert_eq!(h.store.act(&purge).await.expect("purge").answer, Answer::Purged(3));
+        assert_eq!(h.store.act(&purge).await.expect("purge").answer, ActionResult::Purged(3));
     }
     assert_eq!(h.count().await.quarantined, 1);
 }
 
-fn line() -> Line {
-    Line::new("shop", *b"k")
+fn line() -> OrderQueue {
+    OrderQueue::new("shop", *b"k")
 }
 
-async fn hold<S: StoreUnderTest>(h: &Harness<S>, paused: bool) -> Answer {
+async fn hold<S: StoreUnderTest>(h: &Harness<S>, paused: bool) -> ActionResult {
     let (handler, line) = (handler("h"), line());
-    let what = if paused { What::PauseKey { handler, line } } else { What::ResumeKey { handler, line } };
+    let what =
+        if paused { ActionKind::PauseKey { handler, line } } else { ActionKind::ResumeKey { handler, line } };
     h.store.act(&Action::new(inbox(), what)).await.expect("act").answer
 }
 
@@ -302,8 +305,8 @@ pub async fn a_paused_ordering_key_waits_and_others_go_on<S: StoreUnderTest>(h: 
     }
     h.first(offer_ordered("other", "l")).await;
     let before = h.count().await;
-    assert_eq!(hold(h, true).await, Answer::Changed(true));
-    assert_eq!(hold(h, true).await, Answer::Changed(false));
+    assert_eq!(hold(h, true).await, ActionResult::Changed(true));
+    assert_eq!(hold(h, true).await, ActionResult::Changed(false));
     h.first(offer_ordered("3", "k")).await;
     let counts = h.count().await;
     assert_eq!(counts.paused_keys, [PausedKey { handler: handler("h"), line: line() }]);
@@ -312,9 +315,9 @@ pub async fn a_paused_ordering_key_waits_and_others_go_on<S: StoreUnderTest>(h: 
     assert_eq!(h.list(&inbox(), Status::Poisoned, 10).await, []);
     assert_eq!(ids(&h.claim("h", 10).await), ["other"], "nothing of the key, everything else");
     let explained = h.store.explain(&inbox(), &offer_ordered("1", "k").key).await.expect("explain");
-    assert_eq!(explained.expect("known").why, [Why::KeyPaused]);
-    assert_eq!(hold(h, false).await, Answer::Changed(true));
-    assert_eq!(hold(h, false).await, Answer::Changed(false));
+    assert_eq!(explained.expect("known").why, [EntryExplanation::KeyPaused]);
+    assert_eq!(hold(h, false).await, ActionResult::Changed(true));
+    assert_eq!(hold(h, false).await, ActionResult::Changed(false));
     assert!(h.count().await.paused_keys.is_empty());
     for id in ["1", "2", "3"] {
         let claimed = h.claim("h", 10).await;
@@ -339,7 +342,7 @@ pub async fn pausing_an_ordering_key_leaves_what_runs<S: StoreUnderTest>(h: &Har
     assert_eq!(h.settle(&claim, crate::fixture::rejected()).await, Settled::Applied);
     let blocked = h.store.blocked(&BlockedParams::new(inbox())).await.expect("blocked");
     assert_eq!(blocked.iter().map(|key| (key.head_key, key.waiting)).collect::<Vec<_>>(), [(claim.key, 1)]);
-    let discard = What::Entry { key: claim.key, handler: handler("h"), operation: Operation::Discard };
+    let discard = ActionKind::Entry { key: claim.key, handler: handler("h"), operation: Operation::Discard };
     h.store.act(&Action::new(inbox(), discard)).await.expect("discard");
     assert!(h.claim("h", 10).await.is_empty(), "it is still paused");
     hold(h, false).await;
@@ -362,7 +365,7 @@ pub async fn the_doctor_tells_what_waits_for_a_person<S: StoreUnderTest>(h: &Har
     h.first(offer("2")).await;
     h.accept(crate::fixture::offer_message(oncebox::Message::new("2", "x", "y").with_source("shop"))).await;
     h.store.pause(&inbox(), &handler("h")).await.expect("pause");
-    assert_eq!(hold(h, true).await, Answer::Changed(true));
+    assert_eq!(hold(h, true).await, ActionResult::Changed(true));
     // A handler that somebody claimed for within a lease is known.
     h.advance(crate::fixture::PAST_LEASE);
     params.known = Some(vec![handler("another")]);

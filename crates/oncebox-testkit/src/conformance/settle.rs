@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox::state::{Next, Outcome, PoisonReason, Settlement, Status, Suspicion};
+use oncebox::state::{NextState, Outcome, PoisonReason, Settlement, Status, Suspicion};
 use oncebox::store::{Claim, ClaimId, Seq, Settled, Token};
 
 use crate::fixture::{
@@ -46,7 +46,7 @@ pub async fn poisoned_is_kept_with_its_reason<S: StoreUnderTest>(h: &Harness<S>)
     for reason in PoisonReason::ALL {
         let claim = h.running(reason.as_str()).await;
         let mut settlement = claim.settle(&policy(), rejected());
-        settlement.next = Next::Poisoned { reason };
+        settlement.next = NextState::Poisoned { reason };
         (settlement.attempts, settlement.suspicion) = (7, Suspicion::from_stored(2));
         assert_eq!(h.send(settlement).await, Settled::Applied);
         let entry = h.entry(reason.as_str(), "h").await;

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use oncebox::state::{Outcome, PoisonReason, Status, Suspicion};
+use oncebox::state::{ErrorText, NextState, Outcome, PoisonReason, Status, Suspicion};
 use oncebox::store::{Claim, Claimed, Settled};
 
 use crate::fixture::{
-    HOUR, PAST_LEASE, SECOND, claims, handler, ids, inbox, key, offer, offer_ordered, offer_to, policy, route,
+    HOUR, PAST_LEASE, SECOND, claims, failed, handler, ids, inbox, key, offer, offer_ordered, offer_to,
+    policy, route,
 };
 use crate::harness::{claim_params, rescue_params};
 use crate::{Harness, StoreUnderTest};
@@ -87,7 +88,9 @@ pub async fn a_suspect_waits_for_its_due_time<S: StoreUnderTest>(h: &Harness<S>)
     let claim = h.settled("1", Outcome::Crashed).await;
     let suspect = h.claim_suspect("h").await.remove(0).claim;
     assert!(suspect.token > claim.token);
-    h.settle(&suspect, Outcome::Snooze { delay: HOUR }).await;
+    let mut later = suspect.settle(&policy(), Outcome::Snooze { delay: HOUR });
+    later.suspicion = suspect.suspicion;
+    assert_eq!(h.send(later).await, Settled::Applied);
     assert!(h.claim_suspect("h").await.is_empty());
     h.advance(HOUR);
     assert_eq!(h.claim_suspect("h").await.len(), 1);
@@ -239,6 +242,36 @@ pub async fn explain_tells_how_a_suspect_goes_on<S: StoreUnderTest>(h: &Harness<
     let claim = h.claim_suspect_idle("h").await.remove(0).claim;
     h.settle(&claim, Outcome::Done).await;
     assert_eq!(told().await.0, "it is finished");
+}
+
+/// Claims the one suspect there is, settles it, and returns what it is suspected of then.
+async fn after<S: StoreUnderTest>(h: &Harness<S>, before: u32, outcome: Outcome) -> (u32, Status) {
+    let id = format!("{before} {outcome:?}");
+    let mut settlement = h.running(&id).await.settle(&policy(), Outcome::Crashed);
+    (settlement.suspicion, settlement.next) =
+        (Suspicion::from_stored(before), NextState::Pending { delay: Duration::ZERO });
+    assert_eq!(h.send(settlement).await, Settled::Applied);
+    let claim = h.claim_suspect("h").await.remove(0).claim;
+    assert_eq!(h.settle(&claim, outcome).await, Settled::Applied);
+    (suspicion(h, &id).await, h.entry(&id, "h").await.status)
+}
+
+// FAULTS C3: an entry that its handler survived does not run alone for the rest of its attempts.
+pub async fn an_outcome_of_a_living_worker_clears_deaths_in_company<S: StoreUnderTest>(h: &Harness<S>) {
+    let undecodable = || Outcome::Undecodable { error: ErrorText::new("not yet") };
+    for outcome in [failed(), Outcome::Snooze { delay: SECOND }, undecodable()] {
+        for before in [1, 2, 3] {
+            assert_eq!(after(h, before, outcome.clone()).await, (0, Status::Pending), "{outcome:?}");
+        }
+        assert_eq!(after(h, 4, outcome).await, (4, Status::Pending), "what it did alone is kept");
+    }
+    h.advance(HOUR);
+    assert_eq!(h.claim("h", 100).await.len(), 9, "they are healthy work");
+    assert_eq!(h.claim_suspect("h").await.len(), 1);
+    for before in [2, 3] {
+        assert_eq!(after(h, before, Outcome::Released).await, (before, Status::Pending), "it did not run");
+        assert_eq!(h.claim_suspect("h").await.len(), 1);
+    }
 }
 
 pub async fn the_limit_of_crashes_is_the_handlers<S: StoreUnderTest>(h: &Harness<S>) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use oncebox::Message;
 use oncebox::state::{Operation, Outcome, Status};
-use oncebox::store::{Accepted, Known, Mark, NewMessage, QuarantineReason, SweepParams, Swept};
+use oncebox::store::{Accepted, KnownMessage, Mark, NewMessage, QuarantineReason, SweepParams, Swept};
 use oncebox::time::Timestamp;
 
 use crate::fixture::{
@@ -31,7 +31,7 @@ pub async fn finished_messages_leave_after_their_retention<S: StoreUnderTest>(h:
     );
     h.advance(MOMENT);
     assert_eq!(h.sweep(RETENTION).await.messages, 2);
-    assert_eq!(h.count().await, oncebox::store::Counts::default());
+    assert_eq!(h.count().await, oncebox::store::InboxCounts::default());
     assert!(h.show("completed").await.is_none());
     assert!(matches!(h.accept(offer("completed")).await, Accepted::First(_)));
     assert_eq!(h.claim("h", 10).await.len(), 1);
@@ -148,7 +148,7 @@ pub async fn a_known_key_is_never_stale<S: StoreUnderTest>(h: &Harness<S>) {
     let claim = h.claim_one("h").await;
     h.settle(&claim, crate::fixture::rejected()).await;
     sweep_one(h, "1").await;
-    let known = Known::new(seq, h.now().since(start));
+    let known = KnownMessage::new(seq, h.now().since(start));
     assert_eq!(h.accept(dated("poisoned", start)).await, Accepted::Duplicate(known));
 }
 

@@ -3,8 +3,8 @@
 use oncebox::config::{OnTenantsChange, Tenants};
 use oncebox::state::{Operation, Outcome, Status};
 use oncebox::store::{
-    Accepted, BlockedParams, Counts, EntryView, NewMessage, OfTenant, QuarantineFilter, QuarantineReason,
-    RegisterParams, Settled, Tenancy,
+    Accepted, BlockedParams, EntryView, InboxCounts, NewMessage, QuarantineFilter, QuarantineReason,
+    RegisterParams, Settled, Tenancy, TenantScope,
 };
 use oncebox::{ErrorKind, Message};
 
@@ -127,7 +127,7 @@ pub async fn what_is_quarantined_alone_has_its_tenant<S: StoreUnderTest>(h: &Har
     assert_eq!((shown.tenant.as_deref(), shown.quarantined[0].reason), (Some("b"), QuarantineReason::Stale));
     assert!(tenant(h, "a").show(&late.key).await.expect("show").is_none());
     assert_eq!(tenant(h, "b").count().await.expect("count").quarantined, 1);
-    assert_eq!(tenant(h, "a").count().await.expect("count"), Counts::default());
+    assert_eq!(tenant(h, "a").count().await.expect("count"), InboxCounts::default());
 }
 
 // FAULTS S20: the head of one tenant's line blocks nobody else's.
@@ -304,7 +304,7 @@ pub async fn inboxes_do_not_share_tenants<S: StoreUnderTest>(h: &Harness<S>) {
     h.first(of("a", "1")).await;
     h.first(moved_to(&other, &of("a", "1"))).await;
     h.first(moved_to(&other, &of("a", "2"))).await;
-    let there = OfTenant::new(&h.store, other, "a");
+    let there = TenantScope::new(&h.store, other, "a");
     assert_eq!(there.count().await.expect("count").messages, 2);
     assert_eq!(tenant(h, "a").count().await.expect("count").messages, 1);
     assert_eq!(list(&there, Status::Pending, 10).await.len(), 2);
@@ -320,7 +320,7 @@ pub async fn tenants_are_compared_letter_by_letter<S: StoreUnderTest>(h: &Harnes
         assert_eq!(list(&tenant(h, name), Status::Pending, 10).await.len(), 1, "{name:?}");
     }
     for name in ["", "b", "a%", "\0", "a\0"] {
-        assert_eq!(tenant(h, name).count().await.expect("count"), Counts::default(), "{name:?}");
+        assert_eq!(tenant(h, name).count().await.expect("count"), InboxCounts::default(), "{name:?}");
         assert!(list(&tenant(h, name), Status::Pending, 10).await.is_empty(), "{name:?}");
     }
 }
@@ -344,11 +344,11 @@ fn of_message(tenant: &str, message: Message) -> NewMessage {
     offer_message(message.with_source("shop").with_tenant(tenant))
 }
 
-fn tenant<'a, S: StoreUnderTest>(h: &'a Harness<S>, name: &str) -> OfTenant<'a, S> {
-    OfTenant::new(&h.store, inbox(), name)
+fn tenant<'a, S: StoreUnderTest>(h: &'a Harness<S>, name: &str) -> TenantScope<'a, S> {
+    TenantScope::new(&h.store, inbox(), name)
 }
 
-async fn list<S: StoreUnderTest>(of: &OfTenant<'_, S>, status: Status, limit: usize) -> Vec<EntryView> {
+async fn list<S: StoreUnderTest>(of: &TenantScope<'_, S>, status: Status, limit: usize) -> Vec<EntryView> {
     let mut filter = of.filter(status);
     filter.limit = limit;
     let mut entries = Vec::new();

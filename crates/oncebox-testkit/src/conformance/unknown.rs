@@ -12,11 +12,11 @@ use crate::fixture::{
     route,
 };
 use crate::harness::{claim_params, rescue_params};
-use crate::{Fault, FaultyStore, Harness, Odds, StoreUnderTest, Verb};
+use crate::{FaultOdds, FaultyStore, Harness, StoreFault, StoreUnderTest, StoreVerb};
 
 // FAULTS A4
 pub async fn an_accept_is_recognised<S: StoreUnderTest>(h: &Harness<S>) {
-    let store = losing_the_answer(h, Verb::Accept);
+    let store = losing_the_answer(h, StoreVerb::Accept);
     let batch = [offer("1"), offer_to("2", &["h", "i"])];
     unknown(store.accept(&batch).await);
     let answers = store.accept(&batch).await.expect("accept");
@@ -30,7 +30,7 @@ pub async fn a_claim_is_recognised<S: StoreUnderTest>(h: &Harness<S>) {
     for n in 0..4 {
         h.first(offer(n.to_string())).await;
     }
-    let store = losing_the_answer(h, Verb::Claim);
+    let store = losing_the_answer(h, StoreVerb::Claim);
     let params = claim_params(&[route("h")], 3);
     unknown(store.claim(&params).await);
     assert_eq!(h.claim("h", 10).await.len(), 1, "three are taken, though nobody was told");
@@ -45,7 +45,7 @@ pub async fn a_claim_is_recognised<S: StoreUnderTest>(h: &Harness<S>) {
 pub async fn a_suspect_claim_is_recognised<S: StoreUnderTest>(h: &Harness<S>) {
     h.settled("1", Outcome::Crashed).await;
     h.settled("2", Outcome::Crashed).await;
-    let store = losing_the_answer(h, Verb::Claim);
+    let store = losing_the_answer(h, StoreVerb::Claim);
     let params = claim_params(&[route("h")], 3).suspect();
     unknown(store.claim(&params).await);
     assert_eq!(store.claim(&params).await.expect("claim").len(), 2);
@@ -60,7 +60,7 @@ pub async fn a_settlement_is_recognised<S: StoreUnderTest>(h: &Harness<S>) {
     for (n, outcome) in outcomes().into_iter().enumerate() {
         batch.push(h.running(&n.to_string()).await.settle(&policy(), outcome));
     }
-    let store = losing_the_answer(h, Verb::Settle);
+    let store = losing_the_answer(h, StoreVerb::Settle);
     unknown(store.settle(&batch).await);
     let before = h.snapshot().await;
     h.advance(std::time::Duration::from_millis(1));
@@ -74,7 +74,7 @@ pub async fn a_rescue_is_recognised<S: StoreUnderTest>(h: &Harness<S>) {
         zombies.push(h.running(&n.to_string()).await);
     }
     h.advance(PAST_LEASE);
-    let store = losing_the_answer(h, Verb::Rescue);
+    let store = losing_the_answer(h, StoreVerb::Rescue);
     let params = rescue_params(&[route("h")], 2);
     unknown(store.rescue(&params).await);
     let rescued = store.rescue(&params).await.expect("rescue");
@@ -89,7 +89,7 @@ pub async fn a_rescue_is_recognised<S: StoreUnderTest>(h: &Harness<S>) {
 pub async fn a_renewal_can_be_repeated<S: StoreUnderTest>(h: &Harness<S>) {
     let claim = h.running("1").await;
     h.advance(SECOND);
-    let store = losing_the_answer(h, Verb::Renew);
+    let store = losing_the_answer(h, StoreVerb::Renew);
     let params = RenewParams::new(vec![claim], LEASE);
     unknown(store.renew(&params).await);
     assert_eq!(store.renew(&params).await.expect("renew"), [Renewed::Extended]);
@@ -100,7 +100,7 @@ pub async fn a_sweep_can_be_repeated<S: StoreUnderTest>(h: &Harness<S>) {
     h.completed("1").await;
     h.poisoned("2").await;
     h.advance(RETENTION);
-    let store = losing_the_answer(h, Verb::Sweep);
+    let store = losing_the_answer(h, StoreVerb::Sweep);
     let params = SweepParams::new(inbox(), RETENTION, 10);
     unknown(store.sweep(&params).await);
     assert_eq!(store.sweep(&params).await.expect("sweep").messages, 0);
@@ -110,7 +110,7 @@ pub async fn a_sweep_can_be_repeated<S: StoreUnderTest>(h: &Harness<S>) {
 // FAULTS C14, D2: the handler runs again; its second transaction may not come through.
 pub async fn a_commit_is_not_made_twice<S: StoreUnderTest>(h: &Harness<S>) {
     let claim = h.running("1").await;
-    let store = losing_the_answer(h, Verb::Commit);
+    let store = losing_the_answer(h, StoreVerb::Commit);
     let mut tx = store.begin().await.expect("begin");
     assert_eq!(
         store.mark(&mut tx, &inbox(), &key("2"), &handler("h"), None).await.expect("mark"),
@@ -125,8 +125,9 @@ pub async fn a_commit_is_not_made_twice<S: StoreUnderTest>(h: &Harness<S>) {
 
 pub async fn what_was_not_done_is_done_by_the_repeat<S: StoreUnderTest>(h: &Harness<S>) {
     let store = FaultyStore::new(h.store.clone());
-    for verb in [Verb::Accept, Verb::Claim, Verb::Settle, Verb::Rescue, Verb::Commit] {
-        store.faults().next(verb, Fault::ErrBefore(ErrorKind::CommitUnknown));
+    for verb in [StoreVerb::Accept, StoreVerb::Claim, StoreVerb::Settle, StoreVerb::Rescue, StoreVerb::Commit]
+    {
+        store.faults().next(verb, StoreFault::ErrBefore(ErrorKind::CommitUnknown));
     }
     unknown(store.accept(&[offer("1")]).await);
     assert!(matches!(store.accept(&[offer("1")]).await.expect("accept")[..], [Accepted::First(_)]));
@@ -151,7 +152,7 @@ pub async fn what_was_not_done_is_done_by_the_repeat<S: StoreUnderTest>(h: &Harn
 pub async fn a_storm_of_faults_loses_and_repeats_nothing<S: StoreUnderTest>(h: &Harness<S>) {
     const MESSAGES: usize = 200;
     let store = FaultyStore::new(h.store.clone());
-    store.faults().seed(1, Odds { before: 0.25, after: 0.25 });
+    store.faults().seed(1, FaultOdds { before: 0.25, after: 0.25 });
     for n in 0..MESSAGES {
         let batch = [offer(n.to_string())];
         insist(async || store.accept(&batch).await).await;
@@ -172,9 +173,9 @@ pub async fn a_storm_of_faults_loses_and_repeats_nothing<S: StoreUnderTest>(h: &
 }
 
 /// The store under test, which does the next call of `verb` and loses the answer.
-fn losing_the_answer<S: StoreUnderTest>(h: &Harness<S>, verb: Verb) -> FaultyStore<S> {
+fn losing_the_answer<S: StoreUnderTest>(h: &Harness<S>, verb: StoreVerb) -> FaultyStore<S> {
     let store = FaultyStore::new(h.store.clone());
-    store.faults().next(verb, Fault::ErrAfter);
+    store.faults().next(verb, StoreFault::ErrAfter);
     store
 }
 

@@ -2,7 +2,7 @@
 
 mod plan;
 
-pub use plan::{Fault, Faults, Odds, Verb};
+pub use plan::{FaultOdds, FaultPlan, StoreFault, StoreVerb};
 
 use std::future::Future;
 
@@ -10,21 +10,21 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use oncebox::state::Settlement;
 use oncebox::store::{
-    Accepted, Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
-    BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts,
-    DuplicateCount, ExamineParams, Failover, Filter, Finding, History, Mark, MarkIn, MessageView, NewMessage,
-    OperationId, Orphan, OrphanParams, Page, QuarantineFilter, QuarantinePage, RegisterParams, RenewParams,
-    Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeups,
-    What,
+    Accepted, Acted, Action, ActionKind, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
+    BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount,
+    EntryFilter, EntryPage, ExamineParams, Failover, Finding, InboxCounts, Mark, MarkIn, MessageHistory,
+    MessageView, NewMessage, OperationId, Orphan, OrphanParams, QuarantineFilter, QuarantinePage,
+    RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams,
+    Swept, Transactional, Wakeups,
 };
 use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result};
 
-/// A store around another one, in which calls fail as its [`Faults`] say. Clones share their faults.
+/// A store around another one, in which calls fail as its [`FaultPlan`] say. Clones share their faults.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// use oncebox::{ErrorKind, Memory, Store};
-/// use oncebox_testkit::{Fault, FaultyStore, Verb};
+/// use oncebox_testkit::{StoreFault, FaultyStore, StoreVerb};
 ///
 /// let store = FaultyStore::new(Memory::new());
 /// store.faults().next(Verb::Accept, Fault::ErrAfter);
@@ -35,14 +35,14 @@ use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result}
 #[derive(Clone, Debug)]
 pub struct FaultyStore<S> {
     store: S,
-    faults: Faults,
+    faults: FaultPlan,
     mute: bool,
 }
 
 impl<S> FaultyStore<S> {
     /// A store that does not fail yet.
     pub fn new(store: S) -> Self {
-        Self { store, faults: Faults::default(), mute: false }
+        Self { store, faults: FaultPlan::default(), mute: false }
     }
 
     /// The same, without the store's wake-ups: what is not told otherwise is found by the poll.
@@ -52,7 +52,7 @@ impl<S> FaultyStore<S> {
     }
 
     /// What goes wrong.
-    pub fn faults(&self) -> &Faults {
+    pub fn faults(&self) -> &FaultPlan {
         &self.faults
     }
 
@@ -61,35 +61,35 @@ impl<S> FaultyStore<S> {
         &self.store
     }
 
-    async fn run<T>(&self, verb: Verb, call: impl Future<Output = Result<T>>) -> Result<T> {
+    async fn run<T>(&self, verb: StoreVerb, call: impl Future<Output = Result<T>>) -> Result<T> {
         self.suffer(verb, self.faults.draw(verb), call).await
     }
 
     async fn suffer<T>(
         &self,
-        verb: Verb,
-        fault: Option<Fault>,
+        verb: StoreVerb,
+        fault: Option<StoreFault>,
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         match fault {
             None => call.await,
-            Some(Fault::ErrBefore(kind)) => {
+            Some(StoreFault::ErrBefore(kind)) => {
                 Err(Error::new(kind, format!("injected fault: {verb:?} was not done")))
             }
-            Some(Fault::Deadlock) => {
+            Some(StoreFault::Deadlock) => {
                 let what = format!("injected fault: {verb:?} was not done");
                 Err(Error::new(ErrorKind::Unavailable, what).caused_by(Deadlock))
             }
-            Some(Fault::ErrAfter) => {
+            Some(StoreFault::ErrAfter) => {
                 call.await?;
                 let what = format!("injected fault: {verb:?} was done, and its answer lost");
                 Err(Error::new(ErrorKind::CommitUnknown, what))
             }
-            Some(Fault::Hang) => {
+            Some(StoreFault::Hang) => {
                 self.faults.hang().await;
                 call.await
             }
-            Some(Fault::Panic) => panic!("injected fault: {verb:?} panics"),
+            Some(StoreFault::Panic) => panic!("injected fault: {verb:?} panics"),
         }
     }
 }
@@ -114,43 +114,43 @@ impl<S: Store> Store for FaultyStore<S> {
     }
 
     async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
-        self.run(Verb::Accept, self.store.accept(batch)).await
+        self.run(StoreVerb::Accept, self.store.accept(batch)).await
     }
 
     async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
-        self.run(Verb::Claim, self.store.claim(params)).await
+        self.run(StoreVerb::Claim, self.store.claim(params)).await
     }
 
     async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
-        self.run(Verb::Settle, self.store.settle(batch)).await
+        self.run(StoreVerb::Settle, self.store.settle(batch)).await
     }
 
     async fn renew(&self, params: &RenewParams) -> Result<Vec<Renewed>> {
-        self.run(Verb::Renew, self.store.renew(params)).await
+        self.run(StoreVerb::Renew, self.store.renew(params)).await
     }
 
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
-        self.run(Verb::Rescue, self.store.rescue(params)).await
+        self.run(StoreVerb::Rescue, self.store.rescue(params)).await
     }
 
     async fn register(&self, params: &RegisterParams) -> Result<()> {
-        self.run(Verb::Register, self.store.register(params)).await
+        self.run(StoreVerb::Register, self.store.register(params)).await
     }
 
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {
-        self.run(Verb::Sweep, self.store.sweep(params)).await
+        self.run(StoreVerb::Sweep, self.store.sweep(params)).await
     }
 
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
-        self.run(Verb::Orphans, self.store.orphans(params)).await
+        self.run(StoreVerb::Orphans, self.store.orphans(params)).await
     }
 
     async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
-        self.run(Verb::CountDuplicates, self.store.count_duplicates(batch)).await
+        self.run(StoreVerb::CountDuplicates, self.store.count_duplicates(batch)).await
     }
 
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
-        self.run(Verb::Backlog, self.store.backlog(params)).await
+        self.run(StoreVerb::Backlog, self.store.backlog(params)).await
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {
@@ -170,17 +170,17 @@ impl<S: Transactional> Transactional for FaultyStore<S> {
     type Tx = S::Tx;
 
     async fn begin(&self) -> Result<S::Tx> {
-        self.run(Verb::Begin, self.store.begin()).await
+        self.run(StoreVerb::Begin, self.store.begin()).await
     }
 
     async fn commit(&self, tx: S::Tx) -> Result<()> {
-        match self.faults.draw(Verb::Commit) {
+        match self.faults.draw(StoreVerb::Commit) {
             // The transaction is over when the caller is told so.
-            fault @ Some(Fault::ErrBefore(_) | Fault::Deadlock) => {
+            fault @ Some(StoreFault::ErrBefore(_) | StoreFault::Deadlock) => {
                 self.store.rollback(tx).await;
-                self.suffer(Verb::Commit, fault, async { Ok(()) }).await
+                self.suffer(StoreVerb::Commit, fault, async { Ok(()) }).await
             }
-            fault => self.suffer(Verb::Commit, fault, self.store.commit(tx)).await,
+            fault => self.suffer(StoreVerb::Commit, fault, self.store.commit(tx)).await,
         }
     }
 
@@ -198,11 +198,11 @@ impl<Tx: ?Sized, S: MarkIn<Tx>> MarkIn<Tx> for FaultyStore<S> {
         handler: &HandlerKey,
         fingerprint: Option<Fingerprint>,
     ) -> impl Future<Output = Result<Mark>> + Send {
-        self.run(Verb::Mark, self.store.mark(tx, inbox, key, handler, fingerprint))
+        self.run(StoreVerb::Mark, self.store.mark(tx, inbox, key, handler, fingerprint))
     }
 
     fn quarantine(&self, tx: &mut Tx, message: &NewMessage) -> impl Future<Output = Result<()>> + Send {
-        self.run(Verb::Quarantine, self.store.quarantine(tx, message))
+        self.run(StoreVerb::Quarantine, self.store.quarantine(tx, message))
     }
 
     fn record(
@@ -213,7 +213,7 @@ impl<Tx: ?Sized, S: MarkIn<Tx>> MarkIn<Tx> for FaultyStore<S> {
         handler: &HandlerKey,
         result: &[u8],
     ) -> impl Future<Output = Result<()>> + Send {
-        self.run(Verb::Record, self.store.record(tx, inbox, key, handler, result))
+        self.run(StoreVerb::Record, self.store.record(tx, inbox, key, handler, result))
     }
 
     fn recall(
@@ -223,27 +223,27 @@ impl<Tx: ?Sized, S: MarkIn<Tx>> MarkIn<Tx> for FaultyStore<S> {
         key: &Key,
         handler: &HandlerKey,
     ) -> impl Future<Output = Result<Option<Bytes>>> + Send {
-        self.run(Verb::Recall, self.store.recall(tx, inbox, key, handler))
+        self.run(StoreVerb::Recall, self.store.recall(tx, inbox, key, handler))
     }
 }
 
 impl<Tx: ?Sized, S: SettleIn<Tx>> SettleIn<Tx> for FaultyStore<S> {
     fn complete(&self, tx: &mut Tx, claim: &Claim) -> impl Future<Output = Result<Settled>> + Send {
-        self.run(Verb::Complete, self.store.complete(tx, claim))
+        self.run(StoreVerb::Complete, self.store.complete(tx, claim))
     }
 }
 
 impl<Tx: ?Sized, S: ShareIn<Tx>> ShareIn<Tx> for FaultyStore<S> {
     fn hold(&self, tx: &mut Tx, claims: &[Claim]) -> impl Future<Output = Result<Vec<Settled>>> + Send {
-        self.run(Verb::Hold, self.store.hold(tx, claims))
+        self.run(StoreVerb::Hold, self.store.hold(tx, claims))
     }
 
     fn savepoint(&self, tx: &mut Tx) -> impl Future<Output = Result<()>> + Send {
-        self.run(Verb::Savepoint, self.store.savepoint(tx))
+        self.run(StoreVerb::Savepoint, self.store.savepoint(tx))
     }
 
     fn rollback_to_savepoint(&self, tx: &mut Tx) -> impl Future<Output = Result<()>> + Send {
-        self.run(Verb::RollbackToSavepoint, self.store.rollback_to_savepoint(tx))
+        self.run(StoreVerb::RollbackToSavepoint, self.store.rollback_to_savepoint(tx))
     }
 
     fn complete_all(
@@ -251,65 +251,65 @@ impl<Tx: ?Sized, S: ShareIn<Tx>> ShareIn<Tx> for FaultyStore<S> {
         tx: &mut Tx,
         claims: &[Claim],
     ) -> impl Future<Output = Result<Vec<Settled>>> + Send {
-        self.run(Verb::CompleteAll, self.store.complete_all(tx, claims))
+        self.run(StoreVerb::CompleteAll, self.store.complete_all(tx, claims))
     }
 }
 
 #[async_trait]
 impl<S: Admin> Admin for FaultyStore<S> {
-    async fn count(&self, inbox: &InboxName) -> Result<Counts> {
-        self.run(Verb::Count, self.store.count(inbox)).await
+    async fn count(&self, inbox: &InboxName) -> Result<InboxCounts> {
+        self.run(StoreVerb::Count, self.store.count(inbox)).await
     }
 
-    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts> {
-        self.run(Verb::Count, self.store.count_tenant(inbox, tenant)).await
+    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<InboxCounts> {
+        self.run(StoreVerb::Count, self.store.count_tenant(inbox, tenant)).await
     }
 
-    async fn list(&self, filter: &Filter) -> Result<Page> {
-        self.run(Verb::List, self.store.list(filter)).await
+    async fn list(&self, filter: &EntryFilter) -> Result<EntryPage> {
+        self.run(StoreVerb::List, self.store.list(filter)).await
     }
 
     async fn blocked(&self, params: &BlockedParams) -> Result<Vec<BlockedKey>> {
-        self.run(Verb::Blocked, self.store.blocked(params)).await
+        self.run(StoreVerb::Blocked, self.store.blocked(params)).await
     }
 
     async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
-        self.run(Verb::Show, self.store.show(inbox, key)).await
+        self.run(StoreVerb::Show, self.store.show(inbox, key)).await
     }
 
-    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
-        self.run(Verb::History, self.store.history(inbox, key)).await
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageHistory>> {
+        self.run(StoreVerb::History, self.store.history(inbox, key)).await
     }
 
     async fn quarantined(&self, filter: &QuarantineFilter) -> Result<QuarantinePage> {
-        self.run(Verb::Quarantined, self.store.quarantined(filter)).await
+        self.run(StoreVerb::Quarantined, self.store.quarantined(filter)).await
     }
 
     async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {
-        self.run(Verb::Backfill, self.store.backfill(params)).await
+        self.run(StoreVerb::Backfill, self.store.backfill(params)).await
     }
 
     /// Fails as the verb that is asked for.
     async fn act(&self, action: &Action) -> Result<Acted> {
-        let verb = match action.what {
-            What::Pause { .. } | What::PauseKey { .. } => Verb::Pause,
-            What::Resume { .. } | What::ResumeKey { .. } => Verb::Resume,
-            What::Purge { .. } => Verb::Purge,
-            _ => Verb::Operate,
+        let verb = match action.kind {
+            ActionKind::Pause { .. } | ActionKind::PauseKey { .. } => StoreVerb::Pause,
+            ActionKind::Resume { .. } | ActionKind::ResumeKey { .. } => StoreVerb::Resume,
+            ActionKind::Purge { .. } => StoreVerb::Purge,
+            _ => StoreVerb::Operate,
         };
         self.run(verb, self.store.act(action)).await
     }
 
     async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage> {
-        self.run(Verb::Audit, self.store.audit(filter)).await
+        self.run(StoreVerb::Audit, self.store.audit(filter)).await
     }
 
     async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
-        self.run(Verb::Examine, self.store.examine(params)).await
+        self.run(StoreVerb::Examine, self.store.examine(params)).await
     }
 
     async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
-        self.run(Verb::Progress, self.store.progress(id, noted, progress)).await
+        self.run(StoreVerb::Progress, self.store.progress(id, noted, progress)).await
     }
 }
 
@@ -327,20 +327,20 @@ mod tests {
         let store = FaultyStore::new(Memory::new());
         store
             .faults()
-            .next(Verb::Accept, Fault::ErrBefore(ErrorKind::Full))
-            .next(Verb::Accept, Fault::ErrAfter);
+            .next(StoreVerb::Accept, StoreFault::ErrBefore(ErrorKind::Full))
+            .next(StoreVerb::Accept, StoreFault::ErrAfter);
         assert_eq!(store.accept(&[offer("1")]).await.unwrap_err().kind(), ErrorKind::Full);
         assert_eq!(store.count(&inbox()).await.unwrap().messages, 0);
         assert_eq!(store.accept(&[offer("1")]).await.unwrap_err().kind(), ErrorKind::CommitUnknown);
         assert_eq!(store.count(&inbox()).await.unwrap().messages, 1);
         assert!(matches!(store.accept(&[offer("1")]).await.unwrap()[..], [Accepted::Duplicate(_)]));
-        assert_eq!(store.faults().calls(Verb::Accept), 3);
+        assert_eq!(store.faults().calls(StoreVerb::Accept), 3);
     }
 
     #[tokio::test]
     async fn a_call_hangs_until_it_is_released() {
         let store = FaultyStore::new(Memory::new());
-        store.faults().next(Verb::Accept, Fault::Hang);
+        store.faults().next(StoreVerb::Accept, StoreFault::Hang);
         let call = tokio::spawn({
             let store = store.clone();
             async move { store.accept(&[offer("1")]).await }
@@ -355,7 +355,7 @@ mod tests {
     async fn a_seed_gives_the_same_faults_every_time() {
         let run = async |seed| {
             let store = FaultyStore::new(Memory::new());
-            store.faults().seed(seed, Odds { before: 0.3, after: 0.3 });
+            store.faults().seed(seed, FaultOdds { before: 0.3, after: 0.3 });
             let mut kinds = Vec::new();
             for _ in 0..50 {
                 kinds.push(store.accept(&[]).await.map_err(|error| error.kind()));
@@ -374,8 +374,8 @@ mod tests {
     #[tokio::test]
     async fn a_script_names_the_calls_that_fail() {
         let store = FaultyStore::new(Memory::new());
-        store.faults().script(Verb::Claim, [None, Some(Fault::ErrAfter)]);
-        store.faults().always(Verb::Renew, Fault::ErrBefore(ErrorKind::Unavailable));
+        store.faults().script(StoreVerb::Claim, [None, Some(StoreFault::ErrAfter)]);
+        store.faults().always(StoreVerb::Renew, StoreFault::ErrBefore(ErrorKind::Unavailable));
         let params = ClaimParams::new(inbox(), Vec::new(), Duration::from_secs(1));
         assert!(store.claim(&params).await.is_ok());
         assert!(store.claim(&params).await.is_err());

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "each is the method of the same name")]
 #[non_exhaustive]
-pub enum Verb {
+pub enum StoreVerb {
     Accept,
     Claim,
     Settle,
@@ -52,14 +52,14 @@ pub enum Verb {
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum StoreFault {
     /// It is not done, and the caller is told an error of this kind.
     ErrBefore(ErrorKind),
     /// It is not done: the database has ended the transaction because of a [`Deadlock`](super::Deadlock).
     Deadlock,
     /// It is done, and the caller is told [`ErrorKind::CommitUnknown`].
     ErrAfter,
-    /// It waits for [`Faults::release`], then is done.
+    /// It waits for [`FaultPlan::release`], then is done.
     Hang,
     /// It panics and is not done, as in a store with a bug.
     Panic,
@@ -67,10 +67,10 @@ pub enum Fault {
 
 /// How often calls fail at random, each between 0 and 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Odds {
-    /// Of [`Fault::ErrBefore`] with [`ErrorKind::Unavailable`].
+pub struct FaultOdds {
+    /// Of [`StoreFault::ErrBefore`] with [`ErrorKind::Unavailable`].
     pub before: f64,
-    /// Of [`Fault::ErrAfter`].
+    /// Of [`StoreFault::ErrAfter`].
     pub after: f64,
 }
 
@@ -78,46 +78,46 @@ pub struct Odds {
 ///
 /// A script goes first, then what always fails, then chance.
 #[derive(Clone, Debug, Default)]
-pub struct Faults {
+pub struct FaultPlan {
     shared: Arc<Shared>,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    plan: Mutex<Plan>,
+    plan: Mutex<FaultQueue>,
     /// Counts the releases.
     released: watch::Sender<u64>,
     hanging: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
-struct Plan {
-    scripts: HashMap<Verb, VecDeque<Option<Fault>>>,
-    always: HashMap<Verb, Fault>,
-    chance: Option<(fastrand::Rng, Odds)>,
-    calls: HashMap<Verb, u64>,
+struct FaultQueue {
+    scripts: HashMap<StoreVerb, VecDeque<Option<StoreFault>>>,
+    always: HashMap<StoreVerb, StoreFault>,
+    chance: Option<(fastrand::Rng, FaultOdds)>,
+    calls: HashMap<StoreVerb, u64>,
 }
 
-impl Faults {
+impl FaultPlan {
     /// Lets the next call of a verb fail, or the one after those that are scripted already.
-    pub fn next(&self, verb: Verb, fault: Fault) -> &Self {
+    pub fn next(&self, verb: StoreVerb, fault: StoreFault) -> &Self {
         self.script(verb, [Some(fault)])
     }
 
     /// Says of the next calls of a verb which fail; `None` lets one pass.
-    pub fn script(&self, verb: Verb, faults: impl IntoIterator<Item = Option<Fault>>) -> &Self {
+    pub fn script(&self, verb: StoreVerb, faults: impl IntoIterator<Item = Option<StoreFault>>) -> &Self {
         self.shared.plan.lock().scripts.entry(verb).or_default().extend(faults);
         self
     }
 
     /// Lets every call of a verb fail.
-    pub fn always(&self, verb: Verb, fault: Fault) -> &Self {
+    pub fn always(&self, verb: StoreVerb, fault: StoreFault) -> &Self {
         self.shared.plan.lock().always.insert(verb, fault);
         self
     }
 
     /// Lets calls of every verb fail by chance; the same seed and calls give the same faults.
-    pub fn seed(&self, seed: u64, odds: Odds) -> &Self {
+    pub fn seed(&self, seed: u64, odds: FaultOdds) -> &Self {
         self.shared.plan.lock().chance = Some((fastrand::Rng::with_seed(seed), odds));
         self
     }
@@ -125,7 +125,7 @@ impl Faults {
     /// No more faults: scripts are forgotten, and what hangs goes on.
     pub fn clear(&self) {
         let mut plan = self.shared.plan.lock();
-        *plan = Plan { calls: std::mem::take(&mut plan.calls), ..Plan::default() };
+        *plan = FaultQueue { calls: std::mem::take(&mut plan.calls), ..FaultQueue::default() };
         drop(plan);
         self.release();
     }
@@ -142,11 +142,11 @@ impl Faults {
     }
 
     /// How often a verb was called, failed calls included.
-    pub fn calls(&self, verb: Verb) -> u64 {
+    pub fn calls(&self, verb: StoreVerb) -> u64 {
         self.shared.plan.lock().calls.get(&verb).copied().unwrap_or(0)
     }
 
-    pub(super) fn draw(&self, verb: Verb) -> Option<Fault> {
+    pub(super) fn draw(&self, verb: StoreVerb) -> Option<StoreFault> {
         let mut plan = self.shared.plan.lock();
         *plan.calls.entry(verb).or_default() += 1;
         if let Some(scripted) = plan.scripts.get_mut(&verb).and_then(VecDeque::pop_front) {
@@ -158,9 +158,9 @@ impl Faults {
         let (rng, odds) = plan.chance.as_mut()?;
         let drawn = rng.f64();
         if drawn < odds.before {
-            Some(Fault::ErrBefore(ErrorKind::Unavailable))
+            Some(StoreFault::ErrBefore(ErrorKind::Unavailable))
         } else if drawn < odds.before + odds.after {
-            Some(Fault::ErrAfter)
+            Some(StoreFault::ErrAfter)
         } else {
             None
         }

@@ -1,10 +1,10 @@
 //! Messages that are handled while they are in hand.
 
 use super::stage::{BAD, FLAKY, INLINE, SLOW};
-use super::{Transport, World};
-use crate::{Fault, Verb};
+use super::{SourceFixture, Transport};
+use crate::{StoreFault, StoreVerb};
 
-pub async fn it_is_acknowledged_when_its_handler_is_done<T: Transport>(world: &World<T>) {
+pub async fn it_is_acknowledged_when_its_handler_is_done<T: Transport>(world: &SourceFixture<T>) {
     let instance = world.start().await;
     world.send("m", INLINE, SLOW).await;
     world.entered(1).await;
@@ -17,12 +17,12 @@ pub async fn it_is_acknowledged_when_its_handler_is_done<T: Transport>(world: &W
 }
 
 /// Busy is not a duplicate: the other one may still fail.
-pub async fn what_somebody_else_works_on_is_not_acknowledged<T: Transport>(world: &World<T>) {
+pub async fn what_somebody_else_works_on_is_not_acknowledged<T: Transport>(world: &SourceFixture<T>) {
     let (one, other) = (world.start().await, world.start().await);
     world.send("m", INLINE, SLOW).await;
     world.entered(1).await;
     world.send("m", INLINE, SLOW).await;
-    world.until(async |world: &World<T>| world.faults().calls(Verb::Mark) >= 2).await;
+    world.until(async |world: &SourceFixture<T>| world.faults().calls(StoreVerb::Mark) >= 2).await;
     let books = world.books().await;
     assert_eq!((books.done, books.rejected, books.waiting), (0, 0, 2), "neither is done");
     world.open_gate();
@@ -32,7 +32,7 @@ pub async fn what_somebody_else_works_on_is_not_acknowledged<T: Transport>(world
     world.transport.stop(other).await;
 }
 
-pub async fn what_failed_comes_again<T: Transport>(world: &World<T>) {
+pub async fn what_failed_comes_again<T: Transport>(world: &SourceFixture<T>) {
     let instance = world.start().await;
     world.send("m", INLINE, FLAKY).await;
     world.settled(1, 0).await;
@@ -40,7 +40,7 @@ pub async fn what_failed_comes_again<T: Transport>(world: &World<T>) {
     world.transport.stop(instance).await;
 }
 
-pub async fn what_its_handler_refuses_is_rejected<T: Transport>(world: &World<T>) {
+pub async fn what_its_handler_refuses_is_rejected<T: Transport>(world: &SourceFixture<T>) {
     let instance = world.start().await;
     world.send("m", INLINE, BAD).await;
     world.settled(0, 1).await;
@@ -49,13 +49,15 @@ pub async fn what_its_handler_refuses_is_rejected<T: Transport>(world: &World<T>
 }
 
 // FAULTS A10: as what is in conflict with a stored message.
-pub async fn another_message_under_its_key_is_quarantined_and_comes_no_more<T: Transport>(world: &World<T>) {
+pub async fn another_message_under_its_key_is_quarantined_and_comes_no_more<T: Transport>(
+    world: &SourceFixture<T>,
+) {
     let instance = world.start().await;
     world.send("m", INLINE, "one").await;
     world.settled(1, 0).await;
     world.send("m", INLINE, "other").await;
     world
-        .until(async |world: &World<T>| {
+        .until(async |world: &SourceFixture<T>| {
             let books = world.books().await;
             books.waiting == 0 && books.done + books.rejected == 2
         })
@@ -65,13 +67,13 @@ pub async fn another_message_under_its_key_is_quarantined_and_comes_no_more<T: T
 }
 
 // FAULTS A4
-pub async fn an_unknown_commit_of_its_handler_is_not_acknowledged<T: Transport>(world: &World<T>) {
+pub async fn an_unknown_commit_of_its_handler_is_not_acknowledged<T: Transport>(world: &SourceFixture<T>) {
     let instance = world.start().await;
-    world.faults().script(Verb::Commit, [Some(Fault::ErrAfter)]);
+    world.faults().script(StoreVerb::Commit, [Some(StoreFault::ErrAfter)]);
     world.send("m", INLINE, "once").await;
     // Its mark says that it was done, so it does not run again.
     world.settled(1, 0).await;
     assert_eq!(world.runs("once"), 1);
-    assert!(world.faults().calls(Verb::Mark) >= 2, "it was asked for again before it was acknowledged");
+    assert!(world.faults().calls(StoreVerb::Mark) >= 2, "it was asked for again before it was acknowledged");
     world.transport.stop(instance).await;
 }

@@ -22,7 +22,7 @@ pub mod trouble;
 
 mod cases;
 
-pub use stage::{TestStore, World};
+pub use stage::{SourceFixture, TestStore};
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ use oncebox::{Inbox, Message};
 /// What a transport believes became of the messages that were sent through it. A message that is sent twice counts
 /// twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Books {
+pub struct DeliveryLedger {
     /// Acknowledged: the transport has forgotten them.
     pub done: usize,
     /// Put where messages go that can never be taken, or refused for good.
@@ -73,7 +73,7 @@ pub trait Transport: Send + Sync + 'static {
     async fn bring_again(&self);
 
     /// What the transport believes at this moment.
-    async fn books(&self) -> Books;
+    async fn books(&self) -> DeliveryLedger;
 }
 
 /// How long a case may take on a slow machine. Far more than any needs; it only turns a hang into a failure.
@@ -81,7 +81,7 @@ const PATIENCE: Duration = Duration::from_mins(3);
 
 /// Runs one case on a fresh transport. Called by [`source_conformance!`](crate::source_conformance).
 #[doc(hidden)]
-pub fn run<T, Setup>(name: &str, setup: impl FnOnce() -> Setup, case: impl AsyncFnOnce(&World<T>))
+pub fn run<T, Setup>(name: &str, setup: impl FnOnce() -> Setup, case: impl AsyncFnOnce(&SourceFixture<T>))
 where
     T: Transport,
     Setup: Future<Output = T>,
@@ -89,7 +89,7 @@ where
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime for the test");
     runtime.block_on(async {
-        let world = World::new(setup().await);
+        let world = SourceFixture::new(setup().await);
         let ended = tokio::time::timeout(PATIENCE, case(&world)).await;
         assert!(ended.is_ok(), "{name} did not end within {PATIENCE:?}; {}", world.account().await);
     });

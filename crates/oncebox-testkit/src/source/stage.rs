@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use oncebox::state::Status;
-use oncebox::store::{Admin as _, Counts};
+use oncebox::store::{Admin as _, InboxCounts};
 use oncebox::{BoxError, Config, Context, Inbox, Memory, Message, Registration, Reject, Retry, handler};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::{Books, Transport};
-use crate::{Faults, FaultyStore};
+use super::{DeliveryLedger, Transport};
+use crate::{FaultPlan, FaultyStore};
 
 /// The store of the suite.
 pub type TestStore = FaultyStore<Memory>;
@@ -21,7 +21,7 @@ pub type TestStore = FaultyStore<Memory>;
 pub(super) const DURABLE: &str = "durable";
 /// The type of messages that are handled while they are in hand.
 pub(super) const INLINE: &str = "inline";
-/// The payload of a message whose handler waits for [`World::open_gate`].
+/// The payload of a message whose handler waits for [`SourceFixture::open_gate`].
 pub(super) const SLOW: &str = "slow";
 /// The payload of a message whose handler fails once.
 pub(super) const FLAKY: &str = "flaky";
@@ -29,28 +29,31 @@ pub(super) const FLAKY: &str = "flaky";
 pub(super) const BAD: &str = "bad";
 
 /// A transport under test, and an inbox for it.
-pub struct World<T: Transport> {
+pub struct SourceFixture<T: Transport> {
     pub(super) transport: T,
     store: TestStore,
-    log: Arc<Log>,
+    log: Arc<HandlerLog>,
 }
 
 /// What handlers did.
 #[derive(Debug)]
-struct Log {
+struct HandlerLog {
     runs: Mutex<BTreeMap<Bytes, usize>>,
     entered: watch::Sender<usize>,
     gate: watch::Sender<bool>,
 }
 
-impl<T: Transport> World<T> {
+impl<T: Transport> SourceFixture<T> {
     pub(super) fn new(transport: T) -> Self {
-        let log =
-            Log { runs: Mutex::default(), entered: watch::Sender::new(0), gate: watch::Sender::new(false) };
+        let log = HandlerLog {
+            runs: Mutex::default(),
+            entered: watch::Sender::new(0),
+            gate: watch::Sender::new(false),
+        };
         Self { transport, store: FaultyStore::new(Memory::new()), log: Arc::new(log) }
     }
 
-    pub(super) fn faults(&self) -> &Faults {
+    pub(super) fn faults(&self) -> &FaultPlan {
         self.store.faults()
     }
 
@@ -107,11 +110,11 @@ impl<T: Transport> World<T> {
         let _ = self.log.entered.subscribe().wait_for(|entered| *entered >= count).await;
     }
 
-    pub(super) async fn books(&self) -> Books {
+    pub(super) async fn books(&self) -> DeliveryLedger {
         self.transport.books().await
     }
 
-    pub(super) async fn counts(&self) -> Counts {
+    pub(super) async fn counts(&self) -> InboxCounts {
         let name = oncebox::InboxName::new("conformance").expect("a valid name");
         self.store.inner().count(&name).await.expect("the store inside does not fail")
     }
@@ -146,7 +149,7 @@ impl<T: Transport> World<T> {
     }
 }
 
-impl Log {
+impl HandlerLog {
     async fn run(&self, message: &Message) -> Result<(), BoxError> {
         let payload = message.payload().clone();
         let runs = {
@@ -168,7 +171,7 @@ impl Log {
     }
 }
 
-impl<T: Transport> std::fmt::Debug for World<T> {
+impl<T: Transport> std::fmt::Debug for SourceFixture<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("World").field("log", &self.log).finish_non_exhaustive()
     }

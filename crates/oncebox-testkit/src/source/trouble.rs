@@ -2,18 +2,18 @@
 
 use oncebox::ErrorKind;
 
-use super::{Transport, World};
-use crate::{Fault, Verb};
+use super::{SourceFixture, Transport};
+use crate::{StoreFault, StoreVerb};
 
-const AWAY: Fault = Fault::ErrBefore(ErrorKind::Unavailable);
+const AWAY: StoreFault = StoreFault::ErrBefore(ErrorKind::Unavailable);
 
 // FAULTS A15
-pub async fn while_the_store_is_away_nothing_is_acknowledged<T: Transport>(world: &World<T>) {
+pub async fn while_the_store_is_away_nothing_is_acknowledged<T: Transport>(world: &SourceFixture<T>) {
     let instance = world.start().await;
-    world.faults().always(Verb::Accept, AWAY);
+    world.faults().always(StoreVerb::Accept, AWAY);
     world.send_many(0..5).await;
     // Tried more than once each, or told to come again.
-    world.until(async |world: &World<T>| world.faults().calls(Verb::Accept) >= 10).await;
+    world.until(async |world: &SourceFixture<T>| world.faults().calls(StoreVerb::Accept) >= 10).await;
     let books = world.books().await;
     assert_eq!((books.done, books.rejected, books.waiting), (0, 0, 5), "nothing is settled");
     if world.transport.holds() {
@@ -22,31 +22,34 @@ pub async fn while_the_store_is_away_nothing_is_acknowledged<T: Transport>(world
     }
     world.faults().clear();
     world.settled(5, 0).await;
-    world.until(async |world: &World<T>| world.each_ran_once(5)).await;
+    world.until(async |world: &SourceFixture<T>| world.each_ran_once(5)).await;
     world.transport.stop(instance).await;
 }
 
 // FAULTS A4
-pub async fn an_unknown_commit_is_not_acknowledged<T: Transport>(world: &World<T>) {
+pub async fn an_unknown_commit_is_not_acknowledged<T: Transport>(world: &SourceFixture<T>) {
     let instance = world.start().await;
     // It is stored, and nobody is told; then the store is away, so that nobody can find out.
-    world.faults().script(Verb::Accept, [Some(Fault::ErrAfter), Some(AWAY), Some(AWAY), Some(Fault::Hang)]);
+    world.faults().script(
+        StoreVerb::Accept,
+        [Some(StoreFault::ErrAfter), Some(AWAY), Some(AWAY), Some(StoreFault::Hang)],
+    );
     world.send_many(0..1).await;
     // Whoever cannot hold it has to be asked again.
-    world.until(async |world: &World<T>| world.faults().calls(Verb::Accept) >= 4).await;
+    world.until(async |world: &SourceFixture<T>| world.faults().calls(StoreVerb::Accept) >= 4).await;
     assert_eq!(world.counts().await.messages, 1, "it was stored the first time");
     let books = world.books().await;
     assert_eq!((books.done, books.rejected, books.waiting), (0, 0, 1), "an unknown commit is no commit");
     world.faults().clear();
     world.settled(1, 0).await;
-    world.until(async |world: &World<T>| world.each_ran_once(1)).await;
+    world.until(async |world: &SourceFixture<T>| world.each_ran_once(1)).await;
     world.transport.stop(instance).await;
 }
 
 // FAULTS A1
-pub async fn what_a_crash_left_unsettled_comes_again<T: Transport>(world: &World<T>) {
+pub async fn what_a_crash_left_unsettled_comes_again<T: Transport>(world: &SourceFixture<T>) {
     let instance = world.start().await;
-    world.faults().always(Verb::Accept, Fault::Hang);
+    world.faults().always(StoreVerb::Accept, StoreFault::Hang);
     world.send_many(0..3).await;
     world.faults().wait_for_hanging(1).await;
     world.transport.crash(instance).await;
@@ -55,13 +58,13 @@ pub async fn what_a_crash_left_unsettled_comes_again<T: Transport>(world: &World
     assert_eq!((books.done, books.rejected, books.waiting), (0, 0, 3), "nothing was settled");
     let instance = world.start().await;
     world.settled(3, 0).await;
-    world.until(async |world: &World<T>| world.each_ran_once(3)).await;
+    world.until(async |world: &SourceFixture<T>| world.each_ran_once(3)).await;
     world.transport.stop(instance).await;
 }
 
-pub async fn a_shutdown_settles_what_is_in_hand_or_leaves_it<T: Transport>(world: &World<T>) {
+pub async fn a_shutdown_settles_what_is_in_hand_or_leaves_it<T: Transport>(world: &SourceFixture<T>) {
     let instance = world.start().await;
-    world.faults().always(Verb::Accept, Fault::Hang);
+    world.faults().always(StoreVerb::Accept, StoreFault::Hang);
     world.send_many(0..5).await;
     world.faults().wait_for_hanging(1).await;
     let release = async {
@@ -76,22 +79,22 @@ pub async fn a_shutdown_settles_what_is_in_hand_or_leaves_it<T: Transport>(world
     assert!(world.counts().await.messages >= books.done as u64, "{books:?}");
     let instance = world.start().await;
     world.settled(5, 0).await;
-    world.until(async |world: &World<T>| world.each_ran_once(5)).await;
+    world.until(async |world: &SourceFixture<T>| world.each_ran_once(5)).await;
     world.transport.stop(instance).await;
 }
 
 /// The store stays away, and the process has to end all the same.
-pub async fn a_shutdown_does_not_wait_for_the_store<T: Transport>(world: &World<T>) {
+pub async fn a_shutdown_does_not_wait_for_the_store<T: Transport>(world: &SourceFixture<T>) {
     let instance = world.start().await;
-    world.faults().always(Verb::Accept, AWAY);
+    world.faults().always(StoreVerb::Accept, AWAY);
     world.send_many(0..3).await;
-    world.until(async |world: &World<T>| world.faults().calls(Verb::Accept) >= 3).await;
+    world.until(async |world: &SourceFixture<T>| world.faults().calls(StoreVerb::Accept) >= 3).await;
     world.transport.stop(instance).await;
     let books = world.books().await;
     assert_eq!((books.done, books.rejected, books.waiting), (0, 0, 3), "nothing is settled");
     world.faults().clear();
     let instance = world.start().await;
     world.settled(3, 0).await;
-    world.until(async |world: &World<T>| world.each_ran_once(3)).await;
+    world.until(async |world: &SourceFixture<T>| world.each_ran_once(3)).await;
     world.transport.stop(instance).await;
 }

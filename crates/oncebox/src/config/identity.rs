@@ -1,86 +1,86 @@
-//! The settings about who is who: keys, order, duplicates, tenants, and how long they are remembered.
+//! Settings of identity: keys, order, duplicates, tenants, and the time for which keys are remembered.
 
 use bytes::Bytes;
 
 use crate::key::{is_blank, json_field};
 use crate::message::Message;
 
-/// What happens to a message that has no key: neither what the strategy selects nor an id.
+/// Handling of a message without a key: neither the strategy nor its id gives one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MissingKey {
-    /// It is refused with [`ErrorKind::MissingKey`](crate::ErrorKind::MissingKey); a source rejects the delivery.
+    /// The inbox refuses it with [`ErrorKind::MissingKey`](crate::ErrorKind::MissingKey). A source rejects the delivery.
     #[default]
     Refuse,
-    /// It is taken and compared with nothing: every delivery of it runs. Its id stays empty.
+    /// The inbox accepts it and compares it with nothing: every delivery runs. Its id stays empty.
     Undeduplicated,
 }
 
-/// What happens when a message was stored or handled before.
+/// Handling of a message that was stored or handled before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnDuplicate {
-    /// The answer says so, and that is all.
+    /// Only the result reports it.
     #[default]
     Silent,
-    /// The same, with a line in the log.
+    /// The result reports it, and the inbox logs it.
     Log,
-    /// `accept` and `process` answer with an error of kind [`Duplicate`](crate::ErrorKind::Duplicate). Deliveries of a
-    /// source are acknowledged as always. What is busy or unknown is never called a duplicate.
+    /// `accept` and `process` return an error of kind [`Duplicate`](crate::ErrorKind::Duplicate). Sources acknowledge the delivery
+    /// as usual. A busy key or an unknown commit is never reported as a duplicate.
     Refuse,
 }
 
-/// Whether messages belong to tenants. A tenant is part of the key and of the order: two tenants never meet.
+/// Use of tenants. A tenant is part of the key and of the order: two tenants never meet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Tenants {
-    /// They do not. A message that names a tenant is refused: what was set apart at its source would be mixed up here.
+    /// No tenants. The inbox refuses a message with a tenant: it would mix what its source keeps apart.
     #[default]
     Off,
-    /// Some do; those without one are by themselves.
+    /// Some messages have a tenant. Those without one are apart from them.
     Optional,
-    /// All do. A message without one is refused.
+    /// All messages have a tenant. The inbox refuses a message without one.
     Required,
 }
 
-/// What happens if an inbox has worked on the store with another [`tenants`](crate::Config::tenants) or
-/// [`adopted_tenant`](crate::Config::adopted_tenant) before. Keys depend on the tenant, so a message that was accepted before
-/// the change and comes again after it may be new.
+/// Handling of an inbox that used other values of [`tenants`](crate::Config::tenants) or
+/// [`adopted_tenant`](crate::Config::adopted_tenant) on the store before. Keys depend on the tenant, so a message that was accepted
+/// before the change may count as new after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnTenantsChange {
-    /// The store refuses the process with [`ErrorKind::TenantsChanged`](crate::ErrorKind::TenantsChanged), unless the change
-    /// keeps every key: from [`Tenants::Off`] to an adopted tenant.
+    /// The store refuses the process with [`ErrorKind::TenantsChanged`](crate::ErrorKind::TenantsChanged), unless the change keeps
+    /// every key: from [`Tenants::Off`] to an adopted tenant.
     #[default]
     Refuse,
-    /// The store records the new setting. A redelivery whose tenant changed runs again. Remove this when the change is made.
+    /// The store records the new setting. A redelivery whose tenant changed runs again. Remove this after the change.
     Accept,
 }
 
-/// What happens to a source that may bring a message again after the inbox has forgotten it.
+/// Handling of a source that may redeliver a message after the inbox has forgotten it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ShortWindow {
-    /// It is not received from.
+    /// The inbox does not receive from it.
     #[default]
     Refuse,
-    /// It is received from, with a warning: late duplicates run again.
+    /// The inbox receives from it and logs a warning: late duplicates run again.
     Warn,
 }
 
-/// Where the ordering key of a message is, if its source did not name it. A message that has nothing there, or only
-/// white space, is in no order.
+/// Location of a message's ordering key, if its source does not name one. A message without a value, or with a blank one, has no
+/// order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OrderBy {
     /// In a header.
     Header(Box<str>),
-    /// In a field of its JSON payload, by JSON pointer (`/customer`): a text, a whole number or a truth value.
+    /// In a field of its JSON payload, by JSON pointer (`/customer`): a string, an integer or a boolean.
     JsonPointer(Box<str>),
 }
 
 impl OrderBy {
-    /// The ordering key of a message.
+    /// Returns the ordering key of a message.
     pub(crate) fn of(&self, message: &Message) -> Option<Bytes> {
         let found = match self {
             Self::Header(name) => message.headers().get(name).cloned(),
@@ -89,7 +89,7 @@ impl OrderBy {
         found.filter(|key| !is_blank(key))
     }
 
-    /// What is wrong with it, if it can never find anything, and what to do instead.
+    /// Returns the problem and its fix, if it can never find anything.
     pub(super) fn flaw(&self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::Header(name) if is_blank(name.as_bytes()) => {

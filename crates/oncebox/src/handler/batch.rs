@@ -1,4 +1,4 @@
-//! Handlers that take many messages in one call.
+//! Handlers that take many messages in one call. Tests: `tests/batch.rs`.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,13 +13,13 @@ use crate::name::HandlerKey;
 use crate::observe::Observed;
 use crate::store::{Claim, ShareIn, Store, Transactional};
 
-/// How many messages one call gets at the most, unless [`Registration::most`] says otherwise.
+/// Default maximum of messages per call; see [`Registration::max_batch`].
 const DEFAULT_MAX_BATCH: usize = 64;
-/// How many entries are in hand at once: enough for several calls beside each other.
+/// Default maximum of entries in hand: enough for several calls at once.
 const CONCURRENCY: usize = 256;
 
-/// What can be registered with [`batch_handler`]: `async fn(Vec<M>, &mut BatchContext<S>) -> Result<R, E>`, where `R` is
-/// `()` if all succeed or fail together, or a `Vec<Result<(), E>>` with an answer for each message.
+/// A function for [`batch_handler`]: `async fn(Vec<M>, &mut BatchContext<S>) -> Result<R, E>`. `R` is `()` if all messages
+/// succeed or fail together, or a `Vec<Result<(), E>>` with one result per message.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a batch handler for the store `{S}`",
     label = "expected `async fn(Vec<M>, &mut BatchContext<{S}>) -> Result<R, E>`",
@@ -27,7 +27,7 @@ const CONCURRENCY: usize = 256;
 )]
 pub trait BatchFn<'a, M, S: Store>: Send + Sync + 'static {
     /// The future of one call.
-    type Run: Future<Output = Result<Answer, Failure>> + Send + 'a;
+    type Run: Future<Output = Result<BatchResult, Failure>> + Send + 'a;
 
     /// Runs the handler once.
     fn run(&self, messages: Vec<M>, cx: &'a mut BatchContext<S>) -> Self::Run;
@@ -37,54 +37,54 @@ impl<'a, F, Fut, M, S, R, E> BatchFn<'a, M, S> for F
 where
     F: Fn(Vec<M>, &'a mut BatchContext<S>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<R, E>> + Send + 'a,
-    R: IntoAnswer + 'static,
+    R: IntoBatchResult + 'static,
     E: Into<BoxError> + 'static,
     S: Store,
 {
-    type Run = futures_util::future::Map<Fut, fn(Result<R, E>) -> Result<Answer, Failure>>;
+    type Run = futures_util::future::Map<Fut, fn(Result<R, E>) -> Result<BatchResult, Failure>>;
 
     fn run(&self, messages: Vec<M>, cx: &'a mut BatchContext<S>) -> Self::Run {
-        let answer: fn(Result<R, E>) -> Result<Answer, Failure> =
-            |ended| ended.map(IntoAnswer::into_answer).map_err(|error| Failure::new(error));
+        let answer: fn(Result<R, E>) -> Result<BatchResult, Failure> =
+            |ended| ended.map(IntoBatchResult::into_batch_result).map_err(|error| Failure::new(error));
         futures_util::FutureExt::map(self(messages, cx), answer)
     }
 }
 
-/// What a batch handler says of its messages when it did not fail as a whole.
+/// Results of a batch call that did not fail as a whole.
 #[derive(Debug)]
-pub struct Answer(pub(crate) Said);
+pub struct BatchResult(pub(crate) ItemResults);
 
 #[derive(Debug)]
-pub(crate) enum Said {
-    /// All are done.
+pub(crate) enum ItemResults {
+    /// All messages are done.
     Done,
-    /// Each has an answer of its own, in the order of the messages.
+    /// One result per message, in their order.
     Each(Vec<Result<(), Failure>>),
 }
 
-/// What a batch handler can return: `()`, or an answer for each message, in their order.
-pub trait IntoAnswer {
-    /// As an answer.
-    fn into_answer(self) -> Answer;
+/// A return value of a batch handler: `()`, or one result per message, in their order.
+pub trait IntoBatchResult {
+    /// Converts the value.
+    fn into_batch_result(self) -> BatchResult;
 }
 
-impl IntoAnswer for () {
-    fn into_answer(self) -> Answer {
-        Answer(Said::Done)
+impl IntoBatchResult for () {
+    fn into_batch_result(self) -> BatchResult {
+        BatchResult(ItemResults::Done)
     }
 }
 
-impl<E: Into<BoxError>> IntoAnswer for Vec<Result<(), E>> {
-    fn into_answer(self) -> Answer {
-        Answer(Said::Each(self.into_iter().map(|item| item.map_err(Failure::new)).collect()))
+impl<E: Into<BoxError>> IntoBatchResult for Vec<Result<(), E>> {
+    fn into_batch_result(self) -> BatchResult {
+        BatchResult(ItemResults::Each(self.into_iter().map(|item| item.map_err(Failure::new)).collect()))
     }
 }
 
-/// Registers a handler that takes up to [`max_batch`](Registration::max_batch) messages in one call, 64 unless that says otherwise.
-/// Hand the result to [`Builder::on`](crate::Builder::on).
+/// Makes a handler that takes up to [`max_batch`](Registration::max_batch) messages in one call. Default: 64. Pass it to
+/// [`InboxBuilder::on`](crate::InboxBuilder::on).
 ///
-/// A call gets what one claim brought; nothing waits for a batch to fill up. If a call fails as a whole, each of its
-/// messages is tried again alone, so that only the one that is to blame has a failed attempt.
+/// A call gets the messages of one claim and never waits for a batch to fill. If a call fails as a whole, each message
+/// runs again alone, so only the bad message has a failed attempt.
 ///
 /// ```
 /// # use oncebox::{BatchContext, BoxError, Memory, batch_handler};
@@ -109,15 +109,15 @@ where
 }
 
 /// The future of one call.
-pub(crate) type BatchRun<'a> = Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
+pub(crate) type BatchRun<'a> = Pin<Box<dyn Future<Output = Result<BatchResult, Failure>> + Send + 'a>>;
 
 /// A call whose messages are decoded.
-pub(crate) type Prepared<S> = Box<dyn for<'a> FnOnce(&'a mut BatchContext<S>) -> BatchRun<'a> + Send>;
+pub(crate) type PreparedBatch<S> = Box<dyn for<'a> FnOnce(&'a mut BatchContext<S>) -> BatchRun<'a> + Send>;
 
 /// A batch handler with its message type erased.
 pub(crate) trait ErasedBatch<S: Store>: Send + Sync {
-    /// Decodes messages, and prepares a call with those that do.
-    fn prepare(&self, messages: &[Arc<Message>]) -> (Vec<Result<(), DecodeError>>, Prepared<S>);
+    /// Decodes messages, and prepares a call with those that decode.
+    fn prepare(&self, messages: &[Arc<Message>]) -> (Vec<Result<(), DecodeError>>, PreparedBatch<S>);
 }
 
 struct TypedBatch<F, M>(Arc<F>, std::marker::PhantomData<fn(M)>);
@@ -128,7 +128,7 @@ where
     M: FromMessage + Send + 'static,
     S: Store,
 {
-    fn prepare(&self, messages: &[Arc<Message>]) -> (Vec<Result<(), DecodeError>>, Prepared<S>) {
+    fn prepare(&self, messages: &[Arc<Message>]) -> (Vec<Result<(), DecodeError>>, PreparedBatch<S>) {
         let mut decoded = Vec::with_capacity(messages.len());
         let results =
             messages.iter().map(|message| M::from_message(message).map(|message| decoded.push(message)));
@@ -138,30 +138,30 @@ where
     }
 }
 
-/// The surroundings of one call of a batch handler.
+/// Context of one call of a batch handler.
 pub struct BatchContext<S: Store> {
     store: Arc<Observed<S>>,
     data: Arc<Data>,
-    items: Vec<Item>,
+    items: Vec<BatchItem>,
     tx: Option<Box<dyn ShareTx>>,
 }
 
 impl<S: Store> BatchContext<S> {
-    pub(crate) fn new((store, data): (Arc<Observed<S>>, Arc<Data>), items: Vec<Item>) -> Self {
+    pub(crate) fn new((store, data): (Arc<Observed<S>>, Arc<Data>), items: Vec<BatchItem>) -> Self {
         Self { store, data, items, tx: None }
     }
 
-    /// The messages of this call with what belongs to each, in their order.
-    pub fn items(&self) -> &[Item] {
+    /// Returns the messages of this call with their keys and attempts, in their order.
+    pub fn items(&self) -> &[BatchItem] {
         &self.items
     }
 
-    /// The value of type `T` that [`Builder::data`](crate::Builder::data) was given: a client, a setting.
+    /// Returns the value of type `T` from [`InboxBuilder::data`](crate::InboxBuilder::data), such as a client.
     pub fn data<T: Send + Sync + 'static>(&self) -> Result<&T> {
         self.data.get()
     }
 
-    /// The transaction, if one was opened.
+    /// Takes the transaction, if the handler began one.
     pub(crate) fn take_tx(&mut self) -> Option<Box<dyn ShareTx>> {
         self.tx.take()
     }
@@ -171,11 +171,10 @@ impl<S> BatchContext<S>
 where
     S: Transactional + ShareIn<<S as Transactional>::Tx>,
 {
-    /// The transaction in which all completions of this call are written: what is written through it happens exactly
-    /// once.
+    /// Returns the transaction that also completes the entries of this call, so its writes happen exactly once.
     ///
-    /// It is opened at the first call, so do slow things before. If the handler answers for each message, what it wrote
-    /// is committed if at least one of them is done: write nothing for those that are not.
+    /// The first call begins it, so do slow work before. If the handler returns one result per message, the transaction
+    /// commits if at least one message is done. Write nothing for the others.
     pub async fn tx(&mut self) -> Result<&mut S::Tx> {
         if self.tx.is_none() {
             let tx = self.store.begin().await?;
@@ -194,8 +193,8 @@ impl<S: Store> std::fmt::Debug for BatchContext<S> {
     }
 }
 
-/// A message of a batch, with what belongs to it.
-pub struct Item {
+/// A message of a batch, with its key and attempt.
+pub struct BatchItem {
     message: Arc<Message>,
     key: Key,
     origin: HandlerKey,
@@ -203,37 +202,38 @@ pub struct Item {
     generation: u32,
 }
 
-impl Item {
+impl BatchItem {
     pub(crate) fn new(message: Arc<Message>, claim: &Claim) -> Self {
-        // The same in every process, whatever it calls the handler.
+        // The same in every process, under whichever key it registers the handler.
         let (key, origin, generation) = (claim.key, claim.origin.clone(), claim.generation);
         Self { message, key, origin, attempt: claim.attempts.saturating_add(1), generation }
     }
 
-    /// The message as it came, with its headers.
+    /// Returns the message with its headers.
     pub fn message(&self) -> &Message {
         &self.message
     }
 
-    /// Its dedupe key.
+    /// Returns the dedupe key.
     pub fn key(&self) -> &Key {
         &self.key
     }
 
-    /// Which attempt this is, from 1.
+    /// Returns the number of this attempt, from 1.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// A stable key for an effect of this message outside the database: the same at every attempt, in whichever batch,
-    /// so that the other side can recognise a repeat.
+    /// Returns a stable key for an effect of this message outside the database. It is the same at every attempt and in every
+    /// batch, so the other side can recognise a repeat.
     pub fn idempotency_key(&self, effect: &str) -> String {
         self.key.idempotency_key(self.origin.as_str(), self.generation, effect)
     }
 }
 
-impl std::fmt::Debug for Item {
+impl std::fmt::Debug for BatchItem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Item").field("key", &self.key).field("attempt", &self.attempt).finish_non_exhaustive()
+        let (key, attempt) = (&self.key, &self.attempt);
+        f.debug_struct("BatchItem").field("key", key).field("attempt", attempt).finish_non_exhaustive()
     }
 }

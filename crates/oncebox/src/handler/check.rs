@@ -1,4 +1,4 @@
-//! Which settings of a handler cannot work. Every refusal names the handler, the setting, its value and the way out.
+//! Refuses handler settings that cannot work. Each error names the handler, the setting, its value and the fix. Tests: `tests/bad_input.rs`.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::state::OnPoisoned;
 use crate::store::{Route, Store};
 
-/// The most runs in one transaction. PostgreSQL keeps this many subtransactions in memory; every reader pays for more.
+/// Maximum runs in one transaction. PostgreSQL keeps this many subtransactions in memory; more slow down every reader.
 const MAX_SHARE: usize = 64;
-/// The most messages in one call: their completions are written in one statement.
+/// Maximum messages in one call: one statement completes them.
 const MAX_BATCH: usize = 1_000;
 
 pub(super) fn check<S: Store>(
@@ -22,7 +22,7 @@ pub(super) fn check<S: Store>(
         |what: String| Err(Error::new(ErrorKind::InvalidHandler, format!("the handler {key:?} {what}")));
     if kinds.is_empty() || kinds.iter().any(|kind| kind.is_empty()) {
         return refuse(format!(
-            "is registered for no type, or for an empty one ({kinds:?}): it could never run; name its types with `Builder::on`, `Registration::types` or `types = [..]` in its attribute"
+            "is registered for no type, or for an empty one ({kinds:?}): it could never run; name its types with `InboxBuilder::on`, `Registration::types` or `types = [..]` in its attribute"
         ));
     }
     if let Some((kind, flaw)) = kinds.iter().find_map(|kind| Some((kind, types::flaw(kind)?))) {
@@ -77,7 +77,7 @@ pub(super) fn check<S: Store>(
         .or_else(|error| refuse(format!("has settings that cannot work: {}", error.what())))
 }
 
-/// A setting that has no meaning beside another one, and why.
+/// Returns a setting that contradicts another one, and the reason.
 fn contradiction<S: Store>(
     registration: &Registration<S>,
     is_batch: bool,

@@ -1,4 +1,4 @@
-//! What handlers need besides messages: clients, settings, whatever the program owns.
+//! Values that handlers need besides messages, such as clients and settings. Tests: `tests/durable.rs`.
 
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ impl Data {
         let value = self.0.get(&TypeId::of::<T>()).and_then(|value| value.downcast_ref());
         value.ok_or_else(|| {
             let what = format!(
-                "a handler asked for data of type {}, which the inbox was not given",
+                "a handler needs data of type {}; add it with `InboxBuilder::data`",
                 type_name::<T>()
             );
             Error::new(ErrorKind::InvalidConfig, what)

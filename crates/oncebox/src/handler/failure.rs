@@ -1,35 +1,35 @@
-//! What a handler can say besides "done".
+//! Errors of handlers, and what each means for its entry. Tests: below, and `tests/outcomes.rs`.
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-use super::kinds::{Kind, causes, retry_of};
+use super::kinds::{RetryRule, causes, retry_of};
 use super::redact::Redactor;
 use crate::error::{BoxError, Error, ErrorKind};
 use crate::state::{Outcome, Retry};
 
-/// How long an entry waits if the process or the system had no file descriptor left for its run.
+/// Delay of an entry whose run found no free file descriptor.
 const DESCRIPTORS_AGAIN: Duration = Duration::from_secs(1);
 
-/// An error a handler returned. Any error is a failed attempt, unless it is, or is caused by, one of [`Reject`],
-/// [`RetryAfter`], [`Snooze`] and [`Discard`]. If a cause is an [`io::Error`](std::io::Error) that says that there is no file
-/// descriptor left, the entry runs again after a second, and no attempt is counted: it is the process that lacks something.
+/// An error of a handler. Any error is a failed attempt, unless it is or has as a cause one of [`Reject`],
+/// [`RetryAfter`], [`Snooze`] and [`Discard`]. If a cause is an [`io::Error`](std::io::Error) about missing file
+/// descriptors, the entry runs again after a second and no attempt is counted.
 #[derive(Debug)]
 pub struct Failure(BoxError);
 
 impl Failure {
-    /// Takes any error.
+    /// Wraps any error.
     pub fn new(error: impl Into<BoxError>) -> Self {
         Self(error.into())
     }
 
-    /// What it means for the entry.
+    /// Returns the outcome for the entry.
     pub fn outcome(&self) -> Outcome {
         self.outcome_by(&Redactor::default())
     }
 
-    /// The same, with its text redacted.
+    /// Returns the outcome with redacted text.
     pub(crate) fn outcome_by(&self, redactor: &Redactor) -> Outcome {
         for error in causes(&*self.0) {
             if let Some(Reject(why)) = error.downcast_ref() {
@@ -47,27 +47,25 @@ impl Failure {
         Outcome::Retry { error: redactor.error(&*self.0), after: None }
     }
 
-    /// Whether the process or the system had no file descriptor left.
     pub(crate) fn lacks_descriptors(&self) -> bool {
         causes(&*self.0).any(lacks_descriptors)
     }
 
-    /// The kind of the inbox's own error, if that is what the handler passed on.
+    /// Returns the kind of the library's own error, if the handler returned one.
     pub(crate) fn store_error(&self) -> Option<ErrorKind> {
         causes(&*self.0).find_map(|error| error.downcast_ref::<Error>()).map(Error::kind)
     }
 
-    /// The retry that its kind has among these.
-    pub(crate) fn retry(&self, kinds: &[Kind]) -> Option<Retry> {
+    /// Returns the retry of the first rule that matches.
+    pub(crate) fn retry(&self, kinds: &[RetryRule]) -> Option<Retry> {
         retry_of(kinds, &*self.0)
     }
 
-    /// The error itself, with its causes.
     pub(crate) fn error(&self) -> &(dyn StdError + 'static) {
         &*self.0
     }
 
-    /// The handler's own error.
+    /// Returns the handler's own error.
     pub fn into_inner(self) -> BoxError {
         self.0
     }
@@ -98,22 +96,22 @@ impl fmt::Display for Failure {
     }
 }
 
-/// No retry will help: poison the entry now, with this reason.
+/// Poisons the entry now, with this reason: no retry will help.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("rejected: {0}")]
 pub struct Reject(pub String);
 
-/// Not worth handling: give the entry up, with this reason.
+/// Discards the entry, with this reason.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("discarded: {0}")]
 pub struct Discard(pub String);
 
-/// Not now: come back after this long; no attempt is counted.
+/// Runs the entry again after this delay, and counts no attempt.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("snoozed for {0:?}")]
 pub struct Snooze(pub Duration);
 
-/// A failed attempt whose next one comes after this long, with this reason.
+/// Counts a failed attempt with this reason, and retries after this delay.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("failed, to be retried after {0:?}: {1}")]
 pub struct RetryAfter(pub Duration, pub String);
@@ -125,7 +123,7 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("outer")]
-    struct Outer(#[source] Reject);
+    struct WrappedReject(#[source] Reject);
 
     // FAULTS A18: a process that has no file descriptor left does not use up the attempts of a message.
     #[cfg(unix)]
@@ -148,7 +146,7 @@ mod tests {
     fn control_words_are_found_directly_and_as_causes() {
         let reject = Outcome::Reject { error: ErrorText::new("bad") };
         assert_eq!(Failure::new(Reject("bad".into())).outcome(), reject);
-        assert_eq!(Failure::new(Outer(Reject("bad".into()))).outcome(), reject);
+        assert_eq!(Failure::new(WrappedReject(Reject("bad".into()))).outcome(), reject);
         let second = Duration::from_secs(1);
         assert_eq!(Failure::new(Snooze(second)).outcome(), Outcome::Snooze { delay: second });
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Handlers: plain async functions, registered under a stable key.
+//! Handlers: plain async functions, registered under a stable key. Each module names its tests.
 
 mod batch;
 mod check;
@@ -14,8 +14,8 @@ mod throttle;
 mod transaction;
 mod types;
 
-pub use batch::{Answer, BatchContext, BatchFn, IntoAnswer, Item, batch_handler};
-pub(crate) use batch::{ErasedBatch, Said as BatchSaid};
+pub use batch::{BatchContext, BatchFn, BatchItem, BatchResult, IntoBatchResult, batch_handler};
+pub(crate) use batch::{ErasedBatch, ItemResults};
 pub use context::Context;
 pub(crate) use context::check_result;
 pub(crate) use data::Data;
@@ -24,8 +24,8 @@ pub(crate) use kinds::retry_of;
 pub(crate) use redact::Redactor;
 pub(crate) use registration::Function;
 pub use registration::Registration;
-pub(crate) use registry::{Keys, Registered, Registry};
-pub(crate) use transaction::{FinishTx, Marked, Open, ShareTx};
+pub(crate) use registry::{EffectiveDedupe, RegisteredHandler, Registry};
+pub(crate) use transaction::{FinishTx, Marked, OpenInline, ShareTx};
 pub(crate) use types::takes;
 
 use std::future::Future;
@@ -36,8 +36,8 @@ use crate::error::Result;
 use crate::message::{DecodeError, FromMessage, Message};
 use crate::store::Store;
 
-/// What can be registered: `async fn(M, &mut Context<S>) -> Result<(), E>`, where `M` is any type that deserializes
-/// from JSON or a [`Message`], and `E` any error.
+/// A function for [`handler`]: `async fn(M, &mut Context<S>) -> Result<(), E>`. `M` is a [`Message`] or any type that
+/// deserializes from JSON, and `E` any error.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a handler for the store `{S}`",
     label = "expected `async fn(M, &mut Context<{S}>) -> Result<(), E>`",
@@ -66,11 +66,11 @@ where
 }
 
 /// The future of one run, decoded and erased.
-pub(crate) type Run<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
+pub(crate) type HandlerRun<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
 
 /// A handler with its message type erased.
 pub(crate) trait Erased<S: Store>: Send + Sync {
-    fn run<'a>(&self, message: &Message, cx: &'a mut Context<S>) -> Result<Run<'a>, DecodeError>;
+    fn run<'a>(&self, message: &Message, cx: &'a mut Context<S>) -> Result<HandlerRun<'a>, DecodeError>;
 }
 
 struct Typed<F, M>(F, std::marker::PhantomData<fn(M)>);
@@ -81,13 +81,13 @@ where
     M: FromMessage + Send + 'static,
     S: Store,
 {
-    fn run<'a>(&self, message: &Message, cx: &'a mut Context<S>) -> Result<Run<'a>, DecodeError> {
+    fn run<'a>(&self, message: &Message, cx: &'a mut Context<S>) -> Result<HandlerRun<'a>, DecodeError> {
         let message = M::from_message(message)?;
         Ok(Box::pin(self.0.run(message, cx)))
     }
 }
 
-/// Registers `function` under `key`. Hand the result to [`Builder::on`](crate::Builder::on).
+/// Makes a handler of `function` under `key`. Pass it to [`InboxBuilder::on`](crate::InboxBuilder::on).
 ///
 /// ```
 /// # use oncebox::{Context, Memory, handler};

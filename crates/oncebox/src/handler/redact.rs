@@ -1,4 +1,4 @@
-//! What an inbox does to error text before it is stored or logged.
+//! Redacts error text before it is stored or logged. Tests: `tests/canaries.rs`.
 
 use std::error::Error as StdError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +8,7 @@ use crate::state::ErrorText;
 
 type Rule = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
-/// The user's own rule, if there is one. Credentials are masked without it.
+/// The user's rule, if there is one. Credentials are masked in any case.
 #[derive(Clone, Default)]
 pub(crate) struct Redactor(Option<Rule>);
 
@@ -17,17 +17,15 @@ impl Redactor {
         Self(Some(Arc::new(rule)))
     }
 
-    /// Makes any text storable. The rule sees the whole of it: half a secret may not look like one.
+    /// Makes any text storable. The rule gets the whole text, because half a secret may not look like one.
     pub(crate) fn text(&self, text: &str) -> ErrorText {
         let Some(rule) = &self.0 else { return ErrorText::new(text) };
         // Text that could not be redacted may hold anything.
         let redacted = catch_unwind(AssertUnwindSafe(|| rule(text)));
-        ErrorText::new(
-            redacted.unwrap_or_else(|_| "left out, because the rule that redacts it panicked".into()),
-        )
+        ErrorText::new(redacted.unwrap_or_else(|_| "removed: the redaction rule panicked".into()))
     }
 
-    /// The same for an error and its causes.
+    /// Redacts an error and its causes.
     pub(crate) fn error(&self, error: &(dyn StdError + 'static)) -> ErrorText {
         self.text(&ErrorText::whole(error))
     }

@@ -1,4 +1,4 @@
-//! Which handlers there are, under which keys, for which types.
+//! The handlers of an inbox by key and by message type. Tests: `tests/patterns.rs`, `tests/keys.rs`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,33 +13,36 @@ use super::throttle::HandlerThrottle;
 use super::types;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
-use crate::key::{Dedupe, KeyStrategy, Rules};
+use crate::key::{Dedupe, KeyRules, KeyStrategy};
 use crate::name::HandlerKey;
 use crate::state::Policies;
 use crate::store::{Route, Store};
 
 /// A registered handler.
-pub(crate) struct Registered<S: Store> {
+pub(crate) struct RegisteredHandler<S: Store> {
     pub(crate) route: Route,
-    /// The message types it handles, or patterns of them.
+    /// Message types, or patterns of them.
     pub(crate) types: Vec<Box<str>>,
     pub(crate) registration: Registration<S>,
-    /// What keeps it from being given more than it should get.
+    /// Its breaker and its rate limit.
     pub(crate) throttle: HandlerThrottle,
-    /// How often the database ended its runs.
+    /// Runs that the database ended.
     pub(crate) reruns: Reruns,
-    /// Room for runs that nobody waits for.
+    /// Permits of fire-and-forget runs.
     pub(crate) slots: Semaphore,
-    /// Room for them and for those that wait for it.
+    /// Permits of fire-and-forget runs that are active or wait.
     pub(crate) places: Arc<Semaphore>,
-    /// Room for those that are due later: they take no place of those that are due now.
+    /// Permits of fire-and-forget runs that are due later, apart from those that are due now.
     pub(crate) later: Arc<Semaphore>,
 }
 
-/// The most runs of a fire-and-forget handler that wait: a flood must not fill the memory.
+/// A registered handler, shared with its runs.
+type HandlerArc<S> = Arc<RegisteredHandler<S>>;
+
+/// Maximum waiting runs of a fire-and-forget handler, so that a flood cannot fill the memory.
 const MAX_WAITING: usize = 1_024;
 
-impl<S: Store> Registered<S> {
+impl<S: Store> RegisteredHandler<S> {
     fn new(route: Route, types: Vec<Box<str>>, registration: Registration<S>) -> Self {
         let throttle = HandlerThrottle::new(
             route.key.clone(),
@@ -56,15 +59,15 @@ impl<S: Store> Registered<S> {
 
 /// All handlers of an inbox.
 pub(crate) struct Registry<S: Store> {
-    handlers: Vec<Arc<Registered<S>>>,
-    /// By current and legacy key.
+    handlers: Vec<HandlerArc<S>>,
+    /// Handlers by current and legacy key.
     by_key: HashMap<HandlerKey, usize>,
-    /// Who takes a type that somebody names.
+    /// Routes of the types that are named exactly.
     by_type: HashMap<Box<str>, TypeRoutes>,
-    /// Who takes all other types that start so; the longest first.
+    /// Routes of the other types by prefix, the longest first.
     by_prefix: Vec<(Box<str>, TypeRoutes)>,
-    /// What counts for types without a handler.
-    keys: Keys,
+    /// Dedupe settings, also for types without a handler.
+    keys: EffectiveDedupe,
     none: Arc<[Route]>,
     policies: Policies,
 }
@@ -78,7 +81,7 @@ struct Takers {
 }
 
 struct TypeRoutes {
-    /// By the key they go by; mostly one.
+    /// Grouped by key; mostly one group.
     durable: Vec<Group>,
     inline: Vec<(usize, Dedupe)>,
     forget: Vec<(usize, Dedupe)>,
@@ -89,13 +92,13 @@ impl TypeRoutes {
         self.durable.is_empty() && self.inline.is_empty() && self.forget.is_empty()
     }
 
-    /// Whether a message may be stored under more than one key.
+    /// Returns true if a message may be stored under more than one key.
     fn has_several_keys(&self) -> bool {
         let same = |dedupe: &Dedupe| self.durable.iter().all(|group| group.dedupe.is_same(dedupe));
         self.durable.len() > 1 || !self.forget.iter().all(|(_, dedupe)| same(dedupe))
     }
 
-    /// Whether a durable handler is among them.
+    /// Returns true if a durable handler is among them.
     fn has(&self, route: &Route) -> bool {
         self.durable.iter().any(|group| group.routes.iter().any(|one| one.key == route.key))
     }
@@ -109,23 +112,23 @@ pub(crate) struct Group {
     pub(crate) routes: Arc<[Route]>,
 }
 
-/// By which key handlers go.
-pub(crate) struct Keys {
+/// Dedupe settings of an inbox and its types.
+pub(crate) struct EffectiveDedupe {
     inbox: KeyStrategy,
-    rules: Rules,
+    rules: KeyRules,
 }
 
-impl Keys {
-    pub(crate) fn new(inbox: KeyStrategy, rules: Rules) -> Self {
+impl EffectiveDedupe {
+    pub(crate) fn new(inbox: KeyStrategy, rules: KeyRules) -> Self {
         Self { inbox, rules }
     }
 
-    /// What counts for a type and what its handler says, if it says anything: the most exact one.
+    /// Returns the dedupe of a handler for a type: the most specific setting.
     fn effective(&self, message_type: &str, handler: Option<&Dedupe>) -> Dedupe {
         self.most_exact(handler.or_else(|| self.rules.of(message_type)))
     }
 
-    /// The same for a type or a pattern, of which nothing more exact is said.
+    /// Like [`effective`](Self::effective), for a type or a pattern.
     fn effective_for(&self, pattern: &str, handler: Option<&Dedupe>) -> Dedupe {
         match types::prefix(pattern) {
             None => self.effective(pattern, handler),
@@ -136,7 +139,7 @@ impl Keys {
     fn most_exact(&self, said: Option<&Dedupe>) -> Dedupe {
         match said {
             None => Dedupe::On,
-            // The inbox's own key in other words.
+            // The inbox's own key, written another way.
             Some(Dedupe::By(strategy)) if strategy.is_same(&self.inbox) => Dedupe::On,
             Some(dedupe) => dedupe.clone(),
         }
@@ -150,7 +153,7 @@ impl Keys {
         }
     }
 
-    /// Adds a route to those that have the same key.
+    /// Adds a route to the group with the same key.
     fn add(&self, groups: &mut Vec<(Dedupe, Vec<Route>)>, dedupe: Dedupe, route: Route) {
         let same = groups.iter_mut().find(|(known, _)| known.is_same(&dedupe));
         match same.filter(|_| !self.asks_for_handler(&dedupe)) {
@@ -167,8 +170,11 @@ impl Keys {
 }
 
 impl<S: Store> Registry<S> {
-    /// Checks all registrations together.
-    pub(crate) fn new(registrations: Vec<(Vec<Box<str>>, Registration<S>)>, keys: Keys) -> Result<Self> {
+    /// Checks all registrations and makes the registry.
+    pub(crate) fn new(
+        registrations: Vec<(Vec<Box<str>>, Registration<S>)>,
+        keys: EffectiveDedupe,
+    ) -> Result<Self> {
         let mut by_key = HashMap::new();
         let mut handlers = Vec::new();
         for (kinds, registration) in registrations {
@@ -186,50 +192,47 @@ impl<S: Store> Registry<S> {
                     return Err(Error::new(ErrorKind::InvalidHandler, what));
                 }
             }
-            // A type that is named twice is still one type: a message must not get two entries for one handler.
+            // A type may be named twice, but a message must not get two entries for one handler.
             let kinds: Vec<Box<str>> = kinds.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
-            handlers.push(Arc::new(Registered::new(route, kinds, registration)));
+            handlers.push(Arc::new(RegisteredHandler::new(route, kinds, registration)));
         }
         let (by_type, by_prefix) = routes(&handlers, &keys)?;
-        let policies = handlers.iter().flat_map(|handler: &Arc<Registered<S>>| {
+        let policies = handlers.iter().flat_map(|handler: &HandlerArc<S>| {
             handler.route.keys().map(|key| (key.clone(), handler.registration.policy.clone()))
         });
         let policies = policies.collect();
         Ok(Self { handlers, by_key, by_type, by_prefix, keys, none: Arc::new([]), policies })
     }
 
-    /// Who takes a type.
     fn routes(&self, message_type: &str) -> Option<&TypeRoutes> {
         let prefix = || self.by_prefix.iter().find(|(prefix, _)| message_type.starts_with(&**prefix));
         self.by_type.get(message_type).or_else(|| prefix().map(|(_, routes)| routes))
     }
 
-    /// The handler an entry under `key` belongs to; `key` may be a legacy key.
-    pub(crate) fn by_key(&self, key: &HandlerKey) -> Option<&Arc<Registered<S>>> {
+    /// Returns the handler with a current or legacy key.
+    pub(crate) fn by_key(&self, key: &HandlerKey) -> Option<&HandlerArc<S>> {
         self.by_key.get(key).map(|index| &self.handlers[*index])
     }
 
-    /// All handlers.
-    pub(crate) fn handlers(&self) -> impl Iterator<Item = &Arc<Registered<S>>> {
+    pub(crate) fn handlers(&self) -> impl Iterator<Item = &HandlerArc<S>> {
         self.handlers.iter()
     }
 
-    /// The rules of all handlers, by current and legacy key.
     pub(crate) fn policies(&self) -> Policies {
         self.policies.clone()
     }
 
-    /// The handlers that work from the store.
-    pub(crate) fn durable(&self) -> impl Iterator<Item = &Arc<Registered<S>>> {
+    /// Returns the handlers with stored entries.
+    pub(crate) fn durable(&self) -> impl Iterator<Item = &HandlerArc<S>> {
         self.handlers.iter().filter(|handler| handler.registration.is_durable())
     }
 
-    /// Every key there is, current and former ones.
+    /// Returns every current and legacy key.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &HandlerKey> {
         self.by_key.keys()
     }
 
-    /// Every key of every handler, and its window: its own, or that of the inbox.
+    /// Returns the retention window of every current and legacy key.
     pub(crate) fn windows(&self, config: &Config) -> Vec<(HandlerKey, Duration)> {
         let default = config.retention.unwrap_or(Duration::MAX);
         let windows = self.handlers.iter().flat_map(|handler| {
@@ -239,9 +242,9 @@ impl<S: Store> Registry<S> {
         windows.collect()
     }
 
-    /// Refuses windows that cannot work with the settings.
+    /// Refuses retention windows that contradict the settings.
     pub(crate) fn check_windows(&self, config: &Config) -> Result<()> {
-        let own = |one: &Arc<Registered<S>>| Some((one.route.key.clone(), one.registration.retention?));
+        let own = |one: &HandlerArc<S>| Some((one.route.key.clone(), one.registration.retention?));
         for (key, window) in self.handlers.iter().filter_map(own) {
             config.check_window(window).map_err(|why| {
                 let what = format!("the `retention` of the handler {key:?} is shorter than `lease`: {why}");
@@ -251,8 +254,8 @@ impl<S: Store> Registry<S> {
         Ok(())
     }
 
-    /// A type or pattern of a handler whose messages may be stored under more than one key.
-    pub(crate) fn has_several_keys(&self, handler: &Registered<S>) -> Option<String> {
+    /// Returns a type or pattern of a handler whose messages may be stored under more than one key.
+    pub(crate) fn has_several_keys(&self, handler: &RegisteredHandler<S>) -> Option<String> {
         let mixed = |routes: &TypeRoutes| routes.has(&handler.route) && routes.has_several_keys();
         let exact = self
             .by_type
@@ -263,45 +266,44 @@ impl<S: Store> Registry<S> {
         exact.chain(prefixes.map(|(prefix, _)| format!("{prefix}*"))).min()
     }
 
-    /// The durable handlers for a type, by the key they go by.
+    /// Returns the durable handlers for a type, grouped by key.
     pub(crate) fn groups(&self, message_type: &str) -> &[Group] {
         self.routes(message_type).map_or(&[], |routes| &routes.durable)
     }
 
-    /// The durable handlers for a type.
-    pub(crate) fn durable_for(&self, message_type: &str) -> impl Iterator<Item = &Arc<Registered<S>>> {
+    pub(crate) fn durable_for(&self, message_type: &str) -> impl Iterator<Item = &HandlerArc<S>> {
         let routes = self.groups(message_type).iter().flat_map(|group| group.routes.iter());
         routes.filter_map(|route| self.by_key(&route.key))
     }
 
-    /// The routes of a message that goes to no durable handler.
+    /// Returns the routes of a message without a durable handler.
     pub(crate) fn no_routes(&self) -> Arc<[Route]> {
         Arc::clone(&self.none)
     }
 
-    /// The inline handlers for a type, and by which key they go.
-    pub(crate) fn inline(&self, message_type: &str) -> impl Iterator<Item = (&Arc<Registered<S>>, &Dedupe)> {
+    /// Returns the inline handlers for a type, with their dedupe.
+    pub(crate) fn inline(&self, message_type: &str) -> impl Iterator<Item = (&HandlerArc<S>, &Dedupe)> {
         self.routes(message_type)
             .into_iter()
             .flat_map(|routes| &routes.inline)
             .map(|(index, dedupe)| (&self.handlers[*index], dedupe))
     }
 
-    /// The handlers for a type that run once, without being stored, and by which key they go.
-    pub(crate) fn forget(&self, message_type: &str) -> impl Iterator<Item = (&Arc<Registered<S>>, &Dedupe)> {
+    /// Returns the fire-and-forget handlers for a type, with their dedupe.
+    pub(crate) fn forget(&self, message_type: &str) -> impl Iterator<Item = (&HandlerArc<S>, &Dedupe)> {
         self.routes(message_type)
             .into_iter()
             .flat_map(|routes| &routes.forget)
             .map(|(index, dedupe)| (&self.handlers[*index], dedupe))
     }
 
-    /// By which key a handler goes; `None` for a message that goes to no handler.
+    /// Returns the dedupe of a handler for a type; `None` asks for a message without a handler.
     pub(crate) fn dedupe(&self, message_type: &str, handler: Option<&HandlerKey>) -> Dedupe {
         let registered = handler.and_then(|handler| self.by_key(handler));
         self.keys.effective(message_type, registered.and_then(|handler| handler.registration.dedupe.as_ref()))
     }
 
-    /// Whether any handler takes the type.
+    /// Returns true if a handler takes the type.
     pub(crate) fn knows(&self, message_type: &str) -> bool {
         self.routes(message_type).is_some_and(|routes| !routes.is_empty())
     }
@@ -309,10 +311,10 @@ impl<S: Store> Registry<S> {
 
 type ByPrefix = Vec<(Box<str>, TypeRoutes)>;
 
-/// Who takes what: for each type and pattern that anything is said of, so that a message's type is looked up once.
+/// Computes the routes of each named type and pattern, so that a message needs one lookup.
 fn routes<S: Store>(
-    handlers: &[Arc<Registered<S>>],
-    keys: &Keys,
+    handlers: &[HandlerArc<S>],
+    keys: &EffectiveDedupe,
 ) -> Result<(HashMap<Box<str>, TypeRoutes>, ByPrefix)> {
     let named = handlers.iter().flat_map(|handler| handler.types.iter().cloned());
     let said: BTreeSet<Box<str>> =
@@ -341,16 +343,16 @@ impl Takers {
     fn add<S: Store>(
         &mut self,
         index: usize,
-        handler: &Registered<S>,
+        handler: &RegisteredHandler<S>,
         pattern: &str,
-        keys: &Keys,
+        keys: &EffectiveDedupe,
     ) -> Result<()> {
         let registration = &handler.registration;
         let dedupe = keys.effective_for(pattern, registration.dedupe.as_ref());
         if !registration.legacy.is_empty() && keys.asks_for_handler(&dedupe) {
             let what = format!(
-                "the handler {:?} has `legacy`, and goes by a key that its name is part of: what was done under the former \
-                 name would be done again; keep the name, or choose a key without it",
+                "the handler {:?} has `legacy`, and its dedupe key contains its name: messages that were handled under the legacy \
+                 name would run again; keep the name, or choose a key without it",
                 registration.key
             );
             return Err(Error::new(ErrorKind::InvalidHandler, what));

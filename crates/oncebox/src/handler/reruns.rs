@@ -1,4 +1,4 @@
-//! Runs that the database ended: free, but not for ever.
+//! Counts runs that the database ended: they cost no attempt, up to a limit. Tests: below, and `tests/deadlocks.rs`.
 
 use std::collections::HashMap;
 
@@ -6,18 +6,18 @@ use parking_lot::Mutex;
 
 use crate::store::{Claim, Seq};
 
-/// How often in a row a run of one entry may be ended by the database before an attempt is counted.
+/// Runs of one entry that the database may end in a row before an attempt is counted.
 const FREE: u32 = 20;
 
-/// No more entries than this are counted for. Where more meet each other all the time, counting begins again.
+/// Maximum counted entries. At the limit all counts start again.
 const MAX_ENDED: usize = 4_096;
 
-/// How often the database ended runs of a handler, by message and generation, as this process has seen it.
+/// Counts of runs that the database ended in this process, by message and generation.
 #[derive(Default)]
 pub(crate) struct Reruns(Mutex<HashMap<(Seq, u32), u32>>);
 
 impl Reruns {
-    /// Whether a run that the database ended is not to be counted against the handler.
+    /// Counts a run that the database ended. Returns true if it costs no attempt.
     pub(crate) fn is_free(&self, claim: &Claim) -> bool {
         let mut ended = self.0.lock();
         if ended.len() >= MAX_ENDED {

@@ -1,5 +1,5 @@
-//! Open transactions with their type erased, so that the runtime needs no more of a store than
-//! [`Store`](crate::Store).
+//! Open transactions with their type erased, so that the runtime needs only the trait [`Store`](crate::Store). Tests:
+//! `tests/inline.rs`, `tests/share.rs`.
 
 use std::any::Any;
 use std::future::Future;
@@ -30,17 +30,17 @@ pub(crate) trait FinishTx: Send {
     /// Quarantines a message whose key is marked for another one.
     fn quarantine<'a>(&'a mut self, message: &'a NewMessage) -> Boxed<'a, Result<()>>;
 
-    /// The result that was left with the mark.
+    /// Returns the result that was stored with the mark.
     fn recall<'a>(&'a mut self, marked: &'a Marked) -> Boxed<'a, Result<Option<Bytes>>>;
 
     /// Rolls back, and returns when that is done.
     fn rollback(self: Box<Self>) -> Boxed<'static, ()>;
 
-    /// Leaves a result with the mark, if there is one, and commits.
+    /// Stores a result with the mark, if there is one, and commits.
     fn commit(self: Box<Self>, result: Option<(Marked, Bytes)>) -> Boxed<'static, Result<()>>;
 }
 
-/// What a mark is made of.
+/// Identity of a mark.
 #[derive(Clone)]
 pub(crate) struct Marked {
     pub(crate) inbox: InboxName,
@@ -159,7 +159,7 @@ where
 }
 
 /// Opens the transaction of an inline handler.
-pub(crate) type Open<S> = fn(Arc<Observed<S>>) -> Boxed<'static, Result<Box<dyn FinishTx>>>;
+pub(crate) type OpenInline<S> = fn(Arc<Observed<S>>) -> Boxed<'static, Result<Box<dyn FinishTx>>>;
 
 pub(super) fn open<S>(store: Arc<Observed<S>>) -> Boxed<'static, Result<Box<dyn FinishTx>>>
 where
@@ -172,20 +172,23 @@ where
     })
 }
 
-/// How the runs of a handler share their commits.
-pub(crate) struct Share<S: Store> {
-    /// At most this many in one transaction.
+/// Settings of shared commits.
+pub(crate) struct SharedCommit<S: Store> {
+    /// Maximum runs in one transaction.
     pub(crate) max_runs: usize,
     pub(crate) open: OpenShared<S>,
 }
 
 /// Opens a transaction and holds the claims in it: the first step of a group.
-type OpenShared<S> = fn(Arc<Observed<S>>, Vec<Claim>) -> Boxed<'static, Result<Held>>;
+type OpenShared<S> = fn(Arc<Observed<S>>, Vec<Claim>) -> Boxed<'static, Result<HeldClaims>>;
 
-/// Which claims hold, and the transaction in which they do.
-type Held = (Vec<Settled>, Box<dyn ShareTx>);
+/// The claims that hold, and the transaction that holds them.
+type HeldClaims = (Vec<Settled>, Box<dyn ShareTx>);
 
-pub(super) fn open_shared<S>(store: Arc<Observed<S>>, claims: Vec<Claim>) -> Boxed<'static, Result<Held>>
+pub(super) fn open_shared<S>(
+    store: Arc<Observed<S>>,
+    claims: Vec<Claim>,
+) -> Boxed<'static, Result<HeldClaims>>
 where
     S: Transactional + ShareIn<<S as Transactional>::Tx>,
 {

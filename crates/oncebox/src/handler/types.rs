@@ -1,16 +1,16 @@
-//! Message types and patterns of them: `order.placed`, `order.*`, `*`.
+//! Message types and patterns of them: `order.placed`, `order.*`, `*`. Tests: below, and `tests/patterns.rs`.
 
-/// What is before the `*` of a pattern; `None` for a type.
+/// Returns the text before the `*` of a pattern; `None` for a type.
 pub(crate) fn prefix(pattern: &str) -> Option<&str> {
     pattern.strip_suffix('*')
 }
 
-/// Whether a message of type `message_type` is meant by a pattern.
+/// Returns true if a pattern matches a message type.
 pub(crate) fn takes(pattern: &str, message_type: &str) -> bool {
     prefix(pattern).map_or(pattern == message_type, |prefix| message_type.starts_with(prefix))
 }
 
-/// Whether a pattern means everything that another one means, which may be a type as well.
+/// Returns true if a pattern matches everything that `other`, a pattern or a type, matches.
 pub(super) fn covers(pattern: &str, other: &str) -> bool {
     match (prefix(pattern), prefix(other)) {
         (Some(prefix), other_prefix) => other_prefix.unwrap_or(other).starts_with(prefix),
@@ -19,7 +19,7 @@ pub(super) fn covers(pattern: &str, other: &str) -> bool {
     }
 }
 
-/// What is wrong with a pattern, and what to do instead.
+/// Returns the flaw of a pattern, and the fix.
 pub(super) fn flaw(pattern: &str) -> Option<&'static str> {
     if pattern.is_empty() {
         Some("no message has an empty type; name a type, or use `*` for all of them")

@@ -1,4 +1,4 @@
-//! Whether the loops of the runtime turn.
+//! Heartbeats of the loops of the runtime. Tests: `tests/health.rs`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,21 +8,20 @@ use parking_lot::Mutex;
 use super::{Check, HealthLimits, HealthStatus, Subject};
 use crate::time::SharedClock;
 
-/// A part that has run for this long since it failed works again.
+/// A component without a failure for this long works again.
 const RECOVERED: Duration = Duration::from_mins(1);
 
-/// What is known of a part.
+/// Heartbeat of a component.
 #[derive(Clone, Copy, Default)]
 struct Beat {
-    /// Until when nobody need hear of it.
+    /// Time of the next expected iteration.
     due: Duration,
-    /// Since when it fails again and again, and when it did last.
+    /// First and last failure of a series.
     failing: Option<(Duration, Duration)>,
-    /// It came to its end.
     ended: bool,
 }
 
-/// What the parts of a running inbox tell of themselves.
+/// Heartbeats of the components of a running inbox.
 pub(crate) struct ComponentHeartbeats {
     clock: SharedClock,
     parts: Mutex<BTreeMap<&'static str, Beat>>,
@@ -33,7 +32,7 @@ impl ComponentHeartbeats {
         Self { clock, parts: Mutex::default() }
     }
 
-    /// The loop of a part turns, and will again within this time. Waiting for work, it may take for ever.
+    /// Records an iteration of a component; the next is due within this time. A component that waits for work has no limit.
     pub(crate) fn turn(&self, part: &'static str, within: Duration) {
         let due = self.clock.monotonic().saturating_add(within);
         let mut parts = self.parts.lock();
@@ -41,18 +40,18 @@ impl ComponentHeartbeats {
         (beat.due, beat.ended) = (due, false);
     }
 
-    /// A part failed, and will be started again.
+    /// Records the failure of a component that will restart.
     pub(crate) fn failed(&self, part: &'static str) {
         let now = self.clock.monotonic();
         let mut parts = self.parts.lock();
         let beat = parts.entry(part).or_default();
         let since = beat.failing.filter(|(_, last)| now.saturating_sub(*last) < RECOVERED);
         beat.failing = Some((since.map_or(now, |(since, _)| since), now));
-        // It is expected to come back; how long that takes is not its fault.
+        // The supervisor restarts it, and may take any time.
         beat.due = Duration::MAX;
     }
 
-    /// A part came to its end.
+    /// Records the end of a component.
     pub(crate) fn ended(&self, part: &'static str) {
         self.parts.lock().entry(part).or_default().ended = true;
     }
@@ -71,19 +70,17 @@ impl Beat {
     fn status(&self, now: Duration, limits: &HealthLimits, stopping: bool) -> (HealthStatus, String) {
         let failing = self.failing.filter(|(_, last)| now.saturating_sub(*last) < RECOVERED);
         if self.ended && !stopping {
-            return (HealthStatus::Unhealthy, "it ended, and nothing starts it again".into());
+            return (HealthStatus::Unhealthy, "ended, and is not restarted".into());
         }
         if let Some((since, _)) = failing {
             let time = now.saturating_sub(since);
-            let detail = format!("it fails and is started again, for {} s", time.as_secs());
+            let detail = format!("failing and restarting for {} s", time.as_secs());
             return (limits.idle(time).max(HealthStatus::Degraded), detail);
         }
         let idle = now.saturating_sub(self.due);
         match limits.idle(idle) {
-            HealthStatus::Healthy => (HealthStatus::Healthy, "it turns".into()),
-            worse => {
-                (worse, format!("its loop has not turned for {} s longer than it should", idle.as_secs()))
-            }
+            HealthStatus::Healthy => (HealthStatus::Healthy, "running".into()),
+            worse => (worse, format!("stalled: last iteration {} s overdue", idle.as_secs())),
         }
     }
 }

@@ -1,14 +1,14 @@
-//! Whether an inbox works: what its parts, its store, its sources and its backlog say, put together.
+//! Health of an inbox: its components, its store, its sources and its backlog. Tests: `tests/health.rs`.
 //!
-//! Two questions are kept apart. An inbox is *live* while its loops turn; if it is not, starting the process again may
-//! help. It is *ready* while it can also take messages; a store that is away makes it not ready, and no restart helps.
+//! An inbox is *live* while its loops iterate; if it is not, a restart of the process may help. It is *ready* while it
+//! can also take messages. An unavailable store makes it not ready, and no restart helps.
 
 mod heartbeats;
 mod sources;
 mod store_health;
 
 pub(crate) use heartbeats::ComponentHeartbeats;
-pub(crate) use sources::{InHand, SourceState};
+pub(crate) use sources::{DeliveryInHand, SourceState};
 pub(crate) use store_health::StoreHealth;
 
 use std::fmt::{self, Write as _};
@@ -22,21 +22,21 @@ use crate::runtime::{Core, Running};
 use crate::store::{Backlog, Failover, Store};
 use crate::time::Timestamp;
 
-/// How well something works; later ones are worse.
+/// Status of a check, from best to worst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HealthStatus {
-    /// As it should.
+    /// It works.
     #[default]
     Healthy,
-    /// It works, and somebody should look at it.
+    /// It works, and an operator should check it.
     Degraded,
     /// It does not work.
     Unhealthy,
 }
 
 impl HealthStatus {
-    /// The word for it.
+    /// Returns the status as a word.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Healthy => "healthy",
@@ -52,34 +52,34 @@ impl fmt::Display for HealthStatus {
     }
 }
 
-/// What a check is about.
+/// Subject of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Subject {
     /// The inbox as a whole.
     Inbox,
-    /// A part of the runtime.
+    /// A component of the runtime.
     Component,
     /// A verb of the store.
     Store,
     /// A source.
     Source,
-    /// What waits for a handler.
+    /// The backlog of a handler.
     Handler,
 }
 
-/// One thing that was looked at. Holds no ids, no payloads and no text of anybody's error.
+/// One check. Holds no ids, no payloads and no error texts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Check {
-    /// What kind of thing.
+    /// Subject of the check.
     pub subject: Subject,
-    /// Its name.
+    /// Name of the subject.
     pub name: Box<str>,
-    /// How well it works.
+    /// Status of the subject.
     pub status: HealthStatus,
-    /// Why.
+    /// Reason for the status.
     pub detail: String,
 }
 
@@ -94,7 +94,7 @@ impl Check {
     }
 }
 
-/// How an inbox does.
+/// Health of an inbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Health {
@@ -102,21 +102,21 @@ pub struct Health {
     pub inbox: Box<str>,
     /// The worst of all checks.
     pub status: HealthStatus,
-    /// Whether its loops turn. If not, starting the process again may help.
+    /// True if its loops iterate. If not, a restart of the process may help.
     pub live: bool,
-    /// Whether it can take messages and work on them.
+    /// True if it can take messages and run them.
     pub ready: bool,
-    /// Everything that was looked at.
+    /// All checks.
     pub checks: Vec<Check>,
 }
 
-/// From where on something is not well any more.
+/// Limits at which a check becomes degraded or unhealthy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HealthLimits {
-    /// A loop that has not turned for this long after it should have is degraded. Default 2 minutes.
+    /// A loop whose next iteration is overdue by this long is degraded. Default: 2 minutes.
     pub idle_degraded: Duration,
-    /// A loop that has not turned for this long after it should have is unhealthy. Default 5 minutes.
+    /// A loop whose next iteration is overdue by this long is unhealthy. Default: 5 minutes.
     pub idle_unhealthy: Duration,
     /// A store that does not answer for this long makes the inbox not ready. Default 30 seconds.
     pub store_unhealthy: Duration,
@@ -173,13 +173,13 @@ fn grade<T: PartialOrd + Copy>(value: T, degraded: Option<T>, unhealthy: Option<
 }
 
 impl<S: Store> Inbox<S> {
-    /// How this inbox does, in this process. One that was not started, or whose [`Running`] is gone, is unhealthy. Asks
-    /// nobody: it tells what the parts have seen so far, so it can be called as often as one likes.
+    /// Returns the health of this inbox in this process. An inbox that does not run is unhealthy. The call makes no request,
+    /// so it is cheap at any rate.
     pub fn health(&self) -> Health {
         self.health_by(&HealthLimits::default())
     }
 
-    /// The same by other limits.
+    /// Like [`health`](Self::health), with other limits.
     pub fn health_by(&self, limits: &HealthLimits) -> Health {
         let core = self.shared.running.lock().upgrade();
         look(&self.shared, core.as_deref(), limits)
@@ -187,12 +187,12 @@ impl<S: Store> Inbox<S> {
 }
 
 impl<S: Store> Running<S> {
-    /// How this inbox does. See [`Inbox::health`].
+    /// Returns the health of this inbox. See [`Inbox::health`].
     pub fn health(&self) -> Health {
         self.health_by(&HealthLimits::default())
     }
 
-    /// The same by other limits.
+    /// Like [`health`](Self::health), with other limits.
     pub fn health_by(&self, limits: &HealthLimits) -> Health {
         look(&self.core.inbox, Some(&self.core), limits)
     }
@@ -202,11 +202,11 @@ fn look<S: Store>(inbox: &Arc<Shared<S>>, core: Option<&Core<S>>, limits: &Healt
     let now = inbox.clock.monotonic();
     let stopping = core.is_some_and(Core::is_stopping);
     let mut checks = vec![match core {
-        None => Check::new(Subject::Inbox, inbox.name.as_str(), HealthStatus::Unhealthy, "it is not running"),
+        None => Check::new(Subject::Inbox, inbox.name.as_str(), HealthStatus::Unhealthy, "not running"),
         Some(_) if stopping => {
-            Check::new(Subject::Inbox, inbox.name.as_str(), HealthStatus::Unhealthy, "it is stopping")
+            Check::new(Subject::Inbox, inbox.name.as_str(), HealthStatus::Unhealthy, "stopping")
         }
-        Some(_) => Check::new(Subject::Inbox, inbox.name.as_str(), HealthStatus::Healthy, "it is running"),
+        Some(_) => Check::new(Subject::Inbox, inbox.name.as_str(), HealthStatus::Healthy, "running"),
     }];
     if let Some(core) = core {
         checks.extend(core.heartbeats.checks(now, limits, stopping));
@@ -229,7 +229,7 @@ fn look<S: Store>(inbox: &Arc<Shared<S>>, core: Option<&Core<S>>, limits: &Healt
     }
 }
 
-/// A failover, for as long as it is news.
+/// Returns a check for a recent failover.
 fn failed_over(failover: &Failover, now: Timestamp, limits: &HealthLimits) -> Option<Check> {
     if now.since(failover.noticed_at) > limits.failover_degraded {
         return None;

@@ -1,4 +1,4 @@
-//! What the sources of a running inbox do.
+//! State of the sources of a running inbox. Tests: `tests/health.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::source::{BrokerLink, Source};
 struct Inner {
     /// Deliveries that are not settled with the broker.
     in_hand: usize,
-    /// Those of them that cannot be stored, and since when there are any.
+    /// Deliveries in hand that cannot be stored, and the time of the first.
     held: usize,
     held_since: Option<Duration>,
     failing: bool,
@@ -46,41 +46,39 @@ impl SourceState {
         &self.name
     }
 
-    /// It receives, from the beginning or again.
+    /// Records that the source receives.
     pub(crate) fn receives(&self) {
         let mut inner = self.inner.lock();
         (inner.failing, inner.over) = (false, false);
     }
 
-    /// It has nothing more to bring, and never will.
+    /// Records that the source has ended.
     pub(crate) fn is_over(&self) {
         self.inner.lock().over = true;
     }
 
-    /// Receiving from it failed; it is begun again.
+    /// Records that the receiver failed and will restart.
     pub(crate) fn failed(&self) {
         self.inner.lock().failing = true;
     }
 
-    /// A delivery came; it is in hand until the guard is dropped.
-    pub(crate) fn take(self: &Arc<Self>) -> InHand {
+    /// Records a delivery, which is in hand until the guard is dropped.
+    pub(crate) fn take(self: &Arc<Self>) -> DeliveryInHand {
         self.change(|inner| inner.in_hand += 1);
-        InHand { source: Arc::clone(self), ack: "none", held: false }
+        DeliveryInHand { source: Arc::clone(self), ack: "none", held: false }
     }
 
-    /// How many more deliveries may be taken, if at most `limit` are to be in hand.
+    /// Returns how many more deliveries fit, with at most `limit` in hand.
     pub(crate) fn room(&self, limit: usize) -> usize {
         limit.saturating_sub(self.inner.lock().in_hand)
     }
 
-    /// Completes when none is in hand.
     pub(crate) async fn has_none(&self) {
         while self.inner.lock().in_hand > 0 {
             self.less.notified().await;
         }
     }
 
-    /// Completes when there is room for one.
     pub(crate) async fn has_room(&self, limit: usize) {
         while self.room(limit) == 0 {
             self.less.notified().await;
@@ -107,9 +105,9 @@ impl SourceState {
                 format!("holds {held} deliveries that cannot be stored, for {seconds} s"),
             )
         } else if inner.failing {
-            (HealthStatus::Degraded, "receiving failed and begins again".into())
+            (HealthStatus::Degraded, "receiver failed, restarting".into())
         } else if inner.over {
-            (HealthStatus::Degraded, "it is over: nothing more is received".into())
+            (HealthStatus::Degraded, "ended: nothing more is received".into())
         } else if let Some(trouble) = self.link.trouble() {
             (HealthStatus::Degraded, format!("not receiving: {trouble}"))
         } else {
@@ -120,14 +118,14 @@ impl SourceState {
 }
 
 /// A delivery in hand.
-pub(crate) struct InHand {
+pub(crate) struct DeliveryInHand {
     source: Arc<SourceState>,
     ack: &'static str,
     held: bool,
 }
 
-impl InHand {
-    /// It cannot be stored now; it is held until it can.
+impl DeliveryInHand {
+    /// Records that the delivery cannot be stored now.
     pub(crate) fn held(&mut self, now: Duration) {
         if !self.held {
             self.held = true;
@@ -137,7 +135,7 @@ impl InHand {
         }
     }
 
-    /// It is not held any more.
+    /// Records that the delivery is no longer held.
     pub(crate) fn let_go(&mut self) {
         if std::mem::take(&mut self.held) {
             let mut inner = self.source.inner.lock();
@@ -148,13 +146,13 @@ impl InHand {
         }
     }
 
-    /// The broker was told.
+    /// Records the acknowledgement that the broker got.
     pub(crate) fn told(&mut self, ack: &'static str) {
         self.ack = ack;
     }
 }
 
-impl Drop for InHand {
+impl Drop for DeliveryInHand {
     fn drop(&mut self) {
         self.let_go();
         self.source.change(|inner| inner.in_hand -= 1);

@@ -1,4 +1,4 @@
-//! Whether the store answers, verb by verb.
+//! Health of the store, verb by verb. Tests: `tests/health.rs`, `tests/outages.rs`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use parking_lot::Mutex;
 use super::{Check, HealthLimits, HealthStatus, Subject};
 use crate::error::{ErrorKind, Result};
 
-/// Without these nothing is taken in or worked on. The others keep house, and may fail for a while.
+/// Verbs that every message needs. The others are upkeep, and may fail for a while.
 const VITAL: [&str; 7] = ["accept", "claim", "settle", "mark", "begin", "commit", "complete"];
 
-/// What fails for less, such as one that was chosen to end a deadlock, is no outage.
+/// Minimum time of an outage. A shorter failure, such as a deadlock victim, is none.
 const A_WHILE: Duration = Duration::from_secs(1);
 
-/// What is known of a verb that fails.
+/// A failing verb.
 #[derive(Clone, Copy)]
 struct Failing {
     since: Duration,
@@ -23,25 +23,25 @@ struct Failing {
     calls: u64,
 }
 
-/// Verbs that write whenever they succeed. Their success shows that the store has room and may be written.
+/// Verbs that write whenever they succeed. Their success shows that the store is writable.
 const WRITES: [&str; 2] = ["settle", "commit"];
 
-/// How the calls of each verb went last.
+/// Results of the last calls of each verb.
 #[derive(Default)]
-pub(crate) struct StoreHealth(Mutex<Calls>);
+pub(crate) struct StoreHealth(Mutex<VerbCalls>);
 
 #[derive(Default)]
-struct Calls {
+struct VerbCalls {
     verbs: BTreeMap<&'static str, Option<Failing>>,
-    /// When a call of any verb last succeeded.
+    /// Time of the last successful call.
     answered: Option<Duration>,
-    /// When a call that writes last succeeded.
+    /// Time of the last successful write.
     written: Option<Duration>,
 }
 
 impl StoreHealth {
-    /// Takes note of a call. Errors about what was asked for say that the store works. If it succeeded, and had failed for a while: for
-    /// how long, and in how many calls.
+    /// Records a call. An error about the request itself shows that the store works. After an outage, the first success
+    /// returns its duration and its number of failed calls.
     pub(crate) fn note<T>(
         &self,
         verb: &'static str,
@@ -57,7 +57,7 @@ impl StoreHealth {
         }
         let failing = calls.verbs.entry(verb).or_default();
         match result {
-            Err(error) if is_failure(error.kind()) => {
+            Err(error) if error.kind().is_outage() => {
                 let first = Failing { since: now, last: now, kind: error.kind(), calls: 0 };
                 let failing = failing.get_or_insert(first);
                 (failing.last, failing.kind) = (now, error.kind());
@@ -76,9 +76,9 @@ impl StoreHealth {
         let calls = self.0.lock();
         let check = |(verb, failing): (&&'static str, &Option<Failing>)| {
             let (status, detail) = match failing {
-                None => (HealthStatus::Healthy, "it answers".into()),
+                None => (HealthStatus::Healthy, "ok".into()),
                 Some(failing) if calls.ended(failing, now, limits) => {
-                    (HealthStatus::Healthy, "the store answers again; this verb was not asked since".into())
+                    (HealthStatus::Healthy, "ok: no call since the store recovered".into())
                 }
                 Some(failing) => failing.status(verb, now, limits),
             };
@@ -88,9 +88,9 @@ impl StoreHealth {
     }
 }
 
-impl Calls {
-    /// Whether an outage that a verb met is over, though the verb was not asked since: another call succeeded, and one that the
-    /// same failure would have stopped.
+impl VerbCalls {
+    /// Returns true if the outage of a verb has ended without a new call of it: another call succeeded that the same failure
+    /// would have stopped.
     fn ended(&self, failing: &Failing, now: Duration, limits: &HealthLimits) -> bool {
         let shown = match failing.kind {
             ErrorKind::Unavailable
@@ -100,7 +100,7 @@ impl Calls {
             ErrorKind::Full | ErrorKind::ReadOnly | ErrorKind::Denied => self.written,
             _ => None,
         };
-        // A verb that is asked again and again speaks for itself.
+        // The calls of a busy verb decide by themselves.
         let quiet = now.saturating_sub(failing.last) >= limits.store_unhealthy;
         quiet && shown.is_some_and(|at| at > failing.last)
     }
@@ -110,28 +110,13 @@ impl Failing {
     fn status(&self, verb: &str, now: Duration, limits: &HealthLimits) -> (HealthStatus, String) {
         let (time, quiet) = (now.saturating_sub(self.since), now.saturating_sub(self.last));
         let (seconds, kind, calls) = (time.as_secs(), self.kind.as_str(), self.calls);
-        // Senders may have stopped because this process said that it is not ready: then they have to be let in to try.
+        // Senders may have stopped because this process is not ready. Report ready, so that they try again.
         if quiet >= limits.store_unhealthy {
             let quiet = quiet.as_secs();
-            return (HealthStatus::Degraded, format!("it failed ({kind}), and was not asked for {quiet} s"));
+            return (HealthStatus::Degraded, format!("failed ({kind}), no call for {quiet} s"));
         }
         let gone = VITAL.contains(&verb) && time >= limits.store_unhealthy;
         let status = if gone { HealthStatus::Unhealthy } else { HealthStatus::Degraded };
-        (status, format!("it fails ({kind}) for {seconds} s, {calls} calls"))
+        (status, format!("failing ({kind}) for {seconds} s, {calls} calls"))
     }
-}
-
-/// Whether an error tells of the store rather than of the call.
-const fn is_failure(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::Unavailable
-            | ErrorKind::Full
-            | ErrorKind::ReadOnly
-            | ErrorKind::Denied
-            | ErrorKind::CommitUnknown
-            | ErrorKind::SchemaTooNew
-            | ErrorKind::SchemaOutdated
-            | ErrorKind::Corrupt
-    )
 }

@@ -1,4 +1,4 @@
-//! Conflicts that nobody has to decide: where they are allowed, they are still counted and told.
+//! Counts and logs conflicts that the policy allows. Tests: below, and `tests/keys.rs`.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,30 +12,30 @@ use crate::name::HandlerKey;
 use crate::observe::{emit, names};
 use crate::store::{Accepted, NewMessage, Store};
 
-/// So many keys are remembered: about 2 MB. A repeat that comes later than that many others is not compared.
+/// Maximum remembered keys, about 2 MB. The oldest key is forgotten first.
 const MAX_KEYS: usize = 10_000;
-/// So many payloads of one key are told apart.
+/// Maximum payloads that are distinguished per key.
 const MAX_PER_KEY: usize = 4;
 
-/// The payloads that came under the last keys, as far as this process knows. The store is not asked: with
-/// [`OnConflict::AcceptAsNew`] each payload has a key of its own there, and nothing that connects them.
+/// The payloads of the last keys in this process. The store cannot answer this: with [`OnConflict::AcceptAsNew`] each
+/// payload has its own key there.
 #[derive(Default)]
 pub(crate) struct AllowedConflicts {
-    seen: Mutex<Seen>,
+    seen: Mutex<SeenPayloads>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct SeenPayloads {
     by_key: HashMap<Key, Vec<Fingerprint>>,
-    /// The oldest first.
+    /// Oldest first.
     order: VecDeque<Key>,
 }
 
 impl AllowedConflicts {
-    /// Another payload that came under the same key, if this one is new and there is one.
+    /// Records a payload. If it is new for its key, returns another payload of the key.
     fn note(&self, key: Key, fingerprint: Fingerprint) -> Option<Fingerprint> {
         let mut seen = self.seen.lock();
-        let Seen { by_key, order } = &mut *seen;
+        let SeenPayloads { by_key, order } = &mut *seen;
         let known = by_key.entry(key).or_insert_with(|| {
             order.push_back(key);
             Vec::with_capacity(1)
@@ -58,13 +58,13 @@ impl AllowedConflicts {
 }
 
 impl<S: Store> Shared<S> {
-    /// Counts an offer whose key came before with another payload, if that is allowed.
+    /// Counts an offer whose key had another payload before, if the policy allows that.
     pub(super) fn note_variant(&self, accepted: &Accepted, offer: &NewMessage) {
         match (offer.on_conflict, accepted) {
             (OnConflict::FirstWins, Accepted::Duplicate(known)) if known.varied => {
                 self.note_first_wins(&offer.message, &offer.key);
             }
-            // A repeat of a payload is none.
+            // A repeated payload is no conflict.
             (OnConflict::AcceptAsNew, Accepted::First(_)) if offer.compared => {
                 let handler = offer.routes.first().map(|route| &route.key);
                 self.note_payload(&offer.message, handler, offer.fingerprint);
@@ -73,16 +73,16 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// Counts a message whose key is known with another payload, where the first one counts.
+    /// Counts a message whose key had another payload before, under the policy that the first one wins.
     pub(super) fn note_first_wins(&self, message: &Message, key: &Key) {
         let (inbox, message_type) = (&self.name, message.message_type());
         emit::count(names::CONFLICTS, 1, [emit::inbox(inbox), emit::word("policy", "first_wins")]);
         if let Some(suppressed) = self.store.watch().allow("conflict", inbox.as_str()) {
-            tracing::warn!(%inbox, message_type, %key, suppressed, "a key came again with another payload; the first one counts, and this one is dropped");
+            tracing::warn!(%inbox, message_type, %key, suppressed, "dropped: key known with another payload");
         }
     }
 
-    /// The same for a message that an inline handler was given.
+    /// Counts a message of an inline handler whose key had another payload before, under the policy to accept it as new.
     pub(crate) fn note_inline(&self, message: &Message, handler: &HandlerKey, policy: OnConflict) {
         if policy == OnConflict::AcceptAsNew {
             self.note_payload(message, Some(handler), Fingerprint::of(message));
@@ -96,7 +96,7 @@ impl<S: Store> Shared<S> {
         emit::count(names::CONFLICTS, 1, [emit::inbox(inbox), emit::word("policy", "accept_as_new")]);
         let Some(suppressed) = self.store.watch().allow("conflict", inbox.as_str()) else { return };
         let (before, key) = (key.of_payload(&other), key.of_payload(&fingerprint));
-        tracing::warn!(%inbox, message_type, %before, %key, suppressed, "a key came again with another payload; it is taken as a message of its own");
+        tracing::warn!(%inbox, message_type, %before, %key, suppressed, "accepted as new: another payload");
     }
 }
 

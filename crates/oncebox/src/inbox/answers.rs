@@ -1,4 +1,4 @@
-//! What became of a message: all of it, and handler by handler.
+//! Results of received and processed messages, as a whole and by handler. Tests: `tests/inline.rs`, `tests/receiver.rs`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,32 +6,32 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::Shared;
-use super::routing::{Answer, Offers};
+use super::routing::{OfferResult, Offers};
 use crate::message::Message;
 use crate::name::HandlerKey;
 use crate::state::{Outcome, Policy};
 use crate::store::{Accepted, Store};
 
-/// What became of a message's inline handlers.
+/// Result of the inline handlers of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Processed {
-    /// At least one handler did its work, and all have.
+    /// All handlers have completed, at least one of them now.
     Done,
-    /// All had done their work before.
+    /// All handlers had completed before.
     Duplicate,
-    /// Another transaction works on it right now: it is neither done nor free. Hold the delivery back.
+    /// Another transaction holds the key. Keep the delivery and try again later.
     Busy,
-    /// A handler has done its work for another message under the same key. This one is quarantined for a person and does not
-    /// run there: acknowledge it.
+    /// A handler has completed another message under the same key. This message is quarantined for an operator and does not
+    /// run there. Acknowledge it.
     Conflict,
-    /// A handler did not do its work; its transaction was rolled back.
+    /// A handler failed; its transaction was rolled back.
     Failed(Outcome),
 }
 
 impl Processed {
-    /// The answer for two handlers: the worse of theirs. What may still succeed counts more than what cannot, because
-    /// the message must come again for it.
+    /// Combines the results of two handlers into the worse one. A result that may still succeed outranks one that cannot,
+    /// because the message must come again for it.
     pub(super) fn and(self, other: Self) -> Self {
         let rank = |processed: &Self| match processed {
             Self::Duplicate => 0,
@@ -46,48 +46,48 @@ impl Processed {
     }
 }
 
-/// What the inline handlers of a message left for its duplicates, by handler key.
+/// Results that the inline handlers of a message stored for its duplicates, by handler key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Results(pub(super) BTreeMap<HandlerKey, Bytes>);
 
 impl Results {
-    /// The result of a handler, if it left one.
+    /// Returns the result of a handler, if it stored one.
     pub fn get(&self, handler: &str) -> Option<&Bytes> {
         self.0.get(handler)
     }
 
-    /// Every result, in the order of the handlers' keys.
+    /// Iterates over the results in the order of the handlers' keys.
     pub fn iter(&self) -> impl Iterator<Item = (&HandlerKey, &Bytes)> {
         self.0.iter()
     }
 
-    /// Whether no handler left one.
+    /// Returns true if no handler stored a result.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// What to tell the broker about a delivery.
+/// Acknowledgement that the broker gets for a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Receipt {
-    /// It is safe, or was before: acknowledge it.
+    /// Acknowledge: the message is stored or done, now or before.
     Done,
-    /// Another transaction works on it: hold it back.
+    /// Keep the delivery: another transaction holds the key.
     Busy,
-    /// An inline handler wants it later: bring it again. Nothing failed.
+    /// Deliver again: an inline handler snoozed. Nothing failed.
     Snoozed {
-        /// Not before this long.
+        /// Minimum delay.
         after: Duration,
     },
-    /// An inline handler failed: bring it again.
+    /// Deliver again: an inline handler failed.
     Failed {
-        /// Not before this long.
+        /// Minimum delay.
         after: Duration,
     },
-    /// An inline handler said that no retry will help.
+    /// Dead-letter: an inline handler rejected the message.
     Rejected {
-        /// Why.
+        /// Reason of the handler.
         reason: String,
     },
 }
@@ -109,8 +109,8 @@ impl Receipt {
         }
     }
 
-    /// The receipt for two handlers: a delivery is done only when both are. While one of them may still succeed, the
-    /// delivery must come again, so that counts more than the other's rejection.
+    /// Combines the receipts of two handlers: a delivery is done only when both are. A retry outranks a rejection, because
+    /// the delivery must come again for it.
     pub(crate) fn and(self, other: Self) -> Self {
         let rank = |receipt: &Self| match receipt {
             Self::Done => 0,
@@ -123,33 +123,33 @@ impl Receipt {
     }
 }
 
-/// All that is known of a message that was received.
+/// Result of a received message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Received {
-    /// What to tell the broker.
+    /// Acknowledgement for the broker.
     pub receipt: Receipt,
-    /// What the store said of it; nothing if it has inline handlers alone.
+    /// Result of the store; `None` if the message has only inline handlers.
     pub accepted: Option<Accepted>,
-    /// Whether nothing was new: it was stored before, and all inline handlers had done their work.
+    /// True if it was stored before and all inline handlers had completed.
     pub duplicate: bool,
-    /// What became of it for each of its handlers. They may differ where handlers go by different keys.
+    /// Result by handler. Results may differ if handlers use different keys.
     pub handlers: Vec<(HandlerKey, HandlerAnswer)>,
 }
 
-/// What became of a message for one of its handlers.
+/// Result of a message for one of its handlers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandlerAnswer {
-    /// The store's answer for the key that the handler goes by. With
-    /// [`HandlersAdded`](Accepted::HandlersAdded), some of the handlers with that key are new to the message.
+    /// Result of the store for the handler's key. With [`HandlersAdded`](Accepted::HandlersAdded), some handlers with that key
+    /// are new to the message.
     Stored(Accepted),
-    /// What an inline handler did.
+    /// Result of an inline handler.
     Ran(Processed),
 }
 
 impl HandlerAnswer {
-    /// Whether the handler took the message with this delivery: it runs, or did.
+    /// Returns true if the handler runs or ran because of this delivery.
     pub const fn is_new(&self) -> bool {
         matches!(
             self,
@@ -158,12 +158,12 @@ impl HandlerAnswer {
         )
     }
 
-    /// Whether the message was quarantined for a person, and does not run for this handler.
+    /// Returns true if the message is quarantined for an operator and does not run for this handler.
     pub const fn is_quarantined(&self) -> bool {
         matches!(self, Self::Stored(Accepted::Conflict(_) | Accepted::Stale) | Self::Ran(Processed::Conflict))
     }
 
-    /// The word for it in answers to senders.
+    /// Returns the result as a word, for responses to senders.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Stored(accepted) => accepted.as_str(),
@@ -173,7 +173,7 @@ impl HandlerAnswer {
 }
 
 impl Processed {
-    /// The word for it in metrics and in answers to senders.
+    /// Returns the result as a word, for metrics and for responses to senders.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -186,12 +186,12 @@ impl Processed {
 }
 
 impl<S: Store> Shared<S> {
-    /// The store's answers by handler: those that work from the store, and those that run once after a *first*.
+    /// Returns the results of the store by handler, for durable and fire-and-forget handlers.
     pub(crate) fn answers(
         &self,
         message: &Message,
         offers: &Offers,
-        answer: &Answer,
+        answer: &OfferResult,
     ) -> Vec<(HandlerKey, HandlerAnswer)> {
         let mut all = Vec::new();
         for (offer, accepted) in answer.each(offers) {

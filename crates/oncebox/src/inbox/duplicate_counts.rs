@@ -1,4 +1,4 @@
-//! Counts the duplicate deliveries, until they are written down.
+//! Counts duplicate deliveries until they are stored. Tests: below, and `tests/duplicate_counts.rs`.
 
 use std::collections::HashMap;
 
@@ -7,8 +7,7 @@ use parking_lot::Mutex;
 use crate::store::{Accepted, DuplicateCount, Seq};
 use crate::time::Timestamp;
 
-/// How many messages are told apart between two writes. A flood of duplicates of more messages than this costs no more memory
-/// and no more writes; those beyond are not counted.
+/// Maximum messages counted between two writes, which bounds memory and writes in a flood. Further ones are not counted.
 const MAX_COUNTED: usize = 1_024;
 
 /// Duplicates by message.
@@ -30,7 +29,7 @@ impl DuplicateCounts {
         counted.entry(known.seq).and_modify(|known| *known = known.and(one)).or_insert(one);
     }
 
-    /// What was counted since the last call.
+    /// Takes the counts since the last call.
     pub(crate) fn take(&self) -> Vec<DuplicateCount> {
         let mut counted = self.counted.lock();
         if counted.is_empty() {
@@ -38,7 +37,7 @@ impl DuplicateCounts {
         }
         let mut taken: Vec<DuplicateCount> = counted.drain().map(|(_, duplicates)| duplicates).collect();
         drop(counted);
-        // Everybody who writes several takes them in one order.
+        // Every writer takes several rows in the same order.
         taken.sort_unstable_by_key(|duplicates| duplicates.seq);
         taken
     }
@@ -49,7 +48,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::store::Known;
+    use crate::store::KnownMessage;
 
     #[test]
     fn a_flood_of_keys_is_bounded() {
@@ -57,7 +56,7 @@ mod tests {
         let at = Timestamp::from_millis;
         for round in 1..=3 {
             for n in 0..2_000 {
-                let known = Known::new(Seq(n), Duration::ZERO).varied(round == 2);
+                let known = KnownMessage::new(Seq(n), Duration::ZERO).varied(round == 2);
                 let known = Accepted::Duplicate(known);
                 duplicate_counts.note(&known, || at(round));
             }

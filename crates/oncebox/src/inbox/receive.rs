@@ -1,4 +1,4 @@
-//! Deliveries, as a source brings them.
+//! Receives deliveries: durable entries, then inline handlers. Tests: `tests/receiver.rs`, `tests/batcher.rs`.
 
 use tracing::{Instrument as _, Span};
 
@@ -9,17 +9,16 @@ use crate::runtime;
 use crate::store::Store;
 
 impl<S: Store> Inbox<S> {
-    /// Takes a delivered message the whole way: stores it for its durable handlers, then runs its inline ones. The
-    /// receipt says what to tell the broker.
+    /// Receives a delivered message: stores it for its durable handlers, then runs its inline handlers. The receipt tells the
+    /// caller how to acknowledge.
     pub async fn receive(&self, message: Message) -> Result<Receipt> {
         let (message, span) = self.shared.own(message);
         let prepared = self.shared.prepare_delivery(message)?;
         Ok(self.shared.receive(&prepared).instrument(span).await?.receipt)
     }
 
-    /// The same for messages that came together, with all that is known of each. What is stored of them is stored in one
-    /// transaction, in their order. A message that is refused does not keep the others out; an error of the store
-    /// concerns all of them.
+    /// Receives messages together, and returns the full result of each. One transaction stores all of them in their order. A
+    /// refused message does not affect the others; a store error concerns all of them.
     pub async fn receive_batch(
         &self,
         messages: impl IntoIterator<Item = impl Into<Incoming>>,
@@ -30,8 +29,8 @@ impl<S: Store> Inbox<S> {
         self.shared.receive_batch(messages.into_iter()).await
     }
 
-    /// The same for messages that have nothing to do with each other, as those of several senders: what is wrong with one of them
-    /// is not said of the others. As many answers as there are messages.
+    /// Receives unrelated messages, such as those of several senders: an error of one message does not affect the others.
+    /// Returns one result per message.
     pub async fn receive_each(
         &self,
         messages: impl IntoIterator<Item = impl Into<Incoming>>,
@@ -48,12 +47,12 @@ impl<S: Store> Inbox<S> {
         refused.into_iter().map(|refused| refused.map_or_else(&mut next, Err)).collect()
     }
 
-    /// Whether a message that is received is only stored: no handler of it runs before the answer.
+    /// Returns true if a received message is only stored: none of its handlers runs before the acknowledgement.
     pub fn only_stores(&self, message: &Message) -> bool {
         self.shared.only_stores(message)
     }
 }
 
 fn panicked() -> Error {
-    Error::new(ErrorKind::CommitUnknown, "taking the message in panicked")
+    Error::new(ErrorKind::CommitUnknown, "a panic interrupted the intake of the message")
 }

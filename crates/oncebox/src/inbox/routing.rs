@@ -1,4 +1,4 @@
-//! What a message is to an inbox: its keys and handlers, found before the store is asked, and what the store answers.
+//! Keys and handlers of a message, found before the store call, and the store's result. Tests: `tests/keys.rs`, `tests/patterns.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::observe::{emit, names};
 use crate::runtime;
 use crate::store::{Accepted, NewMessage, Route, Store};
 
-/// What the store is offered for one message: one for each key that its durable handlers go by, mostly one.
+/// Rows of one message for the store: one for each key of its durable handlers, mostly one.
 pub(crate) struct Offers {
     first: NewMessage,
     others: Vec<NewMessage>,
-    /// The keys of its fire-and-forget handlers, in the order of the registry.
+    /// Keys of its fire-and-forget handlers, in the order of the registry.
     forget: Vec<Key>,
 }
 
@@ -30,17 +30,17 @@ impl Offers {
         1 + self.others.len()
     }
 
-    /// The keys of its fire-and-forget handlers, in the order of the registry.
+    /// Returns the keys of its fire-and-forget handlers, in the order of the registry.
     pub(super) fn forget(&self) -> &[Key] {
         &self.forget
     }
 
-    /// The key of a message that goes by one key and asks for no order.
+    /// Returns the key of a message that has one key and no ordering key.
     pub(super) fn key_alone(&self) -> Option<&Key> {
         (self.others.is_empty() && self.first.order.is_none()).then_some(&self.first.key)
     }
 
-    /// Adds handlers to the offer with their key, or makes one. Of two policies for one key the stricter one counts.
+    /// Adds handlers to the offer with their key, or makes a new offer. The stricter of two policies for one key wins.
     fn add(&mut self, MessageKey { key, on_conflict }: MessageKey, routes: &Arc<[Route]>) {
         let mut all = std::iter::once(&mut self.first).chain(&mut self.others);
         if let Some(offer) = all.find(|offer| offer.key == key) {
@@ -58,27 +58,26 @@ impl Offers {
     }
 }
 
-/// A message with everything that has to be known of it before it is received. One delivery is prepared once: what is
-/// compared with nothing is still recognised when the same delivery is tried again.
-pub(crate) struct Prepared {
+/// A message with its keys, ready to be received. Each delivery is prepared once, so a retry has the same unique key.
+pub(crate) struct PreparedDelivery {
     pub(crate) message: Arc<Message>,
-    /// For the durable handlers; nothing if it has inline ones alone.
+    /// Offers for the durable handlers; `None` if it has only inline handlers.
     pub(crate) offers: Option<Offers>,
-    /// The keys of its inline handlers, in the order of the registry.
+    /// Keys of its inline handlers, in the order of the registry.
     pub(crate) inline: Vec<MessageKey>,
 }
 
-/// What the store said of all offers of a message.
-pub(crate) struct Answer {
-    /// Of all of them together, as [`Accepted::and`] puts it.
+/// Result of the store for all offers of a message.
+pub(crate) struct OfferResult {
+    /// Result of all offers together, as [`Accepted::and`] defines.
     pub(crate) whole: Accepted,
     first: Accepted,
-    /// Of the others, in their order.
+    /// Results of the other offers, in their order.
     others: Vec<Accepted>,
 }
 
-impl Answer {
-    /// Each offer with its answer.
+impl OfferResult {
+    /// Iterates over the offers and their results.
     pub(crate) fn each<'a>(
         &'a self,
         offers: &'a Offers,
@@ -86,7 +85,7 @@ impl Answer {
         offers.iter().zip(std::iter::once(self.first).chain(self.others.iter().copied()))
     }
 
-    /// The answer for a key under which the message was quarantined, in conflict or stale: under that it may have run before.
+    /// Returns the result for a key if the message was quarantined under it: under that key it may have run before.
     pub(crate) fn quarantined(&self, offers: &Offers, key: &Key) -> Option<Accepted> {
         let is_quarantined = |one: &Accepted| matches!(one, Accepted::Conflict(_) | Accepted::Stale);
         self.each(offers).find(|(offer, one)| offer.key == *key && is_quarantined(one)).map(|(_, one)| one)
@@ -94,27 +93,28 @@ impl Answer {
 }
 
 impl<S: Store> Shared<S> {
-    /// Checks a message and finds what the store is offered for it; the store is not asked.
+    /// Checks a message and computes its offers, without a store call.
     pub(crate) fn prepare(&self, message: &Arc<Message>, delay: Duration) -> Result<Offers> {
         let prepared = self
             .check_routed(message)
-            .and_then(|()| self.offers(message, &mut Keys::new(self, message), delay));
+            .and_then(|()| self.offers(message, &mut KeyFinder::new(self, message), delay));
         self.counted(message, prepared)
     }
 
-    /// Checks a message and finds the keys of its inline handlers.
+    /// Checks a message and computes the keys of its inline handlers.
     pub(crate) fn prepare_inline(&self, message: &Arc<Message>) -> Result<Vec<MessageKey>> {
-        let keys = self.check_routed(message).and_then(|()| self.inline_keys(&mut Keys::new(self, message)));
+        let keys =
+            self.check_routed(message).and_then(|()| self.inline_keys(&mut KeyFinder::new(self, message)));
         self.counted(message, keys)
     }
 
-    /// Checks a message and finds everything that receiving it needs.
-    pub(crate) fn prepare_delivery(&self, message: Arc<Message>) -> Result<Prepared> {
+    /// Checks a message and prepares its delivery.
+    pub(crate) fn prepare_delivery(&self, message: Arc<Message>) -> Result<PreparedDelivery> {
         let prepare = || {
             self.check_routed(&message)?;
-            let mut keys = Keys::new(self, &message);
+            let mut keys = KeyFinder::new(self, &message);
             let inline = self.inline_keys(&mut keys)?;
-            // A message for inline handlers alone leaves nothing but their marks.
+            // For a message with only inline handlers, the store keeps only their marks.
             let message_type = message.message_type();
             let forget = self.registry.forget(message_type).next().is_some();
             let stored = inline.is_empty() || forget || !self.registry.groups(message_type).is_empty();
@@ -123,41 +123,42 @@ impl<S: Store> Shared<S> {
             Ok((offers, inline))
         };
         let (offers, inline) = self.counted(&message, prepare())?;
-        Ok(Prepared { message, offers, inline })
+        Ok(PreparedDelivery { message, offers, inline })
     }
 
-    /// The key under which a handler recognises a message; `None` if it does not.
+    /// Returns the key by which a handler recognises a message; `None` if every delivery runs.
     pub(crate) fn key_of(&self, message: &Message, handler: &HandlerKey) -> Result<Option<Key>> {
         self.check(message)?;
         let dedupe = self.registry.dedupe(message.message_type(), Some(handler));
-        Ok(Keys::new(self, message).known(&dedupe, Some(self.current(handler)))?.map(|known| known.key))
+        Ok(KeyFinder::new(self, message).known(&dedupe, Some(self.current(handler)))?.map(|known| known.key))
     }
 
-    /// The key under which payloads of a message are told apart; `None` if it is not compared.
+    /// Returns the key without the payload; `None` if the message is not compared.
     pub(super) fn plain_key(&self, message: &Message, handler: Option<&HandlerKey>) -> Result<Option<Key>> {
         let dedupe = self.registry.dedupe(message.message_type(), handler);
-        let plain = Keys::new(self, message).plain(&dedupe, handler.map(|handler| self.current(handler)))?;
+        let plain =
+            KeyFinder::new(self, message).plain(&dedupe, handler.map(|handler| self.current(handler)))?;
         Ok(plain.map(|plain| plain.key))
     }
 
-    /// The key for the mark of a handler; one that nothing else has, if repeats are not recognised.
+    /// Returns the key for the mark of a handler: a unique one if repeats are not recognised.
     pub(crate) fn mark_key(&self, message: &Message, handler: &HandlerKey) -> Result<MessageKey> {
         self.check(message)?;
         let dedupe = self.registry.dedupe(message.message_type(), Some(handler));
-        Keys::new(self, message).of(&dedupe, Some(self.current(handler)))
+        KeyFinder::new(self, message).of(&dedupe, Some(self.current(handler)))
     }
 
-    /// Whether there is no store.
+    /// Returns true if the inbox has no store.
     pub(crate) fn is_direct(&self) -> bool {
         self.store.capabilities().direct
     }
 
-    /// The key that a handler is registered under today.
+    /// Returns the current key of a handler.
     fn current<'a>(&'a self, handler: &'a HandlerKey) -> &'a HandlerKey {
         self.registry.by_key(handler).map_or(handler, |registered| &registered.route.key)
     }
 
-    /// Checks a message by itself.
+    /// Checks the limits and the tenant of a message.
     fn check(&self, message: &Message) -> Result<()> {
         message.validate(&self.config.limits)?;
         let refuse = |what: String| Err(Error::new(ErrorKind::Tenant, what));
@@ -184,7 +185,7 @@ impl<S: Store> Shared<S> {
         Ok(())
     }
 
-    fn offers(&self, message: &Arc<Message>, keys: &mut Keys<'_, S>, delay: Duration) -> Result<Offers> {
+    fn offers(&self, message: &Arc<Message>, keys: &mut KeyFinder<'_, S>, delay: Duration) -> Result<Offers> {
         let message_type = message.message_type();
         let forget = self.registry.forget(message_type);
         let forget: Vec<MessageKey> = forget
@@ -218,7 +219,7 @@ impl<S: Store> Shared<S> {
         Ok(offers)
     }
 
-    /// Counts what is refused before the store is asked.
+    /// Counts a message that is refused before the store call.
     fn counted<T>(&self, message: &Message, prepared: Result<T>) -> Result<T> {
         if let Err(error) = &prepared {
             let reason = emit::word("reason", error.kind().as_str());
@@ -228,7 +229,7 @@ impl<S: Store> Shared<S> {
         prepared
     }
 
-    /// A message with its ordering key, if the inbox finds one where its source named none.
+    /// Adds the ordering key that the inbox finds in a message, if its source set none.
     fn in_order(&self, message: &Arc<Message>) -> Result<Arc<Message>> {
         let found = self.config.order.as_ref().filter(|_| message.ordering_key().is_none());
         let Some(key) = found.and_then(|order| order.of(message)) else { return Ok(Arc::clone(message)) };
@@ -237,30 +238,30 @@ impl<S: Store> Shared<S> {
         Ok(Arc::new(message))
     }
 
-    /// The line that a delivery belongs in, if it asks for order.
+    /// Returns the ordering key of a delivery, if it has one.
     pub(crate) fn line_of(&self, message: &Message) -> Option<OrderKey> {
         if message.ordering_key().is_some() {
             return OrderKey::of(&self.name, message);
         }
         let order = self.config.order.as_ref()?;
-        // What is refused stands in no line, and may be larger than anything that is to be looked into.
+        // A refused message has no order, and may be too large to search for an ordering key.
         message.validate(&self.config.limits).ok()?;
         OrderKey::of(&self.name, &message.clone().with_ordering_key(order.of(message)?))
     }
 
-    fn inline_keys(&self, keys: &mut Keys<'_, S>) -> Result<Vec<MessageKey>> {
+    fn inline_keys(&self, keys: &mut KeyFinder<'_, S>) -> Result<Vec<MessageKey>> {
         let handlers = self.registry.inline(keys.message.message_type());
         handlers.map(|(handler, dedupe)| keys.of(dedupe, Some(&handler.route.key))).collect()
     }
 
-    /// Stores a batch, once the store knows for how long it has to be remembered.
+    /// Stores a batch, after the store knows the retention windows.
     async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
         runtime::registered(self).await?;
         self.store.accept(batch).await
     }
 
-    /// Offers a message to the store under all of its keys, in one call.
-    pub(crate) async fn offer(self: &Arc<Self>, offers: &Offers) -> Result<Answer> {
+    /// Offers a message to the store under all its keys, in one call.
+    pub(crate) async fn offer(self: &Arc<Self>, offers: &Offers) -> Result<OfferResult> {
         let accepted = if offers.others.is_empty() {
             self.accept(std::slice::from_ref(&offers.first)).await?
         } else {
@@ -273,11 +274,11 @@ impl<S: Store> Shared<S> {
         self.answer(offers, &mut accepted.into_iter())
     }
 
-    /// Offers many messages to the store in one call; as many answers as there are messages.
+    /// Offers many messages to the store in one call. Returns one result per message.
     pub(crate) async fn offer_all<'a>(
         self: &Arc<Self>,
         offers: impl Iterator<Item = &'a Offers> + Clone + Send,
-    ) -> Result<Vec<Answer>> {
+    ) -> Result<Vec<OfferResult>> {
         let batch: Vec<NewMessage> = offers.clone().flat_map(Offers::iter).cloned().collect();
         let accepted = if batch.is_empty() { Vec::new() } else { self.accept(&batch).await? };
         if accepted.len() != batch.len() {
@@ -287,15 +288,15 @@ impl<S: Store> Shared<S> {
         offers.map(|offers| self.answer(offers, &mut accepted)).collect()
     }
 
-    /// Puts the answers for one message together, and tells the dispatcher what it can soon claim.
+    /// Combines the results for one message, and wakes the dispatcher.
     fn answer(
         self: &Arc<Self>,
         offers: &Offers,
         accepted: &mut impl Iterator<Item = Accepted>,
-    ) -> Result<Answer> {
+    ) -> Result<OfferResult> {
         let mut next = || accepted.next().ok_or_else(short_answer);
         let first = next()?;
-        let mut all = Answer { whole: first, first, others: Vec::new() };
+        let mut all = OfferResult { whole: first, first, others: Vec::new() };
         for _ in &offers.others {
             let one = next()?;
             all.whole = all.whole.and(one);
@@ -307,8 +308,7 @@ impl<S: Store> Shared<S> {
         Ok(all)
     }
 
-    /// Notes how late a duplicate came, tells the dispatcher of this process what it can soon claim, and starts what is
-    /// not stored for.
+    /// Records duplicates, wakes the dispatcher of this process, and starts fire-and-forget handlers.
     fn announce(self: &Arc<Self>, accepted: Accepted, message: &NewMessage, forget: &[Key]) {
         self.lateness.note(&self.name, &accepted);
         self.duplicate_counts.note(&accepted, || self.clock.now());
@@ -319,7 +319,7 @@ impl<S: Store> Shared<S> {
                 let (inbox, key) = (&message.inbox, &message.key);
                 emit::count(names::UNROUTED, 1, [emit::inbox(inbox)]);
                 if let Some(suppressed) = self.store.watch().allow("unrouted", inbox.as_str()) {
-                    tracing::warn!(%inbox, %key, seq = seq.0, message_type, suppressed, "stored without a handler: none is registered for its type");
+                    tracing::warn!(%inbox, %key, seq = seq.0, message_type, suppressed, "stored without a handler");
                 }
             }
             for ((handler, _), key) in self.registry.forget(message_type).zip(forget) {
@@ -338,7 +338,7 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// Says what became of a message to whoever asked; a duplicate as the inbox is told to.
+    /// Returns the result of an accept, or the error for a duplicate if the settings ask for one.
     pub(crate) fn told(&self, message: &Message, accepted: Accepted) -> Result<Accepted> {
         match accepted {
             Accepted::Duplicate(_) => self.refuse_duplicate(message, "was stored before").map(|()| accepted),
@@ -346,7 +346,7 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// An error for a duplicate, if the inbox is told to answer with one.
+    /// Logs a duplicate, and returns an error if the settings ask for one.
     pub(crate) fn refuse_duplicate(&self, message: &Message, what: &str) -> Result<()> {
         self.note_duplicate(message);
         if self.config.on_duplicate != OnDuplicate::Refuse {
@@ -357,34 +357,34 @@ impl<S: Store> Shared<S> {
         Err(Error::new(ErrorKind::Duplicate, what))
     }
 
-    /// Logs a duplicate, if the inbox is told to.
+    /// Logs a duplicate, if the settings ask for it.
     pub(crate) fn note_duplicate(&self, message: &Message) {
         if self.config.on_duplicate == OnDuplicate::Log {
             let (inbox, message_type, source) = (&self.name, message.message_type(), message.source());
             let id = String::from_utf8_lossy(&message.id()[..message.id().len().min(64)]);
-            tracing::info!(%inbox, message_type, source, ?id, "a duplicate: it was there before, and nothing is done");
+            tracing::info!(%inbox, message_type, source, ?id, "duplicate ignored");
         }
     }
 }
 
 pub(super) fn short_answer() -> Error {
-    Error::new(ErrorKind::Corrupt, "the store answered for another number of messages than it was given")
+    Error::new(ErrorKind::Corrupt, "the store returned another number of results than it got messages")
 }
 
-/// Makes the keys of one message.
-struct Keys<'a, S: Store> {
+/// Computes the keys of one message.
+struct KeyFinder<'a, S: Store> {
     inbox: &'a Shared<S>,
     message: &'a Message,
-    /// The key that nothing else has, once it is needed. All handlers that compare nothing share it.
+    /// The unique key, once it is needed. All handlers that recognise no repeats share it.
     unique: Option<Key>,
 }
 
-impl<'a, S: Store> Keys<'a, S> {
+impl<'a, S: Store> KeyFinder<'a, S> {
     fn new(inbox: &'a Shared<S>, message: &'a Message) -> Self {
         Self { inbox, message, unique: None }
     }
 
-    /// The key by which a handler recognises the message, or one that nothing else has.
+    /// Returns the key by which a handler recognises the message, or the unique key.
     fn of(&mut self, dedupe: &Dedupe, handler: Option<&HandlerKey>) -> Result<MessageKey> {
         if let Some(known) = self.known(dedupe, handler)? {
             return Ok(known);
@@ -393,7 +393,7 @@ impl<'a, S: Store> Keys<'a, S> {
         Ok(MessageKey { key, on_conflict: OnConflict::Quarantine })
     }
 
-    /// The key by which a handler recognises the message; `None` if it does not.
+    /// Returns the key by which a handler recognises the message; `None` if every delivery runs.
     fn known(&self, dedupe: &Dedupe, handler: Option<&HandlerKey>) -> Result<Option<MessageKey>> {
         let mut known = self.plain(dedupe, handler)?;
         if let Some(MessageKey { key, on_conflict: OnConflict::AcceptAsNew }) = &mut known {
@@ -402,7 +402,7 @@ impl<'a, S: Store> Keys<'a, S> {
         Ok(known)
     }
 
-    /// The same, whatever its payload.
+    /// Like [`known`](Self::known), without the payload.
     fn plain(&self, dedupe: &Dedupe, handler: Option<&HandlerKey>) -> Result<Option<MessageKey>> {
         let Shared { name, config, .. } = self.inbox;
         let context = KeyContext::new(name, handler).adopting(config.adopted_tenant.as_deref());
@@ -428,7 +428,7 @@ impl<'a, S: Store> Keys<'a, S> {
         *self.unique.get_or_insert_with(|| {
             let labels = [emit::inbox(inbox), emit::word("reason", reason)];
             emit::count(names::UNDEDUPLICATED, 1, labels);
-            tracing::debug!(%inbox, message_type, reason, "taken without being compared: every delivery runs");
+            tracing::debug!(%inbox, message_type, reason, "no key: every delivery runs");
             Key::unique(inbox)
         })
     }

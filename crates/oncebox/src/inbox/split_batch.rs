@@ -1,32 +1,32 @@
-//! Batches of one caller: in parts where the store writes several at the same time, and each message by itself where one of them may be
-//! what the store refuses.
+//! Splits a batch of one caller: in parts for stores with several writers, and into single messages after an error that
+//! one message may cause. Tests: `tests/durable.rs`, `tests/outages.rs`.
 
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 
 use super::Shared;
-use super::routing::{Answer, Offers, short_answer};
+use super::routing::{OfferResult, Offers, short_answer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::Store;
 
-/// The fewest messages for which there is another part. Smaller ones cost more than is won.
+/// Minimum messages per part. Smaller parts cost more than they save.
 const LEAST: usize = 128;
 
-/// What became of the messages of a part: an answer for each, or an error of all.
-type Stored = Result<Vec<Result<Answer>>>;
+/// Results of a part: one per message, or an error of all.
+type PartResults = Result<Vec<Result<OfferResult>>>;
 
 impl<S: Store> Shared<S> {
-    /// Offers many messages. Each part is one transaction, and its error is that of each of its messages. The same error of all parts is
-    /// that of the batch.
-    pub(super) async fn offer_in_parts(self: &Arc<Self>, offers: &[&Offers]) -> Stored {
+    /// Offers many messages, each part in one transaction. The error of a part is returned for each of its messages. If all
+    /// parts have the same error, it is the error of the batch.
+    pub(super) async fn offer_in_parts(self: &Arc<Self>, offers: &[&Offers]) -> PartResults {
         let parts = parts(offers, self.store.capabilities().writers);
         let calls = parts.iter().map(|part| self.offer_part(offers, part));
         let stored = join_all(calls).await;
         if let Some(error) = same_error(&stored) {
             return Err(error.to_shared());
         }
-        let mut answers: Vec<Result<Answer>> = offers.iter().map(|_| Err(short_answer())).collect();
+        let mut answers: Vec<Result<OfferResult>> = offers.iter().map(|_| Err(short_answer())).collect();
         for (part, stored) in parts.iter().zip(stored) {
             match stored {
                 Ok(stored) => {
@@ -40,8 +40,8 @@ impl<S: Store> Shared<S> {
         Ok(answers)
     }
 
-    /// Offers the messages at some places, and each by itself if something may be wrong with one of them.
-    async fn offer_part(self: &Arc<Self>, offers: &[&Offers], part: &[usize]) -> Stored {
+    /// Offers the messages of a part, and each alone after an error that one message may cause.
+    async fn offer_part(self: &Arc<Self>, offers: &[&Offers], part: &[usize]) -> PartResults {
         let chosen = part.iter().map(|place| offers[*place]);
         match self.offer_all(chosen.clone()).await {
             Ok(answers) => Ok(answers.into_iter().map(Ok).collect()),
@@ -52,9 +52,9 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// One after the other: of two with the same key the first counts, and an ordering key keeps its order. What comes behind an error
-    /// that says nothing of a message is not tried.
-    async fn offer_each(self: &Arc<Self>, offers: impl Iterator<Item = &Offers>) -> Vec<Result<Answer>> {
+    /// Offers messages one after the other, so the first of a key wins and ordering keys keep their order. After an error of
+    /// the store itself, the remaining messages are not tried.
+    async fn offer_each(self: &Arc<Self>, offers: impl Iterator<Item = &Offers>) -> Vec<Result<OfferResult>> {
         let (mut answers, mut trouble) = (Vec::new(), None::<Error>);
         for offers in offers {
             let answer = match &trouble {
@@ -74,25 +74,24 @@ impl<S: Store> Shared<S> {
     }
 }
 
-/// What was not offered was not stored, even if that is not known of the one before it.
+/// Returns the error for a message that was not tried, and so was not stored.
 fn untried(error: &Error) -> Error {
     let kind = match error.kind() {
         ErrorKind::CommitUnknown => ErrorKind::Unavailable,
         kind => kind,
     };
-    Error::new(kind, "not tried: one before it in its batch could not be stored").caused_by(error.to_shared())
+    Error::new(kind, "not tried: the store failed earlier in the batch").caused_by(error.to_shared())
 }
 
-/// The error of all parts, if they have the same: what one of them says to be stored, or to be worth another try, need not be so of
-/// another.
-fn same_error(stored: &[Stored]) -> Option<&Error> {
+/// Returns the error of all parts, if all have the same kind. Errors of different kinds mean different things for a retry.
+fn same_error(stored: &[PartResults]) -> Option<&Error> {
     let mut errors = stored.iter().map(|stored| stored.as_ref().err());
     let first = errors.next()??;
     errors.all(|error| error.is_some_and(|error| error.kind() == first.kind())).then_some(first)
 }
 
-/// The places of the messages of each part. Those with the same key stay together, and in their order. Nothing is parted where a
-/// message goes by several keys, or asks for an order: the messages of one ordering key are numbered as they came.
+/// Returns the indexes of the messages of each part. Messages with the same key stay together, in their order. A batch with
+/// ordering keys, or with a message under several keys, is not split: an ordering key is numbered by arrival.
 fn parts(offers: &[&Offers], writers: usize) -> Vec<Vec<usize>> {
     let count = writers.min(offers.len() / LEAST);
     if count < 2 || offers.iter().any(|offers| offers.key_alone().is_none()) {

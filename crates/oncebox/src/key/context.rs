@@ -1,9 +1,9 @@
-//! Where a message goes.
+//! Destination of a message, for its key.
 
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
 
-/// Where a message goes: what a key may depend on besides the message.
+/// Destination of a message: everything that its key may depend on besides the message.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyContext<'a> {
     pub(super) inbox: &'a InboxName,
@@ -16,23 +16,23 @@ impl<'a> KeyContext<'a> {
         Self { inbox, handler, adopted: None }
     }
 
-    /// The same, where one tenant has the keys of messages without a tenant.
+    /// Sets the tenant that has the keys of messages without a tenant.
     pub(crate) fn adopting(mut self, tenant: Option<&'a str>) -> Self {
         self.adopted = tenant;
         self
     }
 
-    /// The tenant that is part of a message's key.
+    /// Returns the tenant that is part of a message's key.
     pub(super) fn tenant<'m>(&self, message: &'m Message) -> Option<&'m str> {
         message.tenant().filter(|tenant| self.adopted != Some(*tenant))
     }
 
-    /// The inbox.
+    /// Returns the inbox.
     pub fn inbox(&self) -> &'a InboxName {
         self.inbox
     }
 
-    /// The handler whose key is asked for; `None` for a message without a handler.
+    /// Returns the handler of the key. `None` for a message without a handler.
     pub fn handler(&self) -> Option<&'a HandlerKey> {
         self.handler
     }

@@ -1,15 +1,15 @@
-//! Which key counts for which type and handler.
+//! Choice of the dedupe key by type and handler.
 
 use std::collections::HashMap;
 
 use super::KeyStrategy;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Whether repeats are recognised, and by which key.
+/// Dedupe key of a handler or type, or none.
 ///
-/// Of several settings the most exact one counts: that of the handler
-/// ([`Registration::dedupe`](crate::Registration::dedupe)), then that of the very type, then that of the longest pattern
-/// that fits ([`Builder::key_for`](crate::Builder::key_for)), then the inbox's ([`Config::key`](crate::Config::key)).
+/// The most specific setting wins: the handler's ([`Registration::dedupe`](crate::Registration::dedupe)), then the type's, then
+/// that of the longest matching pattern ([`InboxBuilder::key_for`](crate::InboxBuilder::key_for)), then the inbox's
+/// ([`Config::key`](crate::Config::key)).
 #[derive(Clone, Debug, Default)]
 pub enum Dedupe {
     /// By the key of the inbox.
@@ -17,12 +17,12 @@ pub enum Dedupe {
     On,
     /// By another key.
     By(KeyStrategy),
-    /// Not at all: every delivery runs.
+    /// None: every delivery runs.
     Off,
 }
 
 impl Dedupe {
-    /// Whether both always mean the same key.
+    /// Returns true if both always select the same key.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::On, Self::On) | (Self::Off, Self::Off) => true,
@@ -32,16 +32,16 @@ impl Dedupe {
     }
 }
 
-/// What was said of types and patterns.
+/// Settings of types and patterns.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rules {
+pub(crate) struct KeyRules {
     exact: HashMap<Box<str>, Dedupe>,
-    /// What types start with; the longest first.
+    /// Prefixes of types, the longest first.
     prefixes: Vec<(Box<str>, Dedupe)>,
 }
 
-impl Rules {
-    /// Checks all rules together.
+impl KeyRules {
+    /// Validates all settings together.
     pub(crate) fn new(rules: Vec<(Box<str>, Dedupe)>) -> Result<Self> {
         let mut all = Self::default();
         for (pattern, dedupe) in rules {
@@ -71,19 +71,19 @@ impl Rules {
         Ok(all)
     }
 
-    /// What counts for a type, if anything was said of it.
+    /// Returns the setting of a type, if there is one.
     pub(crate) fn of(&self, message_type: &str) -> Option<&Dedupe> {
         let pattern = || self.prefixes.iter().find(|(prefix, _)| message_type.starts_with(&**prefix));
         self.exact.get(message_type).or_else(|| pattern().map(|(_, dedupe)| dedupe))
     }
 
-    /// What counts for all types that start with `prefix` and of which nothing more exact is said.
+    /// Returns the setting of all types that start with `prefix` and have no more specific one.
     pub(crate) fn of_prefix(&self, prefix: &str) -> Option<&Dedupe> {
         let fits = self.prefixes.iter().find(|(known, _)| prefix.starts_with(&**known));
         fits.map(|(_, dedupe)| dedupe)
     }
 
-    /// Every rule with its pattern.
+    /// Returns every setting with its pattern.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (String, &Dedupe)> {
         let exact = self.exact.iter().map(|(message_type, dedupe)| (message_type.to_string(), dedupe));
         exact.chain(self.prefixes.iter().map(|(prefix, dedupe)| (format!("{prefix}*"), dedupe)))
@@ -108,7 +108,7 @@ mod tests {
     fn the_type_beats_the_pattern_and_the_longer_pattern_the_shorter() {
         let rules = ["*", "order.placed", "order.*", "order.p*", "ord*"];
         let rules = rules.map(|pattern| (pattern.into(), by(pattern))).into();
-        let rules = Rules::new(rules).unwrap();
+        let rules = KeyRules::new(rules).unwrap();
         for (message_type, expected) in [
             ("order.placed", "order.placed"),
             ("order.placed.v2", "order.p*"),
@@ -119,7 +119,7 @@ mod tests {
         ] {
             assert!(rules.of(message_type).unwrap().is_same(&by(expected)), "{message_type}");
         }
-        assert!(Rules::default().of("mail").is_none());
+        assert!(KeyRules::default().of("mail").is_none());
     }
 
     #[test]
@@ -133,7 +133,7 @@ mod tests {
             (vec![("a*b".into(), Dedupe::On)], "write it like"),
             (vec![("a**".into(), Dedupe::On)], "write it like"),
         ] {
-            let error = Rules::new(rules).unwrap_err();
+            let error = KeyRules::new(rules).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidConfig);
             assert!(error.what().contains(why), "{error}");
         }

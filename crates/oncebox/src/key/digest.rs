@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 /// The version of the layout. A new layout gets a new version, so that no digest of one equals a digest of the other.
 const VERSION: u8 = 1;
 
-/// What a digest is for. Digests of different purposes never collide.
+/// Purpose of a digest. Digests of different purposes never collide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Purpose {
@@ -57,19 +57,19 @@ impl Digest {
         self.0.finalize().into()
     }
 
-    /// The first bytes of the digest.
+    /// Returns the first bytes of the digest.
     pub(crate) fn truncated<const N: usize>(self) -> [u8; N] {
         let bytes = self.finish();
         std::array::from_fn(|index| bytes[index])
     }
 }
 
-/// The SHA-256 of bytes, without version, purpose or length.
+/// Returns the SHA-256 of bytes, without version, purpose or length.
 pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-/// Lower-case hexadecimal digits.
+/// Formats bytes as lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes
@@ -79,7 +79,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// The bytes of hexadecimal digits of either case.
+/// Parses hexadecimal digits of either case.
 pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.as_bytes();
     if digits.len() != 2 * N {

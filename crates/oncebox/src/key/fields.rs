@@ -1,12 +1,12 @@
-//! What a message says in its headers and its JSON.
+//! Values of a message's headers and JSON payload.
 
 use super::is_blank;
 use crate::message::Message;
 
-/// The headers in which the bindings of `CloudEvents` carry an attribute: HTTP and NATS, Kafka, AMQP in its two spellings.
+/// Returns the headers for an attribute in the bindings of `CloudEvents`: HTTP and NATS, Kafka, AMQP in its two spellings.
 const CLOUD_EVENTS: [&str; 4] = ["ce-", "ce_", "cloudEvents:", "cloudEvents_"];
 
-/// Scalars only: objects have no canonical bytes to compare.
+/// Returns scalars only: objects have no canonical bytes.
 pub(crate) fn json_field(message: &Message, pointer: &str) -> Option<Vec<u8>> {
     scalar(serde_json::from_slice::<serde_json::Value>(message.payload()).ok()?.pointer(pointer)?)
 }
@@ -14,7 +14,7 @@ pub(crate) fn json_field(message: &Message, pointer: &str) -> Option<Vec<u8>> {
 fn scalar(json: &serde_json::Value) -> Option<Vec<u8>> {
     match json {
         serde_json::Value::String(text) => Some(text.clone().into_bytes()),
-        // Others are rounded when they are read: two of them could become one.
+        // Parsing rounds other numbers, so two of them could become equal.
         serde_json::Value::Number(number) if number.is_i64() || number.is_u64() => {
             Some(number.to_string().into_bytes())
         }
@@ -23,7 +23,7 @@ fn scalar(json: &serde_json::Value) -> Option<Vec<u8>> {
     }
 }
 
-/// Source and id of a `CloudEvent`; neither may be blank.
+/// Returns source and id of a `CloudEvent`. Neither may be blank.
 pub(super) fn cloud_event(message: &Message) -> Option<(Vec<u8>, Vec<u8>)> {
     let header = |name: &str| {
         let found = CLOUD_EVENTS.iter().find_map(|prefix| message.headers().get(&format!("{prefix}{name}")));
@@ -33,7 +33,7 @@ pub(super) fn cloud_event(message: &Message) -> Option<(Vec<u8>, Vec<u8>)> {
         (source, id)
     } else {
         let json: serde_json::Value = serde_json::from_slice(message.payload()).ok()?;
-        // Any JSON may have a source and an id; an event says of which version it is.
+        // Any JSON may have a source and an id. An event also has its version.
         json.get("specversion")?;
         (scalar(json.get("source")?)?, scalar(json.get("id")?)?)
     };

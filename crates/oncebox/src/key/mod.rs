@@ -1,4 +1,4 @@
-//! The dedupe identity of a message.
+//! Dedupe keys, fingerprints and order keys of messages. Tests: `tests/keys.rs`.
 
 mod context;
 mod dedupe;
@@ -9,7 +9,7 @@ mod strategy;
 
 pub use context::KeyContext;
 pub use dedupe::Dedupe;
-pub(crate) use dedupe::Rules;
+pub(crate) use dedupe::KeyRules;
 pub(crate) use digest::{Digest, Purpose, sha256};
 pub(crate) use fields::json_field;
 pub use strategy::KeyStrategy;
@@ -23,26 +23,26 @@ use crate::name::InboxName;
 
 use digest::{from_hex, hex};
 
-/// Whether a value says nothing: it is empty, or text of nothing but white space. Such a value identifies no message, and
-/// every message without an id has the same one, so it counts as missing.
+/// Returns true if a value is empty or white space. It counts as missing: it identifies no message, and every message without an id
+/// has the same one.
 pub fn is_blank(value: &[u8]) -> bool {
     std::str::from_utf8(value).is_ok_and(|text| text.trim().is_empty())
 }
 
-/// The dedupe key: a digest of the length-prefixed inbox name, tenant if there is one, source and key parts.
+/// Dedupe key: a digest of the length-prefixed inbox name, tenant if there is one, source and key parts.
 ///
-/// A digest, because ids are any bytes of any length: no collation folds `ABC` and `abc`, no column truncates, no
-/// separator makes `a`+`bc` equal to `ab`+`c`.
+/// It is a digest because ids are any bytes of any length: no collation folds `ABC` and `abc`, no column truncates, no separator
+/// makes `a`+`bc` equal to `ab`+`c`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key([u8; 32]);
 
 impl Key {
-    /// The key of `parts` within an inbox and source, for messages without a tenant.
+    /// Returns the key of `parts` within an inbox and source, for messages without a tenant.
     pub fn new<P: AsRef<[u8]>>(inbox: &InboxName, source: &str, parts: impl IntoIterator<Item = P>) -> Self {
         Self::within(inbox, None, source, parts)
     }
 
-    /// The key of `parts` within an inbox, tenant and source. Two tenants never meet in one.
+    /// Returns the key of `parts` within an inbox, tenant and source. Two tenants never share one.
     pub fn within<P: AsRef<[u8]>>(
         inbox: &InboxName,
         tenant: Option<&str>,
@@ -57,7 +57,7 @@ impl Key {
         Self(digest.finish())
     }
 
-    /// A key that nothing else has, for a message that is not compared with any other.
+    /// Returns a unique key, for a message that is compared with no other.
     pub(crate) fn unique(inbox: &InboxName) -> Self {
         let mut digest = Digest::new(Purpose::Unique);
         digest.part(inbox.as_str().as_bytes());
@@ -65,7 +65,7 @@ impl Key {
         Self(digest.finish())
     }
 
-    /// The key of one payload under this key.
+    /// Returns the key of one payload under this key.
     pub(crate) fn of_payload(&self, fingerprint: &Fingerprint) -> Self {
         let mut digest = Digest::new(Purpose::Payload);
         digest.part(&self.0);
@@ -73,23 +73,23 @@ impl Key {
         Self(digest.finish())
     }
 
-    /// From the bytes a store kept.
+    /// Reads the bytes that a store kept.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes a store keeps.
+    /// Returns the bytes for a store to keep.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// From the 64 hexadecimal digits that [`Display`](fmt::Display) prints.
+    /// Parses the 64 hexadecimal digits that [`Display`](fmt::Display) prints.
     pub fn parse(text: &str) -> Option<Self> {
         from_hex(text).map(Self)
     }
 
-    /// A stable key for an effect outside the database, to hand to the other side: the same for every attempt of
-    /// `scope`, different for each `effect`.
+    /// Returns a stable idempotency key for an effect outside the database: the same for every attempt of `scope`, different for
+    /// each `effect`.
     pub(crate) fn idempotency_key(&self, handler: &str, generation: u32, effect: &str) -> String {
         let mut digest = Digest::new(Purpose::Idempotency);
         digest.part(&self.0);
@@ -112,31 +112,30 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The key of a message where it goes, and what happens if another message came under it before.
+/// Key of a message at its destination, and the handling of a conflict under it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MessageKey {
     pub(crate) key: Key,
     pub(crate) on_conflict: OnConflict,
 }
 
-/// What tells two messages under one key apart: a digest of type and payload, or of what
-/// [takes its place](Message::compared_by).
+/// Digest that distinguishes messages under one key: of type and payload, or of the [replacement](Message::compared_by).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Fingerprint([u8; 16]);
 
 impl Fingerprint {
-    /// Stands where the content of a message was erased. No message has it.
+    /// Fingerprint of erased content. No message has it.
     pub const ERASED: Self = Self([0; 16]);
 
-    /// Whether the content that it told apart was erased. Whatever comes under that key is a duplicate.
+    /// Returns true if the content was erased. Then every message under the key is a duplicate.
     pub fn is_erased(&self) -> bool {
         *self == Self::ERASED
     }
 
-    /// How many of its bytes tell the type alone.
+    /// Number of bytes for the type alone.
     const TYPE: usize = 4;
 
-    /// The fingerprint of a message. Four bytes tell the type, the others type and payload together.
+    /// Returns the fingerprint of a message. Four bytes are of the type, the others of type and payload together.
     pub fn of(message: &Message) -> Self {
         let mut of_type = Digest::new(Purpose::Type);
         of_type.part(message.message_type().as_bytes());
@@ -148,36 +147,36 @@ impl Fingerprint {
         Self(bytes)
     }
 
-    /// Whether both are of messages of one type.
+    /// Returns true if both belong to messages of one type.
     pub fn is_same_type(&self, other: &Self) -> bool {
         self.0[..Self::TYPE] == other.0[..Self::TYPE]
     }
 
-    /// This fingerprint with other bytes in the place of those that tell type and payload together. For a store that hides
-    /// payloads from those who can guess them; it keeps the type readable.
+    /// Replaces the bytes of type and payload. For a store that hides payloads from readers who can guess them; the type stays
+    /// readable.
     #[must_use]
     pub fn with_secret(mut self, secret: &[u8; 16]) -> Self {
         self.0[Self::TYPE..].copy_from_slice(&secret[Self::TYPE..]);
         self
     }
 
-    /// From the bytes a store kept.
+    /// Reads the bytes that a store kept.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes a store keeps.
+    /// Returns the bytes for a store to keep.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
 }
 
-/// The identity of an ordering key within an inbox, tenant and source, as stores keep it.
+/// Identity of an ordering key within an inbox, tenant and source, as stores keep it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct OrderKey([u8; 16]);
 
 impl OrderKey {
-    /// The order key of a message, if it asks for order.
+    /// Returns the order key of a message, if it has an ordering key.
     pub fn of(inbox: &InboxName, message: &Message) -> Option<Self> {
         let key = message.ordering_key()?;
         let mut digest = scoped([Purpose::Order, Purpose::TenantOrder], inbox, message.tenant());
@@ -186,19 +185,19 @@ impl OrderKey {
         Some(Self(digest.truncated()))
     }
 
-    /// From the bytes a store kept.
+    /// Reads the bytes that a store kept.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes a store keeps.
+    /// Returns the bytes for a store to keep.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
 }
 
-/// Begins a digest with the inbox, and with the tenant if there is one. Each case has its own purpose, so that a tenant never
-/// counts as a source.
+/// Starts a digest with the inbox, and with the tenant if there is one. Each case has its own purpose, so a tenant never counts as
+/// a source.
 fn scoped([plain, tenanted]: [Purpose; 2], inbox: &InboxName, tenant: Option<&str>) -> Digest {
     let mut digest = Digest::new(if tenant.is_some() { tenanted } else { plain });
     digest.part(inbox.as_str().as_bytes());
@@ -217,7 +216,7 @@ mod tests {
         InboxName::new("orders").unwrap()
     }
 
-    // FAULTS G6, A12: distinct parts stay distinct, whatever bytes they hold.
+    // FAULTS G6, A12: distinct parts stay distinct, whatever their bytes are.
     proptest! {
         #[test]
         fn distinct_parts_have_distinct_keys(

@@ -1,15 +1,15 @@
-//! What a conflict under a key means, by the strategy that selected the key.
+//! Handling of a conflict under a key, by the strategy that selected the key.
 
 use super::KeyStrategy;
 use crate::config::OnConflict;
 
-/// Headers that connect messages, and so come again with others.
+/// Headers that connect messages, and so repeat in others.
 const CORRELATIONS: [&str; 2] = ["correlation-id", "x-correlation-id"];
 
 impl KeyStrategy {
-    /// Says what happens when a key of this strategy comes again with another message. It counts more than
-    /// [`Config::on_conflict`](crate::Config::on_conflict), and for the strategy as a whole: within a
-    /// [`Composite`](Self::Composite) it says nothing.
+    /// Sets the handling of another message under a key of this strategy. It overrides
+    /// [`Config::on_conflict`](crate::Config::on_conflict), and applies to the strategy as a whole: within a
+    /// [`Composite`](Self::Composite) it has no effect.
     #[must_use]
     pub fn on_conflict(self, policy: OnConflict) -> Self {
         match self {
@@ -18,7 +18,7 @@ impl KeyStrategy {
         }
     }
 
-    /// The policy that was set beside the strategy.
+    /// Returns the policy that was set on the strategy.
     pub(super) fn policy(&self) -> Option<OnConflict> {
         match self {
             Self::WithPolicy(_, policy) => Some(*policy),
@@ -26,17 +26,17 @@ impl KeyStrategy {
         }
     }
 
-    /// The policy for a strategy of which nothing is said.
+    /// Returns the default policy of the strategy.
     pub(super) fn usual_policy(&self) -> OnConflict {
         let names_a_message = match self {
-            // Any header may hold an id, but for one that says it does not.
+            // Any header may hold an id, except those for correlation.
             Self::Header(name) => !CORRELATIONS.iter().any(|known| name.eq_ignore_ascii_case(known)),
             strategy => strategy.holds_message_id(),
         };
         if names_a_message { OnConflict::Quarantine } else { OnConflict::FirstWins }
     }
 
-    /// Whether what it selects is, or holds, what names one message and no other.
+    /// Returns true if it selects, or contains, the identity of one message.
     fn holds_message_id(&self) -> bool {
         match self {
             Self::MessageId | Self::Content | Self::CloudEvents => true,
@@ -55,7 +55,7 @@ mod tests {
     use crate::message::Message;
     use crate::name::InboxName;
 
-    /// What a strategy does with a conflict under the key of a message, with a setting of the inbox or without.
+    /// Returns the policy for a message's key, given the setting of the inbox, if there is one.
     fn policy(strategy: &KeyStrategy, message: &Message, config: Option<OnConflict>) -> OnConflict {
         let inbox = InboxName::new("orders").unwrap();
         let context = KeyContext::new(&inbox, None);
@@ -92,7 +92,7 @@ mod tests {
             (composite(KeyStrategy::correlation_id()), FirstWins),
             (composite(KeyStrategy::header("x-request-id")), FirstWins),
             (composite(KeyStrategy::MessageId), Quarantine),
-            // What selects nothing goes by the message id.
+            // A strategy that selects nothing falls back to the message id.
             (KeyStrategy::json_pointer("/absent"), Quarantine),
             (KeyStrategy::handler_and_correlation_id(), Quarantine),
         ] {

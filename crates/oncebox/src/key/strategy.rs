@@ -1,4 +1,4 @@
-//! How the dedupe key is found in a message.
+//! Strategies that select the dedupe key of a message.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,97 +13,96 @@ use crate::name::InboxName;
 type Custom = Arc<dyn Fn(&Message) -> Option<Vec<u8>> + Send + Sync>;
 type CustomWith = Arc<dyn Fn(&Message, &KeyContext<'_>) -> Option<Vec<u8>> + Send + Sync>;
 
-/// Where the dedupe key comes from. Whatever a strategy selects, a missing or [blank](crate::is_blank) selection falls back to
-/// the message id; if that is blank too, [`Config::missing_key`](crate::Config::missing_key) says what happens. An id is
-/// never invented.
+/// Source of the dedupe key. If a strategy selects nothing or a [blank](crate::is_blank) value, it falls back to the message id. If
+/// that is blank too, [`Config::missing_key`](crate::Config::missing_key) applies. Oncebox never invents an id.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum KeyStrategy {
-    /// The message's source and id: the pair that `CloudEvents` declares unique.
+    /// The message's source and id, which `CloudEvents` declares unique together.
     #[default]
     MessageId,
     /// The value of a header.
     Header(Box<str>),
     /// A field of a JSON payload, by JSON pointer (`/order/id`): for producers that give every retry a new id.
     JsonPointer(Box<str>),
-    /// The payload itself, by its BLAKE3 digest: for producers that give no id at all. Two equal messages meant twice
-    /// become one. A blank payload selects nothing.
+    /// The payload itself, by its BLAKE3 digest: for producers without ids. Two equal messages count as one, even if both are
+    /// meant. A blank payload selects nothing.
     Content,
-    /// The attributes `source` and `id` of a `CloudEvent`, for a transport that does not put them into the message's own
-    /// source and id: from the headers of the binary mode, or from the JSON of the structured mode.
+    /// Attributes `source` and `id` of a `CloudEvent`, from the headers of the binary mode or the JSON of the structured mode. For
+    /// a transport that does not set the message's own source and id.
     CloudEvents,
-    /// The key of the handler; of use only as a part of a [`Composite`](Self::Composite). Each handler then has a key of
-    /// its own, and loses what it remembers when it is renamed.
+    /// Key of the handler, useful only as a part of a [`Composite`](Self::Composite). Each handler then has its own keys, and loses
+    /// them when it is renamed.
     Handler,
-    /// Several strategies together, in order; each must select something.
+    /// Several strategies, in order. Each must select something.
     Composite(Vec<KeyStrategy>),
     /// A function of the message. It may select any bytes; only an empty selection is missing.
     Custom(Custom),
-    /// A function of the message and of where it goes; it is asked for each handler.
+    /// A function of the message and its destination, called for each handler.
     CustomWith(CustomWith),
-    /// A strategy with a policy of its own for [conflicts](OnConflict). Made by [`on_conflict`](Self::on_conflict).
+    /// A strategy with its own handling of [conflicts](OnConflict). Made by [`on_conflict`](Self::on_conflict).
     WithPolicy(Box<KeyStrategy>, OnConflict),
 }
 
 impl KeyStrategy {
-    /// The header that [`message_id_header`](Self::message_id_header) reads.
+    /// Header of [`message_id_header`](Self::message_id_header).
     pub const MESSAGE_ID_HEADER: &'static str = "message-id";
 
-    /// The value of the header `name`.
+    /// Selects the value of the header `name`.
     pub fn header(name: impl Into<Box<str>>) -> Self {
         Self::Header(name.into())
     }
 
-    /// The value of the header `message-id`.
+    /// Selects the value of the header `message-id`.
     pub fn message_id_header() -> Self {
         Self::header(Self::MESSAGE_ID_HEADER)
     }
 
-    /// The value of the header `correlation-id`.
+    /// Selects the value of the header `correlation-id`.
     pub fn correlation_id() -> Self {
         Self::header("correlation-id")
     }
 
-    /// The handler and the value of the header `correlation-id`: each handler works once for each correlation.
+    /// Selects the handler and the value of the header `correlation-id`: each handler runs once for each correlation.
     pub fn handler_and_correlation_id() -> Self {
         Self::Composite(vec![Self::Handler, Self::correlation_id()])
     }
 
-    /// The `source` and `id` of a `CloudEvent`.
+    /// Selects `source` and `id` of a `CloudEvent`.
     pub fn cloud_events() -> Self {
         Self::CloudEvents
     }
 
-    /// The field of a JSON payload at `pointer`.
+    /// Selects the field of a JSON payload at `pointer`.
     pub fn json_pointer(pointer: impl Into<Box<str>>) -> Self {
         Self::JsonPointer(pointer.into())
     }
 
-    /// A function of the message; `None` or an empty answer falls back to the message id. All functions of an inbox answer
-    /// for the same keys: what must not meet, has to differ in its answer.
+    /// Selects the result of a function of the message. `None` or an empty result falls back to the message id. All functions of an
+    /// inbox share one key space: results that must stay apart have to differ.
     pub fn custom(select: impl Fn(&Message) -> Option<Vec<u8>> + Send + Sync + 'static) -> Self {
         Self::Custom(Arc::new(select))
     }
 
-    /// A function of the message and of where it goes, as [`custom`](Self::custom).
+    /// Selects the result of a function of the message and its destination, as [`custom`](Self::custom).
     pub fn custom_with(
         select: impl Fn(&Message, &KeyContext<'_>) -> Option<Vec<u8>> + Send + Sync + 'static,
     ) -> Self {
         Self::CustomWith(Arc::new(select))
     }
 
-    /// The key of `message` in `inbox`, whatever the handler.
+    /// Returns the key of `message` in `inbox`, without a handler.
     pub fn key(&self, inbox: &InboxName, message: &Message) -> Result<Key> {
         self.key_in(&KeyContext::new(inbox, None), message, Naming::Kind)
     }
 
-    /// The key of `message` where it goes.
+    /// Returns the key of `message` at its destination.
     pub(crate) fn key_in(&self, context: &KeyContext<'_>, message: &Message, naming: Naming) -> Result<Key> {
         Ok(self.identify(context, message, naming, None)?.key)
     }
 
-    /// The key of `message` where it goes, and the policy for conflicts under it. `policy` counts for a strategy that has none of
-    /// its own.
+    /// Returns the key of `message` at its destination, and the handling of conflicts under it. `policy` applies to a strategy
+    /// without its own.
     pub(crate) fn identify(
         &self,
         context: &KeyContext<'_>,
@@ -116,7 +115,7 @@ impl KeyStrategy {
             let key = Key::within(context.inbox, context.tenant(message), message.source(), parts);
             MessageKey { key, on_conflict: self.policy().or(policy).unwrap_or(OnConflict::Quarantine) }
         };
-        // Most messages: nothing has to be put together.
+        // The common case needs no composition.
         if matches!(self, Self::MessageId) && !is_blank(message.id()) {
             return Ok(by_id());
         }
@@ -137,7 +136,7 @@ impl KeyStrategy {
         Ok(by_id())
     }
 
-    /// Appends the selected parts, each named by its kind so that an id never equals a header of the same text.
+    /// Appends the selected parts, each with its kind, so that an id never equals a header with the same text.
     fn select(
         &self,
         context: &KeyContext<'_>,
@@ -173,7 +172,7 @@ impl KeyStrategy {
             Self::CustomWith(select) => ("custom", select(message, context)),
         };
         match value {
-            // What a program selects is its own choice of bytes: only nothing at all is missing.
+            // A program may select any bytes: only an empty selection is missing.
             Some(value) if !value.is_empty() && (name == "custom" || !is_blank(&value)) => {
                 parts.extend([name.as_bytes().to_vec(), value]);
                 true
@@ -182,7 +181,7 @@ impl KeyStrategy {
         }
     }
 
-    /// Whether two handlers may get different keys for one message.
+    /// Returns true if two handlers may get different keys for one message.
     pub(crate) fn asks_for_handler(&self) -> bool {
         match self {
             Self::WithPolicy(strategy, _) => strategy.asks_for_handler(),
@@ -192,7 +191,7 @@ impl KeyStrategy {
         }
     }
 
-    /// Whether both always select the same.
+    /// Returns true if both always select the same.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::MessageId, Self::MessageId)
@@ -211,7 +210,7 @@ impl KeyStrategy {
         }
     }
 
-    /// What is wrong with it, if it can never select anything, and what to do instead.
+    /// Returns the problem and its fix, if the strategy can never select anything.
     pub(crate) fn flaw(&self) -> Option<&'static str> {
         match self {
             Self::Header(name) if is_blank(name.as_bytes()) => {
@@ -238,19 +237,19 @@ impl KeyStrategy {
     }
 }
 
-/// How parts are told apart.
+/// Identification of the parts of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Naming {
-    /// By the kind of strategy: enough where there is one for the whole inbox.
+    /// By kind of strategy: enough for one strategy for the whole inbox.
     Kind,
-    /// By name too: where one handler goes by one header and another by another, equal values are not the same key.
+    /// By name too: if handlers select different headers, equal values are different keys.
     Full,
 }
 
 impl Naming {
     fn append(self, parts: &mut Vec<Vec<u8>>, name: &str) {
         if self == Self::Full {
-            // Names of headers know no case.
+            // Header names ignore case.
             parts.extend([b"named".to_vec(), name.to_ascii_lowercase().into_bytes()]);
         }
     }
@@ -315,7 +314,7 @@ mod tests {
         assert_eq!(keys.len(), strategies.len());
     }
 
-    /// Whether two messages that differ in one thing have one key.
+    /// Returns true if two messages that differ in one attribute have the same key.
     fn meet(strategy: &KeyStrategy, change: impl Fn(Message) -> Message) -> bool {
         key_for(strategy, "h", &message()) == key_for(strategy, "h", &change(message()))
     }
@@ -391,7 +390,7 @@ mod tests {
         assert_eq!(by(no_event.clone()), key(&KeyStrategy::MessageId, &no_event).unwrap());
     }
 
-    // Handler a goes by one header, handler b by another: the same value is not the same key.
+    // Handlers a and b select different headers, so equal values are different keys.
     #[test]
     fn headers_and_fields_of_the_same_value_are_told_apart_where_there_are_several() {
         let message =
@@ -432,7 +431,7 @@ mod tests {
         assert!(key(&KeyStrategy::Content, &Message::new("", "t", "x")).is_ok());
     }
 
-    // Two messages that say nothing are not one message: what is blank is missing, wherever it stands.
+    // Two blank values are not one message: blank is missing, wherever it occurs.
     #[test]
     fn what_is_blank_is_no_key() {
         let structured = |source: &str, id: &str| {

@@ -1,37 +1,37 @@
-//! Accept: each message once per key, with one pending entry per handler.
+//! Accept in the memory store: each message once per key, with one pending entry per handler.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::tables::{Entry, QuarantinedMessage, Scope, Stored, Tables};
+use super::tables::{InboxTables, MemoryEntry, MemoryMessage, MemoryTables, QuarantinedMessage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Fingerprint;
-use crate::store::{Accepted, Known, NewMessage, QuarantineId, QuarantineReason, Route, Seq};
+use crate::store::{Accepted, KnownMessage, NewMessage, QuarantineId, QuarantineReason, Route, Seq};
 use crate::time::Timestamp;
 
-/// What a message is to an inbox.
-enum Verdict {
+/// Relation of an offered message to the inbox.
+enum Arrival {
     New,
     Known,
     Quarantined(QuarantineReason),
 }
 
-/// The verdict on a message whose key is known with `known`, if it is. `forgotten` says until when messages that it may be have
-/// been forgotten.
-fn verdict(new: &NewMessage, known: Option<Fingerprint>, forgotten: Option<Timestamp>) -> Verdict {
-    // A message as old as the watermark may be the very one that was swept.
+/// Decides the relation of a message to the inbox. `known` is the fingerprint stored under its key. `forgotten` is the watermark of
+/// its missing handlers.
+fn arrival(new: &NewMessage, known: Option<Fingerprint>, forgotten: Option<Timestamp>) -> Arrival {
+    // A message as old as the watermark may be one that a sweep removed.
     let stale = new.doubtful_since().zip(forgotten).is_some_and(|(time, mark)| time <= mark);
     match known {
-        Some(known) if known.is_erased() => Verdict::Known,
-        Some(known) if new.conflicts_with(&known) => Verdict::Quarantined(QuarantineReason::Conflict),
-        _ if stale => Verdict::Quarantined(QuarantineReason::Stale),
-        Some(_) => Verdict::Known,
-        None => Verdict::New,
+        Some(known) if known.is_erased() => Arrival::Known,
+        Some(known) if new.conflicts_with(&known) => Arrival::Quarantined(QuarantineReason::Conflict),
+        _ if stale => Arrival::Quarantined(QuarantineReason::Stale),
+        Some(_) => Arrival::Known,
+        None => Arrival::New,
     }
 }
 
-impl Tables {
+impl MemoryTables {
     pub(super) fn accept(&mut self, batch: &[NewMessage], now: Timestamp) -> Result<Vec<Accepted>> {
         self.check_room(batch)?;
         Ok(batch.iter().map(|new| self.accept_one(new, now)).collect())
@@ -43,19 +43,19 @@ impl Tables {
             scope.names.link(route);
         }
         let known = scope.keys.get(&new.key).copied();
-        match (verdict(new, scope.fingerprint(new), scope.forgotten(new)), known) {
-            (Verdict::Known, Some(seq)) => match scope.add_entries(seq, new, now) {
+        match (arrival(new, scope.fingerprint(new), scope.forgotten(new)), known) {
+            (Arrival::Known, Some(seq)) => match scope.add_entries(seq, new, now) {
                 0 => Accepted::Duplicate(scope.known(seq, new, now)),
                 added => Accepted::HandlersAdded(seq, added),
             },
-            (Verdict::Quarantined(reason), seq) => {
+            (Arrival::Quarantined(reason), seq) => {
                 scope.quarantine(new, reason, now);
                 match (reason, seq) {
                     (QuarantineReason::Conflict, Some(seq)) => Accepted::Conflict(seq),
                     _ => Accepted::Stale,
                 }
             }
-            (Verdict::New | Verdict::Known, _) => {
+            (Arrival::New | Arrival::Known, _) => {
                 let seq = self.next_seq();
                 let scope = self.scope(&new.inbox);
                 scope.store(seq, new, now);
@@ -70,14 +70,14 @@ impl Tables {
         let stored: usize =
             self.scopes.values().map(|scope| scope.messages.len() + scope.quarantined.len()).sum();
         let room = self.capacity.saturating_sub(stored);
-        // A message takes one place at most, so the exact count is needed near the limit only.
+        // Each message takes at most one slot, so only a nearly full store needs the exact count.
         if batch.len() <= room || self.growth(batch) <= room {
             return Ok(());
         }
         Err(self.full(stored))
     }
 
-    /// Refuses a message that is to be quarantined and does not fit.
+    /// Refuses a message for the quarantine that does not fit.
     pub(super) fn check_room_in_quarantine(&mut self, new: &NewMessage) -> Result<()> {
         let known = self.scope(&new.inbox).quarantined.contains_key(&(new.key, *new.fingerprint.as_bytes()));
         let stored: usize =
@@ -90,38 +90,38 @@ impl Tables {
         Error::new(ErrorKind::Full, what)
     }
 
-    /// How many places a batch takes.
+    /// Returns the number of slots that a batch takes.
     fn growth(&self, batch: &[NewMessage]) -> usize {
-        let empty = Scope::default();
+        let empty = InboxTables::default();
         let mut keys = HashMap::new();
         let mut quarantined = HashSet::new();
         for new in batch {
             let scope = self.scopes.get(&new.inbox).unwrap_or(&empty);
             let id = (&new.inbox, new.key);
             let known = scope.fingerprint(new).or_else(|| keys.get(&id).copied());
-            match verdict(new, known, scope.forgotten(new)) {
-                Verdict::New => {
+            match arrival(new, known, scope.forgotten(new)) {
+                Arrival::New => {
                     keys.insert(id, new.fingerprint);
                 }
-                Verdict::Quarantined(_)
+                Arrival::Quarantined(_)
                     if !scope.quarantined.contains_key(&(new.key, *new.fingerprint.as_bytes())) =>
                 {
                     quarantined.insert((id, new.fingerprint));
                 }
-                Verdict::Known | Verdict::Quarantined(_) => {}
+                Arrival::Known | Arrival::Quarantined(_) => {}
             }
         }
         keys.len() + quarantined.len()
     }
 }
 
-impl Scope {
-    /// The fingerprint under which the key of `new` is stored.
+impl InboxTables {
+    /// Returns the fingerprint stored under the key of `new`.
     fn fingerprint(&self, new: &NewMessage) -> Option<Fingerprint> {
         self.keys.get(&new.key).and_then(|seq| self.messages.get(seq)).map(|stored| stored.fingerprint)
     }
 
-    /// Until when messages were forgotten that a message could be: those of the handlers it has no entry for yet.
+    /// Returns the watermark of the handlers for which the message has no entry.
     fn forgotten(&self, new: &NewMessage) -> Option<Timestamp> {
         let stored = self.keys.get(&new.key).and_then(|seq| self.messages.get(seq));
         if new.routes.is_empty() {
@@ -135,7 +135,7 @@ impl Scope {
 
     fn store(&mut self, seq: Seq, new: &NewMessage, now: Timestamp) {
         self.keys.insert(new.key, seq);
-        let stored = Stored {
+        let stored = MemoryMessage {
             inbox: new.inbox.clone(),
             key: new.key,
             fingerprint: new.fingerprint,
@@ -149,15 +149,15 @@ impl Scope {
         self.messages.insert(seq, stored);
     }
 
-    /// Adds the entries that the message does not have yet; returns how many.
+    /// Adds the missing entries of a message, and returns their number.
     fn add_entries(&mut self, seq: Seq, new: &NewMessage, now: Timestamp) -> usize {
         let due = now.after(new.delay);
         new.routes.iter().filter(|route| self.add_entry(seq, route, due, now)).count()
     }
 
-    /// Adds the entry of a handler unless the message has one; says whether it did.
+    /// Adds the entry of a handler unless the message has one. Returns true if it did.
     pub(super) fn add_entry(&mut self, seq: Seq, route: &Route, due: Timestamp, now: Timestamp) -> bool {
-        // Nothing is left that a handler could be given.
+        // The content was erased, so a handler would get nothing.
         if self.messages.get(&seq).is_some_and(|stored| stored.fingerprint.is_erased()) {
             return false;
         }
@@ -166,16 +166,16 @@ impl Scope {
         let covered = |handler| entries.is_some_and(|entries| entries.contains_key(handler));
         let missing = !covered(&handler) && !self.names.group(route).iter().any(covered);
         if missing {
-            self.add(seq, &handler, Entry::due(due));
+            self.add(seq, &handler, MemoryEntry::due(due));
             self.arrange(seq, &handler, now);
         }
         missing
     }
 
-    /// What is known of a message that came again.
-    fn known(&self, seq: Seq, new: &NewMessage, now: Timestamp) -> Known {
-        let Some(stored) = self.messages.get(&seq) else { return Known::new(seq, Duration::ZERO) };
-        Known::new(seq, now.since(stored.received_at)).varied(stored.fingerprint != new.fingerprint)
+    /// Returns the stored message that a duplicate repeats.
+    fn known(&self, seq: Seq, new: &NewMessage, now: Timestamp) -> KnownMessage {
+        let Some(stored) = self.messages.get(&seq) else { return KnownMessage::new(seq, Duration::ZERO) };
+        KnownMessage::new(seq, now.since(stored.received_at)).varied(stored.fingerprint != new.fingerprint)
     }
 
     pub(super) fn quarantine(&mut self, new: &NewMessage, reason: QuarantineReason, now: Timestamp) {

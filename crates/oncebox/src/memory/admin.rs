@@ -1,4 +1,4 @@
-//! What an operator sees and does.
+//! Operator verbs of the memory store.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -8,30 +8,30 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::Memory;
-use super::tables::{Entry, Scope, Stored};
+use super::tables::{InboxTables, MemoryEntry, MemoryMessage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::{InLine, Operation, Status, Suspicion, operate};
 use crate::store::{
     Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
-    Counts, Cursor, EntryView, ExamineParams, Filter, Finding, HandlerCount, History, Label, MessageView,
-    OperationId, Page, PausedKey, QuarantineFilter, QuarantinePage, QuarantineReason, Quarantined,
-    QuarantinedView, Seq, Severity, content_erased,
+    EntryCursor, EntryFilter, EntryPage, EntryView, ExamineParams, Finding, HandlerCount, InboxCounts,
+    MessageHistory, MessageLabel, MessageView, OperationId, PausedKey, QuarantineFilter, QuarantinePage,
+    QuarantineReason, Quarantined, QuarantinedView, Seq, Severity, content_erased,
 };
 use crate::time::Timestamp;
 
 #[async_trait]
 impl Admin for Memory {
-    async fn count(&self, inbox: &InboxName) -> Result<Counts> {
+    async fn count(&self, inbox: &InboxName) -> Result<InboxCounts> {
         Ok(self.shared.change(|tables, _| tables.scope(inbox).count()))
     }
 
-    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts> {
+    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<InboxCounts> {
         Ok(self.shared.change(|tables, _| tables.scope(inbox).count_tenant(tenant)))
     }
 
-    async fn list(&self, filter: &Filter) -> Result<Page> {
+    async fn list(&self, filter: &EntryFilter) -> Result<EntryPage> {
         self.shared.change(|tables, _| tables.scope(&filter.inbox).list(filter))
     }
 
@@ -39,7 +39,7 @@ impl Admin for Memory {
         Ok(self.shared.change(|tables, _| tables.scope(inbox).show(key)))
     }
 
-    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageHistory>> {
         Ok(self.shared.change(|tables, now| tables.scope(inbox).history(key, now)))
     }
 
@@ -85,14 +85,14 @@ impl Admin for Memory {
     }
 }
 
-impl Scope {
-    fn count(&self) -> Counts {
+impl InboxTables {
+    fn count(&self) -> InboxCounts {
         let entries = self.counted(BTreeSet::len);
         let unrouted = self.messages.values().filter(|stored| stored.entries.is_empty()).count();
         let stale =
             self.quarantined.values().filter(|item| item.reason == QuarantineReason::Stale).count() as u64;
         let quarantined = self.quarantined.len() as u64;
-        Counts {
+        InboxCounts {
             entries,
             messages: self.messages.len() as u64,
             unrouted: unrouted as u64,
@@ -104,7 +104,7 @@ impl Scope {
         }
     }
 
-    /// How many entries of each handler and status count, by the name of the handler.
+    /// Counts entries by handler and status, under the name of the handler.
     fn counted(&self, count: impl Fn(&BTreeSet<Seq>) -> usize) -> Vec<HandlerCount> {
         let counted = self.indexes.by_status().map(|(handler, status, entries)| HandlerCount {
             handler: self.names.name(handler),
@@ -116,14 +116,14 @@ impl Scope {
         counted
     }
 
-    /// Handlers that are paused, by name.
+    /// Returns the names of paused handlers.
     pub(super) fn paused(&self) -> Vec<HandlerKey> {
         let mut paused: Vec<_> = self.paused.iter().map(|handler| self.names.name(handler)).collect();
         paused.sort();
         paused
     }
 
-    /// Ordering keys that are paused, by the name of their handler.
+    /// Returns the paused ordering keys, under the name of their handler.
     fn paused_keys(&self, wanted: impl Fn(&PausedKey) -> bool) -> Vec<PausedKey> {
         let named =
             |key: &PausedKey| PausedKey { handler: self.names.name(&key.handler), line: key.line.clone() };
@@ -132,14 +132,14 @@ impl Scope {
         keys
     }
 
-    fn count_tenant(&self, tenant: &str) -> Counts {
+    fn count_tenant(&self, tenant: &str) -> InboxCounts {
         let is_theirs = |seq: &&Seq| self.is_of(**seq, tenant);
         let entries = self.counted(|entries| entries.iter().filter(is_theirs).count());
         let messages = || self.messages.values().filter(|stored| stored.message.tenant() == Some(tenant));
         let quarantined = || self.quarantined.values().filter(|item| item.message.tenant() == Some(tenant));
         let stale = quarantined().filter(|item| item.reason == QuarantineReason::Stale).count() as u64;
         let quarantined = quarantined().count() as u64;
-        Counts {
+        InboxCounts {
             entries,
             messages: messages().count() as u64,
             unrouted: messages().filter(|stored| stored.entries.is_empty()).count() as u64,
@@ -151,29 +151,30 @@ impl Scope {
         }
     }
 
-    /// Whether a message is a tenant's.
+    /// Returns true if a message belongs to a tenant.
     fn is_of(&self, seq: Seq, tenant: &str) -> bool {
         self.messages.get(&seq).is_some_and(|stored| stored.message.tenant() == Some(tenant))
     }
 
-    fn list(&self, filter: &Filter) -> Result<Page> {
+    fn list(&self, filter: &EntryFilter) -> Result<EntryPage> {
         let filter = &filter.named(|key| self.names.name(&self.names.origin(key)));
         let from = filter.after.as_ref().map_or(Bound::Unbounded, |after| Bound::Included(after.seq()));
-        let mut places: Vec<Cursor> = self
+        let mut places: Vec<EntryCursor> = self
             .indexes
             .by_status()
             .filter(|(_, status, _)| filter.wants(*status))
             .flat_map(|(handler, _, entries)| {
                 let name = self.names.name(handler);
-                let places =
-                    entries.range((from, Bound::Unbounded)).map(move |seq| Cursor::new(*seq, name.clone()));
+                let places = entries
+                    .range((from, Bound::Unbounded))
+                    .map(move |seq| EntryCursor::new(*seq, name.clone()));
                 let ahead = places.filter(|place| filter.after.as_ref().is_none_or(|after| after < place));
-                ahead.take(Filter::EXAMINED + 1)
+                ahead.take(EntryFilter::EXAMINED + 1)
             })
             .collect();
         places.sort_unstable();
-        let more = places.len() > Filter::EXAMINED;
-        places.truncate(Filter::EXAMINED);
+        let more = places.len() > EntryFilter::EXAMINED;
+        places.truncate(EntryFilter::EXAMINED);
         let found = places.into_iter().map(|place| {
             let entry = self.view(place.seq(), &self.names.origin(place.handler()));
             Ok((place, entry))
@@ -242,7 +243,7 @@ impl Scope {
             .map(|(id, (key, _), item)| {
                 let message = &item.message;
                 let mut view =
-                    QuarantinedView::new(*id, item.reason, *key, item.received_at, Label::of(message));
+                    QuarantinedView::new(*id, item.reason, *key, item.received_at, MessageLabel::of(message));
                 view.tenant = message.tenant().map(Into::into);
                 view.payload_bytes = message.payload().len() as u64;
                 view
@@ -255,9 +256,9 @@ impl Scope {
         QuarantinePage { quarantined, next }
     }
 
-    /// What is to be said of the windows.
+    /// Returns the findings about the registered windows.
     fn windows(&self, params: &ExamineParams, now: Timestamp) -> Vec<Finding> {
-        let late = |stored: &Stored| Some(stored.duplicates?.last.since(stored.received_at));
+        let late = |stored: &MemoryMessage| Some(stored.duplicates?.last.since(stored.received_at));
         let latest = self.messages.values().rev().take(ExamineParams::LOOKED).filter_map(late).max();
         params.windows(&self.windows, latest, now)
     }
@@ -305,7 +306,7 @@ impl Scope {
     }
 
     pub(super) fn purge(&mut self, horizon: Timestamp, limit: usize) -> usize {
-        // The first kept go first.
+        // The oldest first.
         let is_old = |under: &&(Key, [u8; 16])| {
             self.quarantined.get(*under).is_some_and(|item| item.received_at <= horizon)
         };
@@ -319,8 +320,8 @@ impl Scope {
     }
 }
 
-impl Entry {
-    /// Writes down what [`operate`] decided.
+impl MemoryEntry {
+    /// Applies the decision of [`operate`].
     fn operated(&mut self, operation: Operation, next: Status, now: Timestamp) {
         if operation == Operation::Replay {
             return self.replayed(now);

@@ -1,14 +1,14 @@
-//! Claim and rescue: entries handed to one worker at a time.
+//! Claim and rescue in the memory store: each entry is leased to one worker at a time.
 
 use std::sync::Arc;
 
-use super::tables::{Scope, Tables};
+use super::tables::{InboxTables, MemoryTables};
 use crate::name::{HandlerKey, InboxName};
 use crate::state::{Status, Suspicion};
-use crate::store::{Claim, ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Route, Seq, Want};
+use crate::store::{Claim, ClaimId, ClaimMode, ClaimParams, ClaimQuota, Claimed, RescueParams, Route, Seq};
 use crate::time::Timestamp;
 
-impl Tables {
+impl MemoryTables {
     pub(super) fn claim(&mut self, params: &ClaimParams, now: Timestamp) -> Vec<Claimed> {
         let scope = self.scope(&params.inbox);
         let routes: Vec<&Route> = params.wants.iter().map(|want| &want.route).collect();
@@ -16,7 +16,7 @@ impl Tables {
         if !held.is_empty() {
             return held;
         }
-        let wanted = |want: &Want| (scope.names.link_known(&want.route), want.limit);
+        let wanted = |want: &ClaimQuota| (scope.names.link_known(&want.route), want.limit);
         let wants: Vec<Wanted> = params.wants.iter().map(wanted).collect();
         let (chosen, idle) = match params.mode {
             ClaimMode::Healthy => (scope.healthy(&wants, now), false),
@@ -38,7 +38,7 @@ impl Tables {
         self.lease(&params.inbox, &chosen, &routes, (params.claim_id, now, now.after(params.lease)), None)
     }
 
-    /// Gives entries to a claim, each under a new token. `alone`: how its run begins; a rescue begins none.
+    /// Leases entries to a claim, each under a new token. `alone` is set by a claim and kept by a rescue.
     fn lease(
         &mut self,
         inbox: &InboxName,
@@ -64,13 +64,13 @@ impl Tables {
     }
 }
 
-/// An entry that is due, in the order of claims.
+/// Due entry, in the order of claims.
 type Due = (Timestamp, Seq, HandlerKey);
-/// The origins of a route that is wanted, and how many entries of it.
+/// Origins of a route, and the maximum number of its entries.
 type Wanted = (Vec<HandlerKey>, usize);
 
-impl Scope {
-    /// Due entries by want, each up to its limit.
+impl InboxTables {
+    /// Returns due entries of each quota, up to its limit.
     fn healthy(&self, wants: &[Wanted], now: Timestamp) -> Vec<(Seq, HandlerKey)> {
         let mut chosen = Vec::new();
         for (handlers, limit) in wants {
@@ -81,7 +81,7 @@ impl Scope {
         chosen
     }
 
-    /// The suspect that waited longest, and others of its level.
+    /// Returns the suspect that waited longest, and others of its level.
     fn suspects(&self, wants: &[Wanted], now: Timestamp) -> Vec<(Seq, HandlerKey)> {
         let wants = || wants.iter().filter(|(_, limit)| *limit > 0);
         let suspicion = |(_, seq, handler): &Due| {
@@ -102,7 +102,7 @@ impl Scope {
         chosen.into_iter().map(|(_, seq, handler)| (seq, handler)).collect()
     }
 
-    /// The first due entries of a route: at least `limit` of them if there are as many, in the order of claims.
+    /// Returns the first due entries of a route in the order of claims: `limit` or more, if there are as many.
     fn due(&self, mode: ClaimMode, handlers: &[HandlerKey], limit: usize, now: Timestamp) -> Vec<Due> {
         let mut due: Vec<_> = handlers
             .iter()
@@ -117,14 +117,14 @@ impl Scope {
         due
     }
 
-    /// Whether nothing under another one of the handlers, which are one, keeps an entry waiting.
+    /// Returns true if no entry under another key of the same handler blocks this one.
     fn is_in_turn(&self, handlers: &[HandlerKey], seq: Seq, handler: &HandlerKey) -> bool {
         let order = || self.messages.get(&seq).and_then(|stored| stored.order);
         handlers.len() == 1
             || order().is_none_or(|order| self.indexes.is_in_turn_over(handlers, seq, handler, order))
     }
 
-    /// Running entries whose lease ran out, the longest overdue first.
+    /// Returns running entries with an expired lease, the longest overdue first.
     fn lapsed(&self, handlers: &[HandlerKey], limit: usize, now: Timestamp) -> Vec<(Seq, HandlerKey)> {
         let mut lapsed: Vec<_> = handlers
             .iter()
@@ -137,8 +137,8 @@ impl Scope {
         lapsed.into_iter().take(limit).map(|(_, seq, handler)| (seq, handler)).collect()
     }
 
-    /// What a claim id still holds, in the order of the claim: the answer to a call that is repeated because its first answer was
-    /// lost.
+    /// Returns the entries that a claim id still holds, in the order of the claim. A caller whose response was lost repeats the
+    /// call and gets them.
     fn held(&self, id: ClaimId, routes: &[&Route]) -> Vec<Claimed> {
         let held = self.indexes.held(id);
         let mut held: Vec<Claimed> =

@@ -1,9 +1,9 @@
-//! Erases the content of one message.
+//! Erasure of one message in the memory store.
 
 use std::sync::Arc;
 
 use super::operations::Operations;
-use super::tables::{MarkRow, Scope};
+use super::tables::{InboxTables, MemoryMark};
 use crate::error::Result;
 use crate::key::{Fingerprint, Key};
 use crate::message::Message;
@@ -12,7 +12,7 @@ use crate::state::{Operation, erase};
 use crate::store::{ErasureCounts, nothing_to_erase};
 use crate::time::Timestamp;
 
-impl Scope {
+impl InboxTables {
     pub(super) fn erase(
         &mut self,
         key: &Key,
@@ -29,7 +29,7 @@ impl Scope {
         if seq.is_none() && under.is_empty() && marks.is_empty() {
             return Err(nothing_to_erase(key));
         }
-        // All of it is decided before anything is changed.
+        // All decisions come before the first change.
         let entries = seq.and_then(|seq| self.messages.get(&seq)).map(|stored| &stored.entries);
         let mut unfinished: Vec<(HandlerKey, Operation)> = Vec::new();
         for (handler, entry) in entries.into_iter().flatten() {
@@ -59,7 +59,7 @@ impl Scope {
             }
         }
         for mark in &marks {
-            if let Some(MarkRow::Done(fingerprint, result)) = self.marks.get_mut(mark) {
+            if let Some(MemoryMark::Done(fingerprint, result)) = self.marks.get_mut(mark) {
                 (*fingerprint, *result) = (None, None);
             }
         }
@@ -68,8 +68,8 @@ impl Scope {
 }
 
 impl Operations {
-    /// Forgets what the records of earlier operations say of a message.
+    /// Removes content of a message from the records of earlier operations.
     pub(super) fn erase(&mut self, key: &Key) {
-        self.change_answers(key, crate::store::Answer::without_content);
+        self.change_answers(key, crate::store::ActionResult::without_content);
     }
 }

@@ -1,13 +1,13 @@
-//! What happened to a message.
+//! History of a message in the memory store.
 
-use super::tables::{Scope, Tables};
+use super::tables::{InboxTables, MemoryTables};
 use crate::key::Key;
 use crate::name::HandlerKey;
 use crate::state::{Settlement, Status};
-use crate::store::{Ahead, Attempt, DuplicateCount, History, Holder};
+use crate::store::{Attempt, DuplicateCount, EntryAhead, LeaseHolder, MessageHistory};
 use crate::time::Timestamp;
 
-impl Tables {
+impl MemoryTables {
     pub(super) fn count_duplicates(&mut self, batch: &[DuplicateCount]) {
         for duplicates in batch {
             let known = self.scopes.values_mut().find_map(|scope| scope.messages.get_mut(&duplicates.seq));
@@ -19,8 +19,8 @@ impl Tables {
     }
 }
 
-impl Scope {
-    /// Keeps what is kept of a settlement.
+impl InboxTables {
+    /// Records a failed attempt.
     pub(super) fn remember(&mut self, settlement: &Settlement, origin: &HandlerKey, now: Timestamp) {
         let Some(event) = settlement.failure() else { return };
         let claim = &settlement.claim;
@@ -38,10 +38,11 @@ impl Scope {
         });
     }
 
-    pub(super) fn history(&self, key: &Key, now: Timestamp) -> Option<History> {
+    pub(super) fn history(&self, key: &Key, now: Timestamp) -> Option<MessageHistory> {
         let seq = *self.keys.get(key)?;
         let stored = self.messages.get(&seq)?;
-        let mut history = History { now, attempts: stored.attempts.clone(), ..History::default() };
+        let mut history =
+            MessageHistory { now, attempts: stored.attempts.clone(), ..MessageHistory::default() };
         history.duplicates = stored.duplicates;
         for attempt in &mut history.attempts {
             attempt.handler = self.names.name(&attempt.origin);
@@ -56,7 +57,12 @@ impl Scope {
         for (name, handler, entry) in entries {
             if let (Status::Running, Some((_, claim_id))) = (entry.status, entry.claim) {
                 let (claimed_at, lease_until) = (entry.claimed_at, entry.at);
-                history.holders.push(Holder { handler: name.clone(), claim_id, claimed_at, lease_until });
+                history.holders.push(LeaseHolder {
+                    handler: name.clone(),
+                    claim_id,
+                    claimed_at,
+                    lease_until,
+                });
             }
             if stored.order.is_some_and(|order| self.indexes.is_lane_paused(handler, order)) {
                 history.key_paused.push(name.clone());
@@ -67,7 +73,7 @@ impl Scope {
             if let Some((seq, status)) = ahead
                 && let Some(first) = self.messages.get(&seq)
             {
-                history.ahead.push(Ahead { handler: name, seq, key: first.key, status });
+                history.ahead.push(EntryAhead { handler: name, seq, key: first.key, status });
             }
         }
         Some(history)

@@ -1,18 +1,18 @@
-//! What makes the tables quick to ask: which entries have a status, are claimable, are held, are next in order.
+//! Indexes of the tables: by status, by claim, by due time and by ordering key.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
-use super::tables::Entry;
+use super::tables::MemoryEntry;
 use crate::key::OrderKey;
 use crate::name::HandlerKey;
-use crate::state::{Event, InLine, Status, follow};
+use crate::state::{EntryEvent, InLine, Status, follow};
 use crate::store::{ClaimId, ClaimMode, Seq};
 use crate::time::Timestamp;
 
-/// What the indexes know of an entry.
+/// Indexed attributes of an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct EntryPosition {
     status: Status,
     at: Timestamp,
     mode: ClaimMode,
@@ -20,21 +20,21 @@ pub(super) struct Place {
     in_line: Option<InLine>,
 }
 
-impl Place {
-    /// Whether it stands in the way of those behind it.
+impl EntryPosition {
+    /// Returns true if it blocks the entries behind it.
     fn is_in_the_way(&self) -> bool {
         match self.status {
             Status::Pending | Status::Running => true,
-            // One without a word from its policy blocks: nobody said that it may be passed.
+            // Without a policy it blocks: no policy allowed to skip it.
             Status::Poisoned => self.in_line.is_none_or(InLine::holds_back),
             Status::Completed | Status::Discarded => false,
         }
     }
 }
 
-impl Entry {
-    pub(super) fn place(&self) -> Place {
-        Place {
+impl MemoryEntry {
+    pub(super) fn place(&self) -> EntryPosition {
+        EntryPosition {
             status: self.status,
             at: self.at,
             mode: if self.suspicion.is_suspect() { ClaimMode::Suspect } else { ClaimMode::Healthy },
@@ -44,34 +44,34 @@ impl Entry {
     }
 }
 
-/// The entry of a lane that may be claimed.
-type Turn = Option<(Seq, Place)>;
+/// Entry of a lane that may be claimed.
+type NextInOrder = Option<(Seq, EntryPosition)>;
 
-/// Entries in the order they are claimed.
-type Queue = BTreeSet<(Timestamp, Seq)>;
+/// Entries in the order of claims.
+type DueQueue = BTreeSet<(Timestamp, Seq)>;
 
-/// The indexes of one inbox. They follow the entries through [`moved`](Self::moved) and nothing else.
+/// Indexes of one inbox. Only [`moved`](Self::moved) updates them.
 #[derive(Default)]
 pub(super) struct Indexes {
     by_status: BTreeMap<(HandlerKey, Status), BTreeSet<Seq>>,
-    healthy: HashMap<HandlerKey, Queue>,
-    suspect: HashMap<HandlerKey, Queue>,
+    healthy: HashMap<HandlerKey, DueQueue>,
+    suspect: HashMap<HandlerKey, DueQueue>,
     held: HashMap<ClaimId, BTreeSet<(Seq, HandlerKey)>>,
     lanes: HashMap<(HandlerKey, OrderKey), Lane>,
-    /// The lanes that a poisoned entry holds back.
+    /// Lanes that a poisoned entry blocks.
     blocked: BTreeSet<(HandlerKey, OrderKey)>,
     work: bool,
 }
 
 impl Indexes {
-    /// Follows an entry from one place to another; `None` is outside the tables.
+    /// Updates the indexes after a change of an entry. `None` is outside the tables.
     pub(super) fn moved(
         &mut self,
         seq: Seq,
         handler: &HandlerKey,
         order: Option<OrderKey>,
-        before: Option<Place>,
-        after: Option<Place>,
+        before: Option<EntryPosition>,
+        after: Option<EntryPosition>,
     ) {
         if let Some(place) = before {
             remove(&mut self.by_status, &(handler.clone(), place.status), &seq);
@@ -90,7 +90,7 @@ impl Indexes {
         if let Some(id) = after.and_then(|place| place.claim_id) {
             self.held.entry(id).or_default().insert((seq, handler.clone()));
         }
-        let pending = |place: &Place| place.status == Status::Pending;
+        let pending = |place: &EntryPosition| place.status == Status::Pending;
         let (before, after) = match order {
             None => (
                 before.filter(pending).map(|place| (seq, place)),
@@ -101,7 +101,7 @@ impl Indexes {
         self.turn_changed(handler, before, after);
     }
 
-    /// Holds a lane back, or lets it go on.
+    /// Pauses or resumes a lane.
     pub(super) fn pause_lane(&mut self, handler: &HandlerKey, order: OrderKey, paused: bool) {
         let id = (handler.clone(), order);
         let lane = self.lanes.entry(id.clone()).or_default();
@@ -116,8 +116,8 @@ impl Indexes {
         self.turn_changed(handler, before, after);
     }
 
-    /// Follows who of a lane, or who without one, may be claimed.
-    fn turn_changed(&mut self, handler: &HandlerKey, before: Turn, after: Turn) {
+    /// Updates the queues after the claimable entry of a lane changed.
+    fn turn_changed(&mut self, handler: &HandlerKey, before: NextInOrder, after: NextInOrder) {
         if let Some((seq, place)) = before
             && let Some(queue) = self.queue(place.mode).get_mut(handler)
         {
@@ -129,14 +129,14 @@ impl Indexes {
         }
     }
 
-    /// Whose turn it was in the lane before the move, and whose it is after.
+    /// Moves an entry in its lane. Returns the claimable entry before and after.
     fn moved_in_lane(
         &mut self,
         seq: Seq,
         handler: &HandlerKey,
         order: OrderKey,
-        after: Option<Place>,
-    ) -> (Turn, Turn) {
+        after: Option<EntryPosition>,
+    ) -> (NextInOrder, NextInOrder) {
         let id = (handler.clone(), order);
         let lane = self.lanes.entry(id.clone()).or_default();
         let before = lane.turn();
@@ -156,14 +156,14 @@ impl Indexes {
         if before == now { (None, None) } else { (before, now) }
     }
 
-    fn queue(&mut self, mode: ClaimMode) -> &mut HashMap<HandlerKey, Queue> {
+    fn queue(&mut self, mode: ClaimMode) -> &mut HashMap<HandlerKey, DueQueue> {
         match mode {
             ClaimMode::Healthy => &mut self.healthy,
             ClaimMode::Suspect => &mut self.suspect,
         }
     }
 
-    /// Claimable entries of a handler that are due, first come first.
+    /// Returns due claimable entries of a handler, in the order of claims.
     pub(super) fn due(
         &self,
         mode: ClaimMode,
@@ -177,33 +177,33 @@ impl Indexes {
         queues.get(handler).into_iter().flatten().copied().take_while(move |(at, _)| *at <= now)
     }
 
-    /// What a claim still holds.
+    /// Returns the entries that a claim still holds.
     pub(super) fn held(&self, id: ClaimId) -> impl Iterator<Item = &(Seq, HandlerKey)> {
         self.held.get(&id).into_iter().flatten()
     }
 
-    /// Every handler and status with its entries.
+    /// Returns every handler and status with its entries.
     pub(super) fn by_status(&self) -> impl Iterator<Item = (&HandlerKey, Status, &BTreeSet<Seq>)> {
         self.by_status.iter().map(|((handler, status), entries)| (handler, *status, entries))
     }
 
-    /// The running entries of a handler.
+    /// Returns the running entries of a handler.
     pub(super) fn running(&self, handler: &HandlerKey) -> impl Iterator<Item = Seq> {
         self.by_status.get(&(handler.clone(), Status::Running)).into_iter().flatten().copied()
     }
 
-    /// How many entries of a handler wait.
+    /// Returns the number of pending entries of a handler.
     pub(super) fn pending(&self, handler: &HandlerKey) -> u64 {
         self.by_status.get(&(handler.clone(), Status::Pending)).map_or(0, |entries| entries.len() as u64)
     }
 
-    /// Whether nothing with the same order key keeps a pending entry waiting.
+    /// Returns true if no entry with the same order key blocks a pending entry.
     pub(super) fn is_in_turn(&self, seq: Seq, handler: &HandlerKey, order: Option<OrderKey>) -> bool {
         let lane = order.and_then(|order| self.lanes.get(&(handler.clone(), order)));
         lane.is_none_or(|lane| lane.turn().is_some_and(|(turn, _)| turn == seq))
     }
 
-    /// Whether nothing with the same order key under the other ones of some handlers keeps an entry waiting.
+    /// Returns true if no entry with the same order key under another key of the handler blocks an entry.
     pub(super) fn is_in_turn_over(
         &self,
         handlers: &[HandlerKey],
@@ -215,22 +215,26 @@ impl Indexes {
         others.filter_map(|key| self.lanes.get(&(key.clone(), order))).all(|lane| lane.lets_pass(seq))
     }
 
-    /// An entry of a lane that is to be parked or freed, if there is one.
-    pub(super) fn misplaced(&self, handler: &HandlerKey, order: OrderKey) -> Option<(Seq, Event, Status)> {
+    /// Returns an entry of a lane that must be parked or unparked, if there is one.
+    pub(super) fn misplaced(
+        &self,
+        handler: &HandlerKey,
+        order: OrderKey,
+    ) -> Option<(Seq, EntryEvent, Status)> {
         self.lanes.get(&(handler.clone(), order))?.misplaced()
     }
 
-    /// What is behind an entry that holds its lane back: how many, and the first of them.
+    /// Returns the number of entries behind a blocking one, and the first of them.
     pub(super) fn behind(&self, seq: Seq, handler: &HandlerKey, order: OrderKey) -> Option<(u64, Seq)> {
         self.lanes.get(&(handler.clone(), order))?.behind(seq)
     }
 
-    /// Whether an operator holds a lane back.
+    /// Returns true if an operator paused the lane.
     pub(super) fn is_lane_paused(&self, handler: &HandlerKey, order: OrderKey) -> bool {
         self.lanes.get(&(handler.clone(), order)).is_some_and(|lane| lane.paused)
     }
 
-    /// What stands before an entry in its lane: one that runs, or else the first of those that do not let it pass.
+    /// Returns the entry that blocks another one in its lane: a running one, else the first.
     pub(super) fn ahead(&self, seq: Seq, handler: &HandlerKey, order: OrderKey) -> Option<(Seq, Status)> {
         let lane = self.lanes.get(&(handler.clone(), order))?;
         let others = || lane.unfinished.iter().filter(|(other, _)| **other != seq);
@@ -239,12 +243,12 @@ impl Indexes {
         first.map(|(seq, place)| (*seq, place.status))
     }
 
-    /// Every lane that a poisoned entry holds back, with that entry.
+    /// Returns every blocked lane, with its poisoned entry.
     pub(super) fn blocked(&self) -> impl Iterator<Item = (Seq, &HandlerKey, OrderKey)> {
         self.blocked.iter().filter_map(|id| Some((*self.lanes.get(id)?.poisoned.first()?, &id.0, id.1)))
     }
 
-    /// How many lanes of a handler are held back, how many entries with them, and the first of those. Counts up to a limit.
+    /// Returns the number of blocked lanes of a handler and of entries in them, and the first of those. Counts up to a limit.
     pub(super) fn blocked_of(&self, handler: &HandlerKey, limit: u64) -> (u64, u64, Option<Seq>) {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let heads = || self.blocked().filter(|(_, of, _)| *of == handler).take(limit);
@@ -264,31 +268,31 @@ impl Indexes {
     }
 }
 
-/// The entries of one handler with one order key.
+/// Entries of one handler with one order key.
 #[derive(Default)]
 struct Lane {
-    /// Those that stand in the way of others: waiting, running, or poisoned and not skipped.
-    unfinished: BTreeMap<Seq, Place>,
-    /// Those that are parked.
+    /// Entries that block others: pending, running, or poisoned and not skipped.
+    unfinished: BTreeMap<Seq, EntryPosition>,
+    /// Parked entries.
     parked: BTreeSet<Seq>,
-    /// Those of the unfinished that park others.
+    /// Unfinished entries that park others.
     parks: BTreeSet<Seq>,
-    /// Those of the unfinished that are poisoned.
+    /// Unfinished entries that are poisoned.
     poisoned: BTreeSet<Seq>,
     running: usize,
-    /// Whether an operator holds it back.
+    /// True if an operator paused the lane.
     paused: bool,
 }
 
 impl Lane {
-    /// The entry that may be claimed: the oldest, if it waits, and if none runs. A younger one can run while an older
-    /// one waits, after a replay.
-    fn turn(&self) -> Turn {
+    /// Returns the claimable entry: the oldest one, if it is pending and none runs. After a replay, a younger one may run while an
+    /// older one waits.
+    fn turn(&self) -> NextInOrder {
         let (seq, place) = self.unfinished.first_key_value()?;
         (!self.paused && self.running == 0 && place.status == Status::Pending).then_some((*seq, *place))
     }
 
-    /// Whether an entry with the same order key elsewhere need not wait for this lane.
+    /// Returns true if an entry with the same order key elsewhere need not wait for this lane.
     fn lets_pass(&self, seq: Seq) -> bool {
         !self.paused
             && self.running == 0
@@ -299,13 +303,13 @@ impl Lane {
         !self.paused && self.unfinished.is_empty() && self.parked.is_empty()
     }
 
-    fn put(&mut self, seq: Seq, place: Option<Place>) {
+    fn put(&mut self, seq: Seq, place: Option<EntryPosition>) {
         let in_line = place.and_then(|place| place.in_line);
         insert_if(&mut self.parked, seq, in_line == Some(InLine::Parked));
         insert_if(&mut self.parks, seq, in_line == Some(InLine::Parks));
         let stuck = place.is_some_and(|place| place.is_in_the_way() && place.status == Status::Poisoned);
         insert_if(&mut self.poisoned, seq, stuck);
-        let old = match place.filter(Place::is_in_the_way) {
+        let old = match place.filter(EntryPosition::is_in_the_way) {
             Some(place) => {
                 self.running += usize::from(place.status == Status::Running);
                 self.unfinished.insert(seq, place)
@@ -315,7 +319,7 @@ impl Lane {
         self.running -= usize::from(old.is_some_and(|place| place.status == Status::Running));
     }
 
-    fn misplaced(&self) -> Option<(Seq, Event, Status)> {
+    fn misplaced(&self) -> Option<(Seq, EntryEvent, Status)> {
         let first = self.parks.first().copied();
         let moved = |seq: Seq, status: Status, in_line: Option<InLine>| {
             let (event, next) = follow(status, in_line, first.is_some_and(|first| first < seq))?;
@@ -332,7 +336,7 @@ impl Lane {
         Some((self.waiting(seq).count() as u64, self.first_waiting(seq)?))
     }
 
-    /// Those that wait behind an entry: pending ones, then those that are parked.
+    /// Returns the entries that wait behind one: pending, then parked.
     fn waiting(&self, seq: Seq) -> impl Iterator<Item = Seq> {
         let after = (Bound::Excluded(seq), Bound::Unbounded);
         let pending = self.unfinished.range(after).filter(|(_, place)| place.status == Status::Pending);
@@ -347,7 +351,7 @@ impl Lane {
     }
 }
 
-/// Makes a value a member of a set, or not.
+/// Adds a value to a set, or removes it.
 fn insert_if(set: &mut BTreeSet<Seq>, seq: Seq, member: bool) {
     if member {
         set.insert(seq);
@@ -356,7 +360,7 @@ fn insert_if(set: &mut BTreeSet<Seq>, seq: Seq, member: bool) {
     }
 }
 
-/// Removes a value from a set in a map, and the set with its last value.
+/// Removes a value from a set in a map, and the set when it is empty.
 fn remove<K: Ord, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
     if let Some(set) = map.get_mut(key) {
         set.remove(value);

@@ -1,4 +1,4 @@
-//! A store in the memory of the process: for tests, and for work that may be forgotten when the process ends.
+//! In-memory store, for tests and for work that may be lost with the process. Tests: `tests/memory.rs`.
 
 mod accept;
 mod admin;
@@ -30,13 +30,12 @@ use crate::store::{
     Wakeup, Wakeups,
 };
 use crate::time::{SharedClock, SystemClock, Timestamp};
-use tables::Tables;
+use tables::MemoryTables;
 
-/// A store in the memory of the process. Cloning it gives another handle to the same data, so several inboxes and
-/// workers can share it.
+/// Store in the memory of the process. A clone is another handle to the same data, so inboxes and workers can share it.
 ///
-/// It keeps every rule of the other stores, but only as long as the process lives. It has no database: its
-/// transactions cover marks and completions, never a handler's own writes.
+/// It keeps every rule of the other stores until the process ends. It has no database: its transactions cover marks and
+/// completions, never a handler's own writes.
 ///
 /// ```
 /// use oncebox::{Memory, store::Store};
@@ -51,28 +50,28 @@ pub struct Memory {
 
 struct Shared {
     clock: SharedClock,
-    tables: Mutex<Tables>,
-    /// Counts the times that work became claimable.
+    tables: Mutex<MemoryTables>,
+    /// Number of times that work became claimable.
     work: watch::Sender<u64>,
 }
 
 impl Memory {
-    /// How many messages are kept at most, unless [`capacity`](Self::capacity) says otherwise.
+    /// Default of [`capacity`](Self::capacity).
     pub const CAPACITY: usize = 1_000_000;
 
-    /// An empty store on the clock of the operating system.
+    /// Returns an empty store on the system clock.
     pub fn new() -> Self {
         Self::with_clock(SystemClock::shared())
     }
 
-    /// An empty store on a clock of the caller's.
+    /// Returns an empty store on the given clock.
     pub fn with_clock(clock: SharedClock) -> Self {
-        let tables = Mutex::new(Tables::new(Self::CAPACITY));
+        let tables = Mutex::new(MemoryTables::new(Self::CAPACITY));
         Self { shared: Arc::new(Shared { clock, tables, work: watch::Sender::new(0) }) }
     }
 
-    /// Keeps at most this many messages, those quarantined included. A batch that does not fit is refused whole, with
-    /// [`ErrorKind::Full`](crate::ErrorKind::Full); what is stored is never pushed out.
+    /// Sets the maximum number of messages, quarantined ones included. The store refuses a batch that does not fit, with
+    /// [`ErrorKind::Full`](crate::ErrorKind::Full), and never evicts a message.
     pub fn capacity(self, messages: usize) -> Self {
         self.shared.tables.lock().capacity = messages;
         self
@@ -92,8 +91,8 @@ impl fmt::Debug for Memory {
 }
 
 impl Shared {
-    /// One atomic change. Listeners are woken after the lock is free, if the change made work claimable.
-    fn change<T>(&self, change: impl FnOnce(&mut Tables, Timestamp) -> T) -> T {
+    /// Makes one atomic change. If work became claimable, it wakes listeners after it has released the lock.
+    fn change<T>(&self, change: impl FnOnce(&mut MemoryTables, Timestamp) -> T) -> T {
         let mut tables = self.tables.lock();
         let now = self.clock.now();
         let result = change(&mut tables, now);

@@ -1,38 +1,38 @@
-//! Handlers by their keys: the keys of a renamed handler are one.
+//! Handlers by their keys. All keys of a renamed handler are one handler.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::name::HandlerKey;
 use crate::store::{HandlerLink, Route};
 
-/// The handlers of one inbox. The tables know a handler by its origin, which is one of its keys and never changes.
+/// Handlers of one inbox. The tables know a handler by its origin: one of its keys, which never changes.
 #[derive(Default)]
-pub(super) struct Names {
-    /// By key: the origin.
+pub(super) struct HandlerNames {
+    /// Origins by key.
     origins: HashMap<HandlerKey, HandlerKey>,
-    /// By origin.
-    handlers: BTreeMap<HandlerKey, Handler>,
+    /// Handlers by origin.
+    handlers: BTreeMap<HandlerKey, NamedHandler>,
 }
 
-struct Handler {
-    /// What operators call it: the newest of its keys.
+struct NamedHandler {
+    /// Name for operators: the newest key.
     name: HandlerKey,
-    /// The least origin of those that are one handler though they had entries apart.
+    /// Least origin of the group, if several origins with entries became one handler.
     group: HandlerKey,
 }
 
-impl Names {
-    /// The origin of the handler with a key. A key that is not known is its own.
+impl HandlerNames {
+    /// Returns the origin of the handler with a key. An unknown key is its own origin.
     pub(super) fn origin(&self, key: &HandlerKey) -> HandlerKey {
         self.origins.get(key).unwrap_or(key).clone()
     }
 
-    /// What operators call the handler with an origin.
+    /// Returns the name for operators of the handler with an origin.
     pub(super) fn name(&self, origin: &HandlerKey) -> HandlerKey {
         self.handlers.get(origin).map_or(origin, |handler| &handler.name).clone()
     }
 
-    /// Links the keys of a route; returns its origins, the one of its current key first.
+    /// Links the keys of a route. Returns its origins, that of the current key first.
     pub(super) fn link(&mut self, route: &Route) -> Vec<HandlerKey> {
         let link = route.link(|key| self.origins.get(key).cloned());
         if link.added.is_empty() && link.ids.len() == 1 {
@@ -41,7 +41,7 @@ impl Names {
         let HandlerLink { mut ids, added, renamed } = link;
         if ids.is_empty() {
             let (origin, name) = (route.origin().clone(), route.key.clone());
-            self.handlers.insert(origin.clone(), Handler { name, group: origin.clone() });
+            self.handlers.insert(origin.clone(), NamedHandler { name, group: origin.clone() });
             ids.push(origin);
         } else if let Some(handler) = self.handlers.get_mut(&ids[0]).filter(|_| renamed) {
             handler.name = route.key.clone();
@@ -56,12 +56,12 @@ impl Names {
         ids
     }
 
-    /// The same for a route of which nothing is stored unless a key of it is known: then nothing is added.
+    /// Links the keys of a route if one of them is known. Otherwise nothing changes.
     pub(super) fn link_known(&mut self, route: &Route) -> Vec<HandlerKey> {
         if route.keys().any(|key| self.origins.contains_key(key)) { self.link(route) } else { Vec::new() }
     }
 
-    /// The origins of all handlers that an entry of this route may be stored under, in whatever process.
+    /// Returns the origins of all handlers under which an entry of this route may be stored by any process.
     pub(super) fn group(&self, route: &Route) -> Vec<HandlerKey> {
         let known = route.keys().filter_map(|key| self.handlers.get(self.origins.get(key)?));
         let groups: Vec<&HandlerKey> = known.map(|handler| &handler.group).collect();
@@ -69,7 +69,7 @@ impl Names {
         all.map(|(origin, _)| origin.clone()).collect()
     }
 
-    /// The first key of some routes that stands for an origin.
+    /// Returns the first key of the routes that belongs to an origin.
     pub(super) fn key_in<'a>(
         &self,
         routes: impl IntoIterator<Item = &'a Route>,
@@ -79,7 +79,7 @@ impl Names {
         keys.find(|key| self.origins.get(*key) == Some(origin)).cloned().unwrap_or_else(|| self.name(origin))
     }
 
-    /// The keys of each handler that has several.
+    /// Returns the keys of each handler with several.
     pub(super) fn aliases(&self) -> impl Iterator<Item = Vec<HandlerKey>> {
         let mut keys: HashMap<&HandlerKey, Vec<HandlerKey>> = HashMap::new();
         for (key, origin) in &self.origins {

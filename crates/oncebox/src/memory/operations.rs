@@ -1,17 +1,18 @@
-//! What operators did, and the record of it.
+//! Operations and their records in the memory store.
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::tables::{Scope, Tables};
+use super::tables::{InboxTables, MemoryTables};
 use crate::error::Result;
 use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
 use crate::store::{
-    Acted, Action, Answer, AuditFilter, AuditPage, Line, OperationId, OperationView, PausedKey, Route, What,
+    Acted, Action, ActionKind, ActionResult, AuditFilter, AuditPage, OperationId, OperationView, OrderQueue,
+    PausedKey, Route,
 };
 use crate::time::Timestamp;
 
-/// The records, of all inboxes: an identity is used once.
+/// Records of all inboxes. An identity is used once.
 #[derive(Default)]
 pub(super) struct Operations {
     by_number: BTreeMap<i64, (InboxName, OperationView)>,
@@ -24,7 +25,7 @@ impl Operations {
         self.by_number.get(self.numbers.get(&id)?).map(|(_, view)| view)
     }
 
-    fn add(&mut self, action: &Action, answer: &Answer, now: Timestamp) {
+    fn add(&mut self, action: &Action, answer: &ActionResult, now: Timestamp) {
         self.last += 1;
         self.numbers.insert(action.id, self.last);
         let view = OperationView::of(action, answer, self.last, now);
@@ -50,7 +51,7 @@ impl Operations {
         AuditPage { operations, next }
     }
 
-    /// Changes the answers to operations on a key.
+    /// Changes the results of operations on a key.
     pub(super) fn change_answers(&mut self, key: &Key, change: impl Fn(&str) -> Option<String>) {
         for (_, view) in self.by_number.values_mut().filter(|(_, view)| view.key == Some(*key)) {
             if let Some(answer) = change(&view.answer) {
@@ -69,7 +70,7 @@ impl Operations {
         known == noted
     }
 
-    /// Forgets what an inbox has recorded up to a time; returns how many records.
+    /// Deletes the records of an inbox up to a time, and returns their number.
     pub(super) fn forget(&mut self, inbox: &InboxName, horizon: Timestamp) -> usize {
         let (numbers, before) = (&mut self.numbers, self.by_number.len());
         self.by_number.retain(|_, (of, view)| {
@@ -83,48 +84,54 @@ impl Operations {
     }
 }
 
-impl Scope {
-    fn pause_key(&mut self, inbox: &InboxName, handler: &HandlerKey, line: &Line, paused: bool) -> Answer {
+impl InboxTables {
+    fn pause_key(
+        &mut self,
+        inbox: &InboxName,
+        handler: &HandlerKey,
+        line: &OrderQueue,
+        paused: bool,
+    ) -> ActionResult {
         let handler = &self.names.link(&Route::new(handler.clone())).swap_remove(0);
         let key = PausedKey { handler: handler.clone(), line: line.clone() };
         let changed = if paused { self.paused_keys.insert(key) } else { self.paused_keys.remove(&key) };
         if let Some(order) = line.order(inbox).filter(|_| changed) {
             self.indexes.pause_lane(handler, order, paused);
         }
-        Answer::Changed(changed)
+        ActionResult::Changed(changed)
     }
 }
 
-impl Tables {
+impl MemoryTables {
     pub(super) fn act(&mut self, action: &Action, now: Timestamp) -> Result<Acted> {
         if let Some(known) = self.operations.get(action.id) {
             return Acted::again(action, &known.body, &known.reason, &known.answer);
         }
         let scope = self.scope(&action.inbox);
-        let answer = match &action.what {
-            What::Entry { key, handler, operation } => {
-                Answer::Entry(Box::new(scope.operate(key, handler, *operation, now)?))
+        let answer = match &action.kind {
+            ActionKind::Entry { key, handler, operation } => {
+                ActionResult::Entry(Box::new(scope.operate(key, handler, *operation, now)?))
             }
-            What::Pause { handler } => {
+            ActionKind::Pause { handler } => {
                 let handler = scope.names.link(&Route::new(handler.clone())).swap_remove(0);
-                Answer::Changed(scope.paused.insert(handler))
+                ActionResult::Changed(scope.paused.insert(handler))
             }
-            What::Resume { handler } => {
+            ActionKind::Resume { handler } => {
                 let resumed = scope.paused.remove(&scope.names.origin(handler));
                 if resumed {
                     scope.indexes.announce();
                 }
-                Answer::Changed(resumed)
+                ActionResult::Changed(resumed)
             }
-            What::PauseKey { handler, line } => scope.pause_key(&action.inbox, handler, line, true),
-            What::ResumeKey { handler, line } => scope.pause_key(&action.inbox, handler, line, false),
-            What::Purge { age, limit } => Answer::Purged(scope.purge(now.before(*age), *limit)),
-            What::Erase { key, discard_unfinished } => {
+            ActionKind::PauseKey { handler, line } => scope.pause_key(&action.inbox, handler, line, true),
+            ActionKind::ResumeKey { handler, line } => scope.pause_key(&action.inbox, handler, line, false),
+            ActionKind::Purge { age, limit } => ActionResult::Purged(scope.purge(now.before(*age), *limit)),
+            ActionKind::Erase { key, discard_unfinished } => {
                 let counts = scope.erase(key, *discard_unfinished, now)?;
                 self.operations.erase(key);
-                Answer::Erased(counts)
+                ActionResult::Erased(counts)
             }
-            What::Bulk { .. } | What::Backfill { .. } => Answer::Begun,
+            ActionKind::Bulk { .. } | ActionKind::Backfill { .. } => ActionResult::Begun,
         };
         self.operations.add(action, &answer, now);
         Ok(Acted::now(answer))

@@ -1,11 +1,11 @@
-//! Settle and renew: writes of the worker that holds the claim, and of nobody else.
+//! Settle and renew: writes that only the worker with the claim may make.
 
-use super::tables::{Entry, Tables};
-use crate::state::{InLine, Next, Settlement, Status};
+use super::tables::{MemoryEntry, MemoryTables};
+use crate::state::{InLine, NextState, Settlement, Status};
 use crate::store::{Claim, Renewed, Settled};
 use crate::time::Timestamp;
 
-impl Tables {
+impl MemoryTables {
     pub(super) fn settle(&mut self, settlement: &Settlement, now: Timestamp) -> Settled {
         let claim = &settlement.claim;
         let Some(scope) = self.scope_of(claim) else { return Settled::LeaseLost };
@@ -34,7 +34,7 @@ impl Tables {
         Renewed::Extended
     }
 
-    /// Whether a claim still holds.
+    /// Returns true if a claim still holds.
     pub(super) fn holds(&mut self, claim: &Claim) -> bool {
         let scope = self.scope_of(claim);
         scope
@@ -43,27 +43,27 @@ impl Tables {
     }
 }
 
-/// Whether this very settlement was written before, by a call whose answer was lost.
-fn was_applied(entry: &Entry, settlement: &Settlement) -> bool {
+/// Returns true if an earlier call wrote this settlement and its response was lost.
+fn was_applied(entry: &MemoryEntry, settlement: &Settlement) -> bool {
     let status = settlement.next.status();
-    // One that was to be tried again may have been parked at once.
-    let reached = |entry: &Entry| {
+    // An entry for a retry may have been parked at once.
+    let reached = |entry: &MemoryEntry| {
         entry.status == status || (status == Status::Pending && entry.in_line == Some(InLine::Parked))
     };
-    let wrote = |entry: &Entry| entry.is_claim(&settlement.claim) && reached(entry);
+    let wrote = |entry: &MemoryEntry| entry.is_claim(&settlement.claim) && reached(entry);
     wrote(entry) || entry.past.iter().any(wrote)
 }
 
-impl Entry {
+impl MemoryEntry {
     fn settle(&mut self, settlement: &Settlement, now: Timestamp) {
         self.status = settlement.next.status();
         self.at = match settlement.next {
-            Next::Pending { delay } => now.after(delay),
-            Next::Completed | Next::Poisoned { .. } | Next::Discarded => now,
+            NextState::Pending { delay } => now.after(delay),
+            NextState::Completed | NextState::Poisoned { .. } | NextState::Discarded => now,
         };
         self.reason = match settlement.next {
-            Next::Poisoned { reason } => Some(reason),
-            Next::Completed | Next::Pending { .. } | Next::Discarded => None,
+            NextState::Poisoned { reason } => Some(reason),
+            NextState::Completed | NextState::Pending { .. } | NextState::Discarded => None,
         };
         self.in_line = settlement.in_line;
         self.attempts = settlement.attempts;

@@ -1,37 +1,37 @@
-//! Sweep: finished messages leave when their retention is over. And what waits for a handler that is not there.
+//! Sweep and orphans in the memory store: expired messages, and entries whose handler no process has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
 
-use super::tables::{Scope, Stored, Tables};
+use super::tables::{InboxTables, MemoryMessage, MemoryTables};
 use crate::error::Result;
 use crate::name::HandlerKey;
 use crate::state::Status;
 use crate::store::{
     Backlog, BacklogParams, BlockedBacklog, ClaimMode, Orphan, OrphanParams, RegisterParams,
-    RegisteredWindow, Seq, SweepCursor, SweepParams, SweepPosition, Swept, Windows,
+    RegisteredWindow, RetentionWindows, Seq, SweepCursor, SweepParams, SweepPosition, Swept,
 };
 use crate::time::Timestamp;
 
-/// What became of a message that a sweep looked at.
+/// Decision of a sweep about a message.
 #[derive(PartialEq, Eq)]
-enum Fate {
+enum SweepDecision {
     Gone,
-    /// Something of it is not over yet.
+    /// An entry of it is not finished.
     Stays,
-    /// It has a longer window, and is looked at when that is over.
+    /// It has a longer window. A later sweep reads it again.
     Later,
 }
 
-impl Tables {
+impl MemoryTables {
     pub(super) fn sweep(&mut self, params: &SweepParams, now: Timestamp) -> Swept {
         let audit = now.before(params.audit);
         let scope = self.scope(&params.inbox);
         if scope.sweeper.is_some_and(|(id, until)| id != params.sweep_id && now <= until) {
             return Swept::NOTHING;
         }
-        let windows = Windows::new(params, &scope.windows, now).over(scope.names.aliases());
+        let windows = RetentionWindows::new(params, &scope.windows, now).over(scope.names.aliases());
         if scope.cursors.0 != windows.digest() {
             scope.cursors = (windows.digest(), BTreeMap::new());
         }
@@ -46,7 +46,7 @@ impl Tables {
             }
         }
         swept.marks = scope.sweep_marks(&windows, params.limit, now);
-        // Marks have no sequence: when only they are left, the page after this one starts behind everything.
+        // Marks have no sequence. When only they are left, the next page starts behind all messages.
         if swept.marks == params.limit && params.limit > 0 {
             swept.next = swept.next.or(Some(SweepPosition::new(windows.longest(), Seq(i64::MAX))));
         }
@@ -98,8 +98,8 @@ impl Tables {
     }
 }
 
-impl Scope {
-    /// Remembers what a process says of its windows, and forgets what nobody says any more.
+impl InboxTables {
+    /// Records the windows of a process, and deletes those that expired.
     pub(super) fn register(&mut self, params: &RegisterParams, now: Timestamp) -> Result<()> {
         if let Some(tenancy) = params.new_tenancy(self.tenancy.as_deref())? {
             self.tenancy = Some(tenancy.into());
@@ -125,10 +125,10 @@ impl Scope {
         Ok(())
     }
 
-    /// Looks at messages that may have left one window; says where to go on.
+    /// Reads messages that may have expired in one window. Returns the start of the next page.
     fn scan_page(
         &mut self,
-        windows: &Windows,
+        windows: &RetentionWindows,
         at: SweepPosition,
         limit: usize,
         now: Timestamp,
@@ -139,7 +139,7 @@ impl Scope {
         let from = cursor.from(at.seq);
         let horizon = now.before(at.window);
         let range = (Bound::Excluded(from), Bound::Unbounded);
-        // One from a time when the clock was wrong stays, but keeps no other from leaving.
+        // A message dated by a wrong clock stays, but does not keep others.
         let old = self
             .messages
             .range(range)
@@ -153,20 +153,20 @@ impl Scope {
                 continue;
             };
             let fate = stored.fate(windows, at.window, now);
-            // Numbers are given in the order of acceptance, so everything before one that is settled is.
+            // Numbers follow the order of acceptance, so everything before a settled one is settled.
             let is_settled = *seq > from && (stored.received_at <= settled || stored.received_at > now);
             if is_settled {
                 passed = *seq;
             }
             match fate {
-                Fate::Gone => {
+                SweepDecision::Gone => {
                     swept.entries += stored.entries.len();
                     swept.messages += 1;
                     self.forget(*seq);
                     gone.push(*seq);
                 }
-                Fate::Stays if is_settled => stays.push(*seq),
-                Fate::Stays | Fate::Later => {}
+                SweepDecision::Stays if is_settled => stays.push(*seq),
+                SweepDecision::Stays | SweepDecision::Later => {}
             }
         }
         cursor.gone(&gone);
@@ -178,7 +178,7 @@ impl Scope {
         (looked >= limit).then_some(SweepPosition::new(at.window, last))
     }
 
-    /// Removes a message, and remembers for which handlers such old ones are forgotten.
+    /// Removes a message, and moves the watermarks of its handlers.
     fn forget(&mut self, seq: Seq) {
         let Some(stored) = self.messages.get(&seq) else { return };
         let (at, handlers): (_, Vec<_>) = (stored.received_at, stored.entries.keys().cloned().collect());
@@ -192,7 +192,7 @@ impl Scope {
         self.remove(seq);
     }
 
-    fn sweep_marks(&mut self, windows: &Windows, limit: usize, now: Timestamp) -> usize {
+    fn sweep_marks(&mut self, windows: &RetentionWindows, limit: usize, now: Timestamp) -> usize {
         let mut gone = 0;
         for (handler, ages) in &mut self.mark_ages {
             let horizon = now.before(windows.of(handler));
@@ -209,7 +209,7 @@ impl Scope {
         gone
     }
 
-    /// A handler key with what waits for it; nothing if a worker has some of it in hand.
+    /// Returns a handler key with waiting entries. `None` if a worker holds one of them.
     fn orphan(&self, handler: &HandlerKey, now: Timestamp) -> Option<Orphan> {
         let mut oldest = None;
         let mut running = 0;
@@ -229,10 +229,10 @@ impl Scope {
     }
 }
 
-impl Stored {
-    /// Whether every entry is finished and past the window of its handler. A message without entries was finished when
-    /// it came.
-    fn fate(&self, windows: &Windows, window: Duration, now: Timestamp) -> Fate {
+impl MemoryMessage {
+    /// Returns true if every entry is finished and past the window of its handler. A message without entries was finished on
+    /// arrival.
+    fn fate(&self, windows: &RetentionWindows, window: Duration, now: Timestamp) -> SweepDecision {
         let over = if self.entries.is_empty() {
             self.received_at <= now.before(windows.default_window())
         } else {
@@ -243,9 +243,9 @@ impl Stored {
         };
         let longest = self.entries.keys().map(|handler| windows.of(handler)).max();
         match longest.unwrap_or(windows.default_window()) {
-            _ if over => Fate::Gone,
-            longest if longest > window => Fate::Later,
-            _ => Fate::Stays,
+            _ if over => SweepDecision::Gone,
+            longest if longest > window => SweepDecision::Later,
+            _ => SweepDecision::Stays,
         }
     }
 }

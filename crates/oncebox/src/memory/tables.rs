@@ -1,4 +1,4 @@
-//! What is stored: plain tables, one set per inbox.
+//! Tables of the memory store, one set per inbox.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -7,83 +7,83 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::index::Indexes;
-use super::names::Names;
+use super::names::HandlerNames;
 use super::operations::Operations;
 use crate::key::{Fingerprint, Key, OrderKey};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
-use crate::state::{ErrorText, Event, InLine, PoisonReason, Status, Suspicion};
+use crate::state::{EntryEvent, ErrorText, InLine, PoisonReason, Status, Suspicion};
 use crate::store::{
     Attempt, Claim, ClaimId, DuplicateCount, EntryView, PausedKey, QuarantineId, QuarantineReason,
     RegisteredWindow, Seq, SweepCursor, SweepId, Token,
 };
 use crate::time::Timestamp;
 
-/// Everything there is.
-pub(super) struct Tables {
+/// All tables.
+pub(super) struct MemoryTables {
     pub(super) capacity: usize,
-    pub(super) scopes: BTreeMap<InboxName, Scope>,
+    pub(super) scopes: BTreeMap<InboxName, InboxTables>,
     pub(super) operations: Operations,
     last_seq: i64,
     last_token: i64,
 }
 
-/// The mark of a key for a handler.
+/// Mark of a key for a handler.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum MarkRow {
-    /// Held by a transaction that has not ended.
+pub(super) enum MemoryMark {
+    /// Held by an open transaction.
     Open(Option<Fingerprint>),
-    /// Committed, with the fingerprint that was given and the result that was left.
+    /// Committed, with its fingerprint and the stored result.
     Done(Option<Fingerprint>, Option<Bytes>),
 }
 
-/// Everything of one inbox. A handler is known by its origin, here and in the indexes; marks by the key that made them.
+/// Tables of one inbox. A handler is known by its origin, here and in the indexes. Marks have the key that made them.
 #[derive(Default)]
-pub(super) struct Scope {
-    pub(super) names: Names,
-    pub(super) messages: BTreeMap<Seq, Stored>,
+pub(super) struct InboxTables {
+    pub(super) names: HandlerNames,
+    pub(super) messages: BTreeMap<Seq, MemoryMessage>,
     pub(super) keys: HashMap<Key, Seq>,
-    /// One row for each payload under a key, so that redeliveries do not pile up.
+    /// One row per payload under a key, so redeliveries do not pile up.
     pub(super) quarantined: BTreeMap<(Key, [u8; 16]), QuarantinedMessage>,
     pub(super) paused: BTreeSet<HandlerKey>,
     pub(super) paused_keys: BTreeSet<PausedKey>,
-    /// The same by number, in the order they were kept.
+    /// Index by number, in the order of arrival.
     pub(super) quarantined_ids: BTreeMap<QuarantineId, (Key, [u8; 16])>,
     pub(super) last_quarantined: i64,
-    /// Who sweeps, and until when others are kept away.
+    /// Current sweep, and the time until which others are refused.
     pub(super) sweeper: Option<(SweepId, Timestamp)>,
-    /// When the newest message without entries that was swept had come in.
+    /// Arrival of the newest swept message without entries.
     pub(super) watermark: Option<Timestamp>,
-    /// The same by handler, for those with an entry of it.
+    /// Arrival of the newest swept message with an entry, by handler.
     pub(super) watermarks: HashMap<HandlerKey, Timestamp>,
     pub(super) windows: Vec<RegisteredWindow>,
-    /// How the inbox treats tenants, as it was first registered.
+    /// Tenants setting, as first registered.
     pub(super) tenancy: Option<Box<str>>,
-    /// How far sweeps have come with each window, under the windows with this digest.
+    /// Sweep cursors by window, valid for windows with this digest.
     pub(super) cursors: (i64, BTreeMap<Duration, SweepCursor>),
     pub(super) indexes: Indexes,
-    pub(super) marks: HashMap<(Key, HandlerKey), MarkRow>,
+    pub(super) marks: HashMap<(Key, HandlerKey), MemoryMark>,
     /// Committed marks by handler and age.
     pub(super) mark_ages: BTreeMap<HandlerKey, BTreeSet<(Timestamp, Key)>>,
 }
 
 /// A message and its entries.
-pub(super) struct Stored {
+pub(super) struct MemoryMessage {
     pub(super) inbox: InboxName,
     pub(super) key: Key,
     pub(super) fingerprint: Fingerprint,
     pub(super) order: Option<OrderKey>,
     pub(super) message: Arc<Message>,
     pub(super) received_at: Timestamp,
-    pub(super) entries: BTreeMap<HandlerKey, Entry>,
-    /// Attempts that did not succeed, the oldest first.
+    pub(super) entries: BTreeMap<HandlerKey, MemoryEntry>,
+    /// Failed attempts, the oldest first.
     pub(super) attempts: Vec<Attempt>,
     /// Duplicate deliveries.
     pub(super) duplicates: Option<DuplicateCount>,
 }
 
-impl Stored {
-    /// An entry, with what an operator is told of its message.
+impl MemoryMessage {
+    /// Adds the attributes of the message to an entry.
     pub(super) fn labelled(&self, entry: EntryView) -> EntryView {
         if self.fingerprint.is_erased() {
             return entry.of_message(self.received_at, self.message.tenant().map(Into::into), None);
@@ -100,32 +100,32 @@ pub(super) struct QuarantinedMessage {
     pub(super) message: Arc<Message>,
 }
 
-/// One message for one handler.
+/// An entry: one message for one handler.
 #[derive(Clone)]
-pub(super) struct Entry {
+pub(super) struct MemoryEntry {
     pub(super) status: Status,
-    /// When it is due (pending), when its lease ends (running), or when it was finished.
+    /// Due time (pending), end of the lease (running) or time of the end.
     pub(super) at: Timestamp,
     pub(super) attempts: u32,
     pub(super) suspicion: Suspicion,
-    /// Whether its last run had the process to itself when it began.
+    /// True if nothing else ran in the process when its last run began.
     pub(super) alone: bool,
     pub(super) generation: u32,
-    /// The last claim. Kept after its settlement, so that a repeated settlement is recognised.
+    /// Last claim. It stays after its settlement, so that the store recognises a repeated one.
     pub(super) claim: Option<(Token, ClaimId)>,
     pub(super) claimed_at: Timestamp,
     pub(super) reason: Option<PoisonReason>,
     pub(super) error: Option<ErrorText>,
-    /// What it is to those behind it, while it is poisoned and has an order key.
+    /// Effect on the entries behind it, while it is poisoned and has an order key.
     pub(super) in_line: Option<InLine>,
-    /// For one that is parked: when it was due.
+    /// Due time of a parked entry.
     pub(super) not_before: Timestamp,
-    /// Earlier generations, each as it finished.
-    pub(super) past: Vec<Entry>,
+    /// Earlier generations, as they finished.
+    pub(super) past: Vec<MemoryEntry>,
 }
 
-impl Entry {
-    /// An entry that was never tried.
+impl MemoryEntry {
+    /// Returns an entry without attempts.
     pub(super) fn due(at: Timestamp) -> Self {
         Self {
             status: Status::Pending,
@@ -144,7 +144,7 @@ impl Entry {
         }
     }
 
-    /// The next generation of a finished entry, with this one in its past.
+    /// Starts the next generation of a finished entry, and keeps this one in its past.
     pub(super) fn replayed(&mut self, now: Timestamp) {
         let next = Self { generation: self.generation.saturating_add(1), ..Self::due(now) };
         let mut finished = std::mem::replace(self, next);
@@ -152,10 +152,10 @@ impl Entry {
         self.past.push(finished);
     }
 
-    /// Writes down what [`follow`](crate::state::follow) decided.
-    fn followed(&mut self, event: Event, next: Status, now: Timestamp) {
+    /// Applies the decision of [`follow`](crate::state::follow).
+    fn followed(&mut self, event: EntryEvent, next: Status, now: Timestamp) {
         self.status = next;
-        if event == Event::Park {
+        if event == EntryEvent::Park {
             (self.reason, self.in_line) = (Some(PoisonReason::Parked), Some(InLine::Parked));
             (self.not_before, self.at) = (self.at, now);
         } else {
@@ -164,17 +164,17 @@ impl Entry {
         }
     }
 
-    /// Whether `claim` is its last claim.
+    /// Returns true if `claim` is its last claim.
     pub(super) fn is_claim(&self, claim: &Claim) -> bool {
         self.generation == claim.generation && self.claim == Some((claim.token, claim.claim_id))
     }
 
-    /// Whether `claim` holds it: the fence of every write after a claim.
+    /// Returns true if `claim` holds it: the fence of every write after a claim.
     pub(super) fn is_held_by(&self, claim: &Claim) -> bool {
         self.status == Status::Running && self.is_claim(claim)
     }
 
-    /// As an operator sees it: `name` is what the handler is called.
+    /// Returns it as operators see it. `name` is the name of the handler.
     pub(super) fn view(&self, seq: Seq, key: Key, origin: &HandlerKey, name: HandlerKey) -> EntryView {
         EntryView {
             origin: origin.clone(),
@@ -189,7 +189,7 @@ impl Entry {
     }
 }
 
-impl Tables {
+impl MemoryTables {
     pub(super) fn new(capacity: usize) -> Self {
         Self {
             capacity,
@@ -200,13 +200,13 @@ impl Tables {
         }
     }
 
-    /// The tables of an inbox, made at its first use.
-    pub(super) fn scope(&mut self, inbox: &InboxName) -> &mut Scope {
+    /// Returns the tables of an inbox, and makes them at its first use.
+    pub(super) fn scope(&mut self, inbox: &InboxName) -> &mut InboxTables {
         self.scopes.entry(inbox.clone()).or_default()
     }
 
-    /// The tables that hold a claimed entry.
-    pub(super) fn scope_of(&mut self, claim: &Claim) -> Option<&mut Scope> {
+    /// Returns the tables that hold a claimed entry.
+    pub(super) fn scope_of(&mut self, claim: &Claim) -> Option<&mut InboxTables> {
         self.scopes.get_mut(&claim.inbox)
     }
 
@@ -220,27 +220,27 @@ impl Tables {
         Token(self.last_token)
     }
 
-    /// Whether work became claimable since the last call.
+    /// Returns true if work became claimable since the last call.
     pub(super) fn take_work(&mut self) -> bool {
         self.scopes.values_mut().fold(false, |work, scope| scope.indexes.take_work() | work)
     }
 }
 
-impl Scope {
-    pub(super) fn entry(&self, seq: Seq, handler: &HandlerKey) -> Option<&Entry> {
+impl InboxTables {
+    pub(super) fn entry(&self, seq: Seq, handler: &HandlerKey) -> Option<&MemoryEntry> {
         self.messages.get(&seq)?.entries.get(handler)
     }
 
     /// Adds an entry to a stored message.
-    pub(super) fn add(&mut self, seq: Seq, handler: &HandlerKey, entry: Entry) {
+    pub(super) fn add(&mut self, seq: Seq, handler: &HandlerKey, entry: MemoryEntry) {
         if let Some(stored) = self.messages.get_mut(&seq) {
             self.indexes.moved(seq, handler, stored.order, None, Some(entry.place()));
             stored.entries.insert(handler.clone(), entry);
         }
     }
 
-    /// Changes an entry and keeps every index true to it. No entry is changed in another way.
-    pub(super) fn change(&mut self, seq: Seq, handler: &HandlerKey, change: impl FnOnce(&mut Entry)) {
+    /// Changes an entry and its indexes. Every change goes through it.
+    pub(super) fn change(&mut self, seq: Seq, handler: &HandlerKey, change: impl FnOnce(&mut MemoryEntry)) {
         let Some(stored) = self.messages.get_mut(&seq) else { return };
         let Some(entry) = stored.entries.get_mut(handler) else { return };
         let before = entry.place();
@@ -248,7 +248,7 @@ impl Scope {
         self.indexes.moved(seq, handler, stored.order, Some(before), Some(entry.place()));
     }
 
-    /// Parks and frees those behind an entry that was changed, as those before them ask for.
+    /// Parks and unparks the entries behind a changed one.
     pub(super) fn arrange(&mut self, seq: Seq, handler: &HandlerKey, now: Timestamp) {
         let Some(order) = self.messages.get(&seq).and_then(|stored| stored.order) else { return };
         while let Some((seq, event, next)) = self.indexes.misplaced(handler, order) {
@@ -265,7 +265,7 @@ impl Scope {
         self.keys.remove(&stored.key);
     }
 
-    /// An entry as an operator sees it, its wait for an earlier one included.
+    /// Returns an entry as operators see it, with its wait for an earlier one.
     pub(super) fn view(&self, seq: Seq, handler: &HandlerKey) -> Option<EntryView> {
         let stored = self.messages.get(&seq)?;
         let entry = stored.entries.get(handler)?;

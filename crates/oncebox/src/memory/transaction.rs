@@ -1,11 +1,11 @@
-//! Transactions over marks and completions. There is no database here, so a handler's own writes are never in them.
+//! Transactions over marks and completions. A handler's own writes are never in them, because there is no database.
 
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::tables::{MarkRow, Tables};
+use super::tables::{MemoryMark, MemoryTables};
 use super::{Memory, Shared};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Fingerprint, Key};
@@ -16,21 +16,20 @@ use crate::store::{
 };
 use crate::time::Timestamp;
 
-/// An open transaction of a [`Memory`] store: marks and completions that become visible together. Dropping it rolls
-/// it back.
+/// Open transaction of a [`Memory`] store: its marks and completions become visible together. Dropping it rolls it back.
 pub struct MemoryTx {
     store: Arc<Shared>,
-    /// Held in the store until the transaction ends, so that a concurrent mark is told to wait.
+    /// Open marks in the store, so that a concurrent mark has to wait.
     marks: Vec<(InboxName, (Key, HandlerKey))>,
-    /// Results, each with the place of its mark in `marks`.
+    /// Results, each with the index of its mark in `marks`.
     results: Vec<(usize, Bytes)>,
     completions: Vec<Claim>,
-    /// Messages to be quarantined.
+    /// Messages for the quarantine.
     quarantined: Vec<NewMessage>,
     savepoint: Savepoint,
 }
 
-/// How much there was at the last savepoint.
+/// Lengths at the last savepoint.
 #[derive(Clone, Copy, Default)]
 struct Savepoint {
     marks: usize,
@@ -47,7 +46,7 @@ impl MemoryTx {
         Err(Error::new(ErrorKind::Unsupported, "the transaction belongs to another memory store"))
     }
 
-    /// Takes back all marks but the first ones.
+    /// Removes all marks but the first `len`.
     fn unmark(&mut self, kept: usize) {
         if self.marks.len() <= kept {
             return;
@@ -58,7 +57,7 @@ impl MemoryTx {
         }
     }
 
-    /// The place of a mark that this transaction made.
+    /// Returns the index of a mark of this transaction.
     fn own(&self, inbox: &InboxName, key: &Key, handler: &HandlerKey) -> Option<usize> {
         self.marks.iter().position(|(of, (k, h))| of == inbox && k == key && h == handler)
     }
@@ -67,7 +66,7 @@ impl MemoryTx {
         self.results.iter().find(|(of, _)| *of == place).map(|(_, result)| result)
     }
 
-    /// Notes a completion, if the claim holds; the commit asks once more.
+    /// Adds a completion, if the claim holds. The commit checks it again.
     fn complete(&mut self, claim: &Claim) -> Settled {
         if self.completions.contains(claim) || !self.store.tables.lock().holds(claim) {
             return Settled::LeaseLost;
@@ -76,7 +75,7 @@ impl MemoryTx {
         Settled::Applied
     }
 
-    fn apply(&mut self, tables: &mut Tables, now: Timestamp) -> Result<()> {
+    fn apply(&mut self, tables: &mut MemoryTables, now: Timestamp) -> Result<()> {
         if let Some(lost) = self.completions.iter().find(|claim| !tables.holds(claim)) {
             let what = format!(
                 "the claim of message {} for {:?} was lost before the commit",
@@ -91,10 +90,10 @@ impl MemoryTx {
             let scope = tables.scope(&inbox);
             scope.mark_ages.entry(handler.clone()).or_default().insert((now, key));
             let fingerprint = match scope.marks.get(&(key, handler.clone())) {
-                Some(MarkRow::Open(fingerprint) | MarkRow::Done(fingerprint, _)) => *fingerprint,
+                Some(MemoryMark::Open(fingerprint) | MemoryMark::Done(fingerprint, _)) => *fingerprint,
                 None => None,
             };
-            scope.marks.insert((key, handler), MarkRow::Done(fingerprint, self.result(place).cloned()));
+            scope.marks.insert((key, handler), MemoryMark::Done(fingerprint, self.result(place).cloned()));
         }
         for new in self.quarantined.drain(..) {
             tables.scope(&new.inbox).quarantine(&new, QuarantineReason::Conflict, now);
@@ -153,13 +152,13 @@ impl MarkIn<MemoryTx> for Memory {
         let mut tables = self.shared.tables.lock();
         let scope = tables.scope(inbox);
         Ok(match scope.marks.get(&id) {
-            Some(MarkRow::Done(known, _)) => Mark::of_known(*known, fingerprint),
-            Some(MarkRow::Open(known)) if tx.own(inbox, key, handler).is_some() => {
+            Some(MemoryMark::Done(known, _)) => Mark::of_known(*known, fingerprint),
+            Some(MemoryMark::Open(known)) if tx.own(inbox, key, handler).is_some() => {
                 Mark::of_known(*known, fingerprint)
             }
-            Some(MarkRow::Open(_)) => Mark::Busy,
+            Some(MemoryMark::Open(_)) => Mark::Busy,
             None => {
-                scope.marks.insert(id.clone(), MarkRow::Open(fingerprint));
+                scope.marks.insert(id.clone(), MemoryMark::Open(fingerprint));
                 tx.marks.push((inbox.clone(), id));
                 Mark::First
             }
@@ -204,8 +203,8 @@ impl MarkIn<MemoryTx> for Memory {
         }
         let mut tables = self.shared.tables.lock();
         Ok(match tables.scope(inbox).marks.get(&(*key, handler.clone())) {
-            Some(MarkRow::Done(_, result)) => result.clone(),
-            Some(MarkRow::Open(_)) | None => None,
+            Some(MemoryMark::Done(_, result)) => result.clone(),
+            Some(MemoryMark::Open(_)) | None => None,
         })
     }
 }
@@ -220,7 +219,7 @@ impl SettleIn<MemoryTx> for Memory {
 }
 
 impl ShareIn<MemoryTx> for Memory {
-    /// Only looks: a claim that is lost later is refused by the commit.
+    /// Only reads: the commit refuses a claim that is lost later.
     async fn hold(&self, tx: &mut MemoryTx, claims: &[Claim]) -> Result<Vec<Settled>> {
         tx.is_of(self)?;
         let mut tables = self.shared.tables.lock();

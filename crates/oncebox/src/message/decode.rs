@@ -1,4 +1,4 @@
-//! From payload bytes to the type a handler takes.
+//! Decoding of payload bytes into the type of a handler.
 
 use serde::de::DeserializeOwned;
 
@@ -6,7 +6,7 @@ use super::Message;
 use crate::error::BoxError;
 use crate::privacy::decode_error;
 
-/// The payload is not what the handler expects.
+/// The payload does not decode into the handler's type.
 #[derive(Debug, thiserror::Error)]
 #[error("the payload of type {message_type:?} does not decode: {source}")]
 pub struct DecodeError {
@@ -15,15 +15,15 @@ pub struct DecodeError {
 }
 
 impl DecodeError {
-    /// A decode error for `message`.
+    /// Returns a decode error for `message`.
     pub fn new(message: &Message, source: impl Into<BoxError>) -> Self {
         Self { message_type: message.message_type().into(), source: source.into() }
     }
 }
 
-/// What a handler can take as its first argument: any type that deserializes from JSON, or the [`Message`] itself.
+/// First argument of a handler: any type that deserializes from JSON, or the [`Message`] itself.
 pub trait FromMessage: Sized {
-    /// Decodes the message. A failure is the message's fault, not the handler's: no attempt is counted.
+    /// Decodes the message. A failure counts no attempt, because the message caused it.
     fn from_message(message: &Message) -> Result<Self, DecodeError>;
 }
 

@@ -1,10 +1,10 @@
-//! Transport headers: ordered, repeatable, with values that are any bytes.
+//! Transport headers: ordered, repeatable, with any bytes as values.
 
 use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The headers of a message, in the order they came.
+/// Headers of a message, in the order of arrival.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Headers(Vec<(Box<str>, Bytes)>);
 
@@ -14,7 +14,7 @@ impl Headers {
         self.0.push((name.into(), value.into()));
     }
 
-    /// Puts a value in the place of all that are under `name`, or none.
+    /// Replaces all values of `name` with one.
     pub(crate) fn set(&mut self, name: &str, value: Option<&str>) {
         let is = |(found, _): &(Box<str>, Bytes)| found.eq_ignore_ascii_case(name);
         let first = self.0.iter().position(is).unwrap_or(self.0.len());
@@ -24,27 +24,27 @@ impl Headers {
         }
     }
 
-    /// The first value under `name`; case does not matter in names.
+    /// Returns the first value of `name`. Names ignore case.
     pub fn get(&self, name: &str) -> Option<&Bytes> {
         self.0.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// All headers, in order.
+    /// Returns all headers, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Bytes)> {
         self.0.iter().map(|(name, value)| (&**name, value))
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Bytes of all names and values together.
+    /// Returns the bytes of all names and values together.
     pub fn size(&self) -> usize {
         self.0.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 
-    /// One byte string that stores can keep: each name and value behind its length. Empty for no headers.
+    /// Returns one byte string for a store to keep: each name and value after its length. Empty without headers.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.size() + 8 * self.0.len());
         for (name, value) in &self.0 {
@@ -57,7 +57,7 @@ impl Headers {
         out
     }
 
-    /// What [`encode`](Self::encode) wrote.
+    /// Reads the output of [`encode`](Self::encode).
     pub fn decode(mut bytes: &[u8]) -> Result<Self> {
         let mut headers = Self::default();
         while !bytes.is_empty() {

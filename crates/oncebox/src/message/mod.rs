@@ -1,4 +1,4 @@
-//! What the producer meant: tenant, source, id, type, payload bytes, headers, ordering key, time.
+//! Messages: tenant, source, id, type, payload bytes, headers, ordering key and time.
 
 mod decode;
 mod headers;
@@ -12,7 +12,7 @@ use crate::config::Limits;
 use crate::error::{Error, ErrorKind, Result};
 use crate::time::Timestamp;
 
-/// A message as it was received. Id and payload are opaque bytes; nothing looks inside them on the way to the store.
+/// A received message. Id and payload are opaque bytes that nothing interprets on the way to the store.
 ///
 /// ```
 /// use oncebox::Message;
@@ -28,7 +28,7 @@ pub struct Message {
     tenant: Option<Box<str>>,
     source: Box<str>,
     id: Bytes,
-    message_type: Box<str>,
+    type_name: Box<str>,
     payload: Bytes,
     headers: Headers,
     ordering_key: Option<Bytes>,
@@ -37,13 +37,13 @@ pub struct Message {
 }
 
 impl Message {
-    /// A message with the id its producer gave it, its type, and its payload.
+    /// Returns a message with its producer's id, its type and its payload.
     pub fn new(id: impl Into<Bytes>, message_type: impl Into<Box<str>>, payload: impl Into<Bytes>) -> Self {
         Self {
             tenant: None,
             source: "".into(),
             id: id.into(),
-            message_type: message_type.into(),
+            type_name: message_type.into(),
             payload: payload.into(),
             headers: Headers::default(),
             ordering_key: None,
@@ -52,14 +52,14 @@ impl Message {
         }
     }
 
-    /// Who produced it. Ids are unique within a source, so the source is part of the key.
+    /// Sets the producer. Ids are unique within a source, so the source is part of the key.
     pub fn with_source(mut self, source: impl Into<Box<str>>) -> Self {
         self.source = source.into();
         self
     }
 
-    /// Whose it is, where one inbox serves several customers. The tenant is part of the key and of the order, so two
-    /// tenants never meet. Take it from what was authenticated, never from what the sender says of itself.
+    /// Sets the tenant, if one inbox serves several customers. The tenant is part of the key and of the order, so two tenants never
+    /// meet. Take it from the authenticated identity, never from the message itself.
     pub fn with_tenant(mut self, tenant: impl Into<Box<str>>) -> Self {
         self.tenant = Some(tenant.into());
         self
@@ -77,71 +77,71 @@ impl Message {
         self
     }
 
-    /// Messages with the same ordering key are handled one after the other, in the order they were accepted.
+    /// Sets the ordering key. Messages with the same key are handled one after the other, in the order of acceptance.
     pub fn with_ordering_key(mut self, key: impl Into<Bytes>) -> Self {
         self.ordering_key = Some(key.into());
         self
     }
 
-    /// When the producer says it happened.
+    /// Sets the time at which the producer dates the event.
     pub fn with_time(mut self, time: Timestamp) -> Self {
         self.time = Some(time);
         self
     }
 
-    /// What is compared, instead of the payload, to find out whether a key came back with another message: for producers
-    /// that send each attempt in another form, with a counter in it or the time. Not stored.
+    /// Sets the bytes that replace the payload in the comparison of messages under one key. For producers that put a counter or the
+    /// time into each attempt. Not stored.
     pub fn compared_by(mut self, content: impl Into<Bytes>) -> Self {
         self.compared = Some(content.into());
         self
     }
 
-    /// Whose it is, if the inbox serves several.
+    /// Returns the tenant, if there is one.
     pub fn tenant(&self) -> Option<&str> {
         self.tenant.as_deref()
     }
 
-    /// Who produced it; empty if the transport does not say.
+    /// Returns the producer. Empty if the transport does not name it.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// The id the producer gave it: any bytes.
+    /// Returns the producer's id: any bytes.
     pub fn id(&self) -> &[u8] {
         &self.id
     }
 
-    /// Its type, by which handlers are chosen.
+    /// Returns the type, which selects the handlers.
     pub fn message_type(&self) -> &str {
-        &self.message_type
+        &self.type_name
     }
 
-    /// The payload, byte for byte as received.
+    /// Returns the payload, as received.
     pub fn payload(&self) -> &Bytes {
         &self.payload
     }
 
-    /// The headers, in order.
+    /// Returns the headers, in order.
     pub fn headers(&self) -> &Headers {
         &self.headers
     }
 
-    /// The key whose order must be kept, if any.
+    /// Returns the ordering key, if there is one.
     pub fn ordering_key(&self) -> Option<&[u8]> {
         self.ordering_key.as_deref()
     }
 
-    /// When the producer says it happened.
+    /// Returns the time at which the producer dates the event.
     pub fn time(&self) -> Option<Timestamp> {
         self.time
     }
 
-    /// What tells it from another message with its key: the payload, unless something else was named.
+    /// Returns the bytes that distinguish messages under one key: the payload, or its replacement.
     pub fn compared(&self) -> &Bytes {
         self.compared.as_ref().unwrap_or(&self.payload)
     }
 
-    /// Checks every field against the limits, before any database is asked.
+    /// Validates every field against the limits, before any database call.
     pub fn validate(&self, limits: &Limits) -> Result<()> {
         let field = |what: &str, len: usize, limit: usize, kind: ErrorKind| {
             if len > limit {
@@ -152,7 +152,7 @@ impl Message {
         field("message id", self.id.len(), limits.id, ErrorKind::InvalidMessage)?;
         field("tenant", self.tenant().map_or(0, str::len), limits.text, ErrorKind::InvalidMessage)?;
         field("message source", self.source.len(), limits.text, ErrorKind::InvalidMessage)?;
-        field("message type", self.message_type.len(), limits.text, ErrorKind::InvalidMessage)?;
+        field("message type", self.type_name.len(), limits.text, ErrorKind::InvalidMessage)?;
         field("set of headers", self.headers.size(), limits.headers, ErrorKind::InvalidMessage)?;
         field(
             "ordering key",
@@ -161,7 +161,7 @@ impl Message {
             ErrorKind::InvalidMessage,
         )?;
         field("payload", self.payload.len(), limits.payload, ErrorKind::TooLarge)?;
-        if self.message_type.is_empty() {
+        if self.type_name.is_empty() {
             return Err(Error::new(ErrorKind::InvalidMessage, "the message type is empty"));
         }
         if self.tenant().is_some_and(|tenant| tenant.trim().is_empty()) {

@@ -1,4 +1,4 @@
-//! The spans of claims in hand, for the runs and settlements that belong to them.
+//! Spans of claims in hand, for their runs and settlements. Tests: `oncebox-telemetry`, `tests/ways.rs`.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,10 +9,10 @@ use tracing::Span;
 use crate::name::HandlerKey;
 use crate::store::{Claim, Seq, Token};
 
-/// Open spans of claims. Costs a look at a flag where no subscriber wants spans.
+/// Open spans of claims. Costs one flag check if no subscriber wants spans.
 #[derive(Debug, Default)]
 pub(crate) struct ClaimSpans {
-    /// Whether there has been one.
+    /// True after the first span.
     used: AtomicBool,
     table: Mutex<HashMap<(Seq, HandlerKey), (Token, Span)>>,
 }
@@ -25,16 +25,16 @@ impl ClaimSpans {
         }
         self.used.store(true, Ordering::Relaxed);
         let older = self.table.lock().insert(place(claim), (claim.token, span));
-        // A subscriber is told of its end, but not under the lock.
+        // The end of the span calls the subscriber, so drop it without the lock.
         drop(older);
     }
 
-    /// Whether a subscriber has wanted one.
+    /// Returns true if a subscriber has wanted a span.
     pub(super) fn is_used(&self) -> bool {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// The span of a claim; a disabled one if it has none.
+    /// Returns the span of a claim, or a disabled one.
     pub(crate) fn of(&self, claim: &Claim) -> Span {
         if !self.is_used() {
             return Span::none();

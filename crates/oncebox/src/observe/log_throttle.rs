@@ -1,4 +1,4 @@
-//! Says the same thing only so often: an outage must not fill the log with one line for each attempt.
+//! Limits repeated log lines: an outage must not fill the log with one line per attempt. Tests: below.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,39 +7,38 @@ use parking_lot::Mutex;
 
 use crate::time::SharedClock;
 
-/// Within this time a thing is said once, or a few times.
+/// Time in which a line is logged once, or a few times.
 const INTERVAL: Duration = Duration::from_mins(1);
-/// How many things are kept apart at the most. What is beyond that shares one place.
+/// Maximum distinct lines. Further ones share one budget.
 const PLACES: usize = 1_024;
 
-/// How often a thing was said.
+/// Lines of an interval.
 #[derive(Default)]
-struct Said {
-    /// When the interval began.
+struct LogBudget {
+    /// Start of the interval.
     since: Duration,
     lines: u32,
     suppressed: u64,
 }
 
-/// Limits how often the same line of a log is written. Remembers what was said when; for components that write a line for something
-/// that untrusted clients can repeat at will.
+/// Limits how often the same log line is written. For lines that untrusted clients can cause at will.
 pub struct LogThrottle {
     clock: SharedClock,
-    said: Mutex<HashMap<(&'static str, Box<str>), Said>>,
+    said: Mutex<HashMap<(&'static str, Box<str>), LogBudget>>,
 }
 
 impl LogThrottle {
-    /// Nothing was said yet. Intervals are told by this clock.
+    /// Makes an empty throttle on this clock.
     pub fn new(clock: SharedClock) -> Self {
         Self { clock, said: Mutex::default() }
     }
 
-    /// Whether a thing may be said now, and how often it was not since it last was. Once in an interval.
+    /// Returns the number of suppressed lines if the line may be logged now, and else `None`. Limit: one per minute.
     pub fn allow(&self, what: &'static str, about: &str) -> Option<u64> {
         self.allow_up_to(1, what, about)
     }
 
-    /// The same, up to this many times in an interval.
+    /// Like [`allow`](Self::allow), up to `limit` times per minute.
     pub fn allow_up_to(&self, limit: u32, what: &'static str, about: &str) -> Option<u64> {
         let now = self.clock.monotonic();
         let mut said = self.said.lock();

@@ -1,5 +1,4 @@
-//! What the inbox tells the outside about itself: metrics, spans, lines of the log and calls of observers, written once
-//! around the seams. Nothing of it can harm a delivery.
+//! Metrics, spans, log lines and observer calls. None can affect a delivery. Tests: `tests/observers.rs`, `tests/canaries.rs`.
 
 mod claims;
 pub(crate) mod emit;
@@ -17,8 +16,8 @@ pub use log_throttle::LogThrottle;
 pub use names::{Metric, describe};
 pub use observed::Observed;
 pub(crate) use observer::Observers;
-pub use observer::{Noted, Observer};
+pub use observer::{Observer, ObserverResult};
 pub use spans::Propagate;
-pub(crate) use spans::Propagator;
+pub(crate) use spans::SpanPropagator;
 pub use trace::TraceContext;
 pub(crate) use watch::Watch;

@@ -1,23 +1,23 @@
-//! Every metric there is, in one table: its name, kind, labels and meaning. `describe` and docs/metrics.md are made of it.
+//! The table of all metrics: name, kind, labels and meaning. It generates [`describe`] and docs/metrics.md.
 //!
-//! Label values are bounded. They are words of the library (verbs, outcomes, events), or names that the program itself
-//! gives (inboxes, handlers, sources); never anything that a message says.
+//! Label values are bounded. They are words of the library (verbs, outcomes, events), or names in the program's own
+//! settings (inboxes, handlers, sources). They never come from a message.
 
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
-/// How a metric moves.
+/// Kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// It only grows.
+pub enum MetricKind {
+    /// A value that only grows.
     Counter,
-    /// It goes up and down.
+    /// A value that goes up and down.
     Gauge,
-    /// It collects values.
+    /// A distribution of values.
     Histogram,
 }
 
-impl Kind {
-    /// The word for it.
+impl MetricKind {
+    /// Returns the kind as a word.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -27,64 +27,64 @@ impl Kind {
     }
 }
 
-/// What a label can say.
+/// Values of a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Values {
+pub enum LabelValues {
     /// One of these words.
     Words(&'static [&'static str]),
-    /// A name that the program itself gave to something: which.
+    /// A name in the program's settings, and what it names.
     Names(&'static str),
 }
 
 /// A label of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Label {
-    /// Its name.
+pub struct MetricLabel {
+    /// Name of the label.
     pub name: &'static str,
-    /// What it can say.
-    pub values: Values,
+    /// Values of the label.
+    pub values: LabelValues,
 }
 
 /// A metric: a row of the table.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Metric {
-    /// Its name.
+    /// Name of the metric.
     pub name: &'static str,
-    /// How it moves.
-    pub kind: Kind,
-    /// What it is counted in.
+    /// Kind of the metric.
+    pub kind: MetricKind,
+    /// Unit of the value.
     pub unit: Option<Unit>,
-    /// Its labels.
-    pub labels: &'static [Label],
-    /// What it means.
+    /// Labels of the metric.
+    pub labels: &'static [MetricLabel],
+    /// Meaning of the value.
     pub help: &'static str,
 }
 
 impl Metric {
-    /// The metric with a name.
+    /// Returns the metric with a name.
     pub fn named(name: &str) -> Option<&'static Self> {
         METRICS.iter().find(|metric| metric.name == name)
     }
 
-    /// The label with a name.
-    pub fn label(&self, name: &str) -> Option<&'static Label> {
+    /// Returns the label with a name.
+    pub fn label(&self, name: &str) -> Option<&'static MetricLabel> {
         self.labels.iter().find(|label| label.name == name)
     }
 }
 
-const fn words(name: &'static str, words: &'static [&'static str]) -> Label {
-    Label { name, values: Values::Words(words) }
+const fn words(name: &'static str, words: &'static [&'static str]) -> MetricLabel {
+    MetricLabel { name, values: LabelValues::Words(words) }
 }
 
-const fn names(name: &'static str, what: &'static str) -> Label {
-    Label { name, values: Values::Names(what) }
+const fn names(name: &'static str, what: &'static str) -> MetricLabel {
+    MetricLabel { name, values: LabelValues::Names(what) }
 }
 
-const INBOX: Label = names("inbox", "the inbox");
-const HANDLER: Label = names("handler", "the handler key");
-const SOURCE: Label = names("source", "the source, as it calls itself");
-const VERB: Label = words(
+const INBOX: MetricLabel = names("inbox", "the inbox");
+const HANDLER: MetricLabel = names("handler", "the handler key");
+const SOURCE: MetricLabel = names("source", "the source, as it calls itself");
+const VERB: MetricLabel = words(
     "verb",
     &[
         "accept",
@@ -113,7 +113,7 @@ const VERB: Label = words(
     ],
 );
 /// The kinds of errors, as [`ErrorKind::as_str`](crate::ErrorKind::as_str) names them, and `ok`.
-const RESULT: Label = words(
+const RESULT: MetricLabel = words(
     "result",
     &[
         "ok",
@@ -136,14 +136,15 @@ const RESULT: Label = words(
         "corrupt",
         "not_found",
         "refused",
+        "operation_reused",
         "tenants_changed",
         "handler",
         "transaction_ended",
         "lease_lost",
     ],
 );
-const OUTCOME: Label = words("outcome", &["first", "duplicate", "handlers_added", "conflict", "stale"]);
-const REASON: Label = words(
+const OUTCOME: MetricLabel = words("outcome", &["first", "duplicate", "handlers_added", "conflict", "stale"]);
+const REASON: MetricLabel = words(
     "reason",
     &[
         "missing_key",
@@ -156,20 +157,20 @@ const REASON: Label = words(
         "invalid_handler",
     ],
 );
-const POLICY: Label = words("policy", &["first_wins", "accept_as_new"]);
-const WHY: Label = words("reason", &["missing_key", "off"]);
-const MARK: Label = words("outcome", &["first", "duplicate", "busy", "conflict"]);
-const EVENT: Label = words(
+const POLICY: MetricLabel = words("policy", &["first_wins", "accept_as_new"]);
+const WHY: MetricLabel = words("reason", &["missing_key", "off"]);
+const MARK: MetricLabel = words("outcome", &["first", "duplicate", "busy", "conflict"]);
+const EVENT: MetricLabel = words(
     "event",
     &["done", "fail", "exhaust", "reject", "defer", "snooze", "release", "dismiss", "crash", "crash_out"],
 );
-const INLINE_RESULT: Label = words("result", &["done", "duplicate", "busy", "conflict", "failed"]);
-const FORGET_RESULT: Label = words("result", &["done", "failed", "dropped"]);
-const ACK: Label = words("ack", &["done", "redeliver", "busy", "reject", "none"]);
-const API_REASON: Label = words("reason", &["token", "access"]);
-const WHAT: Label = words("what", &["messages", "entries", "marks", "operations"]);
-/// What `oncebox-http` tells senders: the words of its answers and problems.
-const ANSWER: Label = words(
+const INLINE_RESULT: MetricLabel = words("result", &["done", "duplicate", "busy", "conflict", "failed"]);
+const FORGET_RESULT: MetricLabel = words("result", &["done", "failed", "dropped"]);
+const ACK: MetricLabel = words("ack", &["done", "redeliver", "busy", "reject", "none"]);
+const API_REASON: MetricLabel = words("reason", &["token", "access"]);
+const WHAT: MetricLabel = words("what", &["messages", "entries", "marks", "operations"]);
+/// Words for the responses of `oncebox-http`.
+const ANSWER: MetricLabel = words(
     "answer",
     &[
         "accepted",
@@ -193,8 +194,8 @@ const ANSWER: Label = words(
         "failed",
     ],
 );
-/// Why `oncebox-http` refused a sender that it did not verify.
-const UNVERIFIED: Label = words(
+/// Reasons of `oncebox-http` to refuse a sender as unverified.
+const UNVERIFIED: MetricLabel = words(
     "reason",
     &[
         "unknown_path",
@@ -211,7 +212,7 @@ const UNVERIFIED: Label = words(
         "host_name",
     ],
 );
-const COMPONENT: Label = words(
+const COMPONENT: MetricLabel = words(
     "component",
     &["dispatcher", "settler", "renewer", "rescuer", "orphans", "backlog", "sweeper", "receiver"],
 );
@@ -220,10 +221,10 @@ macro_rules! metrics {
     ($($kind:ident $name:ident = $text:literal [$($label:expr),*] $unit:expr, $help:literal;)*) => {
         $(#[doc = $help] pub const $name: &str = $text;)*
 
-        /// The table.
+        /// All metrics.
         pub const METRICS: &[Metric] = &[$(Metric {
             name: $name,
-            kind: Kind::$kind,
+            kind: MetricKind::$kind,
             unit: $unit,
             labels: &[$($label),*],
             help: $help,
@@ -233,88 +234,88 @@ macro_rules! metrics {
 
 metrics! {
     Counter ACCEPTED = "oncebox_accepted_total" [INBOX, OUTCOME] None,
-        "Messages offered to the store, by what it answered. Duplicates and conflicts that were quarantined are counted here.";
+        "Messages offered to the store, by result. Duplicates and quarantined conflicts are counted here.";
     Counter CONFLICTS = "oncebox_allowed_conflicts_total" [INBOX, POLICY] None,
-        "Messages whose key was known with another payload, where the policy of the key allows it. `first_wins` counts each of them; `accept_as_new` those that a process noticed among the last 10,000 keys that it took.";
+        "Messages whose key was known with another payload, where the policy allows it. `first_wins` counts all of them; `accept_as_new` those that a process noticed among its last 10,000 keys.";
     Counter REFUSED = "oncebox_refused_total" [INBOX, REASON] None,
-        "Messages refused before the store was asked, by reason; those without a key among them.";
+        "Messages refused before the store call, by reason, for example without a key.";
     Counter UNDEDUPLICATED = "oncebox_undeduplicated_total" [INBOX, WHY] None,
-        "Messages taken without being compared with others.";
+        "Messages accepted without a dedupe key.";
     Counter UNROUTED = "oncebox_unrouted_total" [INBOX] None,
         "Messages stored although no handler is registered for their type.";
     Histogram DUPLICATE_SECONDS = "oncebox_duplicate_seconds" [INBOX] Some(Unit::Seconds),
-        "How long after the first one a duplicate came.";
+        "Time between the first message and its duplicate.";
     Counter DELIVERIES = "oncebox_deliveries_total" [INBOX, SOURCE, ACK] None,
-        "Deliveries of sources, by what the broker was told; `none` if it could not be told, or was left to bring them again.";
+        "Deliveries of sources, by acknowledgement; `none` if there was none, and the broker delivers the message again.";
     Gauge DELIVERIES_IN_HAND = "oncebox_deliveries_in_hand" [INBOX, SOURCE] Some(Unit::Count),
-        "Deliveries that a source brought and that are not settled with it yet. They stay while the store is away.";
+        "Deliveries that are not settled with their source yet. They stay while the store is unavailable.";
     Counter HTTP_ANSWERS = "oncebox_http_answers_total" [SOURCE, ANSWER] None,
-        "What senders over HTTP were told, by message; a request that was refused as a whole counts once. The source is empty where no endpoint has the address.";
+        "Responses to HTTP senders, by message; a request that was refused as a whole counts once. The source is empty if no endpoint has the address.";
     Counter HTTP_UNVERIFIED = "oncebox_http_unverified_total" [SOURCE, UNVERIFIED] None,
-        "Requests over HTTP answered with 401, by reason. The source is empty where no endpoint has the address.";
+        "HTTP requests answered with 401, by reason. The source is empty if no endpoint has the address.";
     Counter API_REFUSED = "oncebox_api_refused_total" [API_REASON] None,
-        "Requests that the API for operators refused because of who asked: `token` is a missing or unknown token, `access` a role that does not suffice, or, without tokens, a request that is not from this machine.";
+        "Unauthorized requests to the operator API: `token` is a missing or unknown token, `access` an insufficient role or, without tokens, a request from another machine.";
     Histogram LAG_SECONDS = "oncebox_lag_seconds" [INBOX, HANDLER] Some(Unit::Seconds),
-        "From accepting a message to claiming it for its first attempt, on the store's clock; a delay that was asked for is part of it.";
+        "Time from accept to the claim for the first attempt, on the store's clock, including a requested delay.";
     Histogram HANDLER_SECONDS = "oncebox_handler_seconds" [INBOX, HANDLER] Some(Unit::Seconds),
-        "How long a run of a handler took, whatever came of it.";
+        "Duration of handler runs, successful or not.";
     Histogram HANDLER_BATCH = "oncebox_handler_batch_size" [INBOX, HANDLER] Some(Unit::Count),
-        "How many messages a batch handler got in one call.";
+        "Messages per call of a batch handler.";
     Counter SETTLED = "oncebox_settled_total" [INBOX, HANDLER, EVENT] None,
-        "What became of claimed entries: `done` is processed, `fail` is tried again, `exhaust`, `reject` and `crash_out` are poisoned, `crash` and `crash_out` are workers that died.";
+        "Settlements of claimed entries: `done` is processed, `fail` is retried, `exhaust`, `reject` and `crash_out` are poisoned, `crash` and `crash_out` are dead workers.";
     Counter INLINE = "oncebox_inline_total" [INBOX, HANDLER, INLINE_RESULT] None,
-        "Runs of inline handlers, by what came of them.";
+        "Runs of inline handlers, by result.";
     Counter RERUNS = "oncebox_reruns_total" [INBOX, HANDLER] None,
-        "Inline runs made again because the database ended a deadlock or could not serialize them.";
+        "Inline runs repeated after a deadlock or a serialization failure.";
     Counter MARKED = "oncebox_marked_total" [INBOX, HANDLER, MARK] None,
-        "Marks of `once` and inline handlers, by what was found.";
+        "Marks of `once` and inline handlers, by result.";
     Counter FORGOTTEN = "oncebox_fire_and_forget_total" [INBOX, HANDLER, FORGET_RESULT] None,
         "Runs of fire-and-forget handlers.";
     Counter LEASE_LOST = "oncebox_lease_lost_total" [VERB] None,
-        "Writes refused because the claim no longer held: somebody else has the entry.";
+        "Writes refused because another worker has the claim.";
     Gauge IN_FLIGHT = "oncebox_in_flight" [INBOX] Some(Unit::Count),
-        "Entries in hand of this process, from claim to settlement.";
+        "Entries in hand in this process, from claim to settlement.";
     Gauge PENDING = "oncebox_pending_entries" [INBOX, HANDLER] Some(Unit::Count),
-        "Entries that wait, those that are not due yet included; counted up to 10,000. Every process reports the same: take the maximum.";
+        "Pending entries, due or not; counted up to 10,000. Every process reports the same: take the maximum.";
     Gauge POISONED = "oncebox_poisoned_entries" [INBOX, HANDLER] Some(Unit::Count),
-        "Entries that failed for good and wait for a person; counted up to 10,000. Every process reports the same: take the maximum.";
+        "Poisoned entries, which wait for an operator; counted up to 10,000. Every process reports the same: take the maximum.";
     Gauge OLDEST_SECONDS = "oncebox_oldest_due_seconds" [INBOX, HANDLER] Some(Unit::Seconds),
-        "For how long the entry that waits longest has been due; 0 if none is. Every process reports the same: take the maximum.";
+        "Age of the oldest due entry; 0 if none is due. Every process reports the same: take the maximum.";
     Gauge BLOCKED_KEYS = "oncebox_blocked_ordering_keys" [INBOX, HANDLER] Some(Unit::Count),
-        "Ordering keys that a poisoned entry holds back; counted up to 10,000. Every process reports the same: take the maximum.";
+        "Ordering keys blocked by a poisoned entry; counted up to 10,000. Every process reports the same: take the maximum.";
     Gauge BLOCKED_ENTRIES = "oncebox_blocked_entries" [INBOX, HANDLER] Some(Unit::Count),
-        "Entries behind a poisoned one with their ordering key, pending or parked; counted up to 10,000. Every process reports the same: take the maximum.";
+        "Entries behind a poisoned one with the same ordering key, pending or parked; counted up to 10,000. Every process reports the same: take the maximum.";
     Gauge BLOCKED_OLDEST_SECONDS = "oncebox_blocked_oldest_seconds" [INBOX, HANDLER] Some(Unit::Seconds),
-        "How long ago the oldest message behind a poisoned entry was accepted; 0 if none is behind one. Every process reports the same: take the maximum.";
+        "Age of the oldest message behind a poisoned entry; 0 if there is none. Every process reports the same: take the maximum.";
     Gauge ORPHANED = "oncebox_orphaned_entries" [INBOX, HANDLER] Some(Unit::Count),
         "Entries that wait for a handler key that this process does not know; counted up to 10,000.";
     Gauge BREAKER_OPEN = "oncebox_breaker_open" [HANDLER] None,
-        "1 while a handler's breaker is open and it gets nothing.";
+        "1 while a handler's breaker is open.";
     Counter BACKFILLED = "oncebox_backfilled_total" [INBOX, HANDLER] None,
         "Entries added for messages that were stored before their handler.";
     Counter SWEPT = "oncebox_swept_total" [INBOX, WHAT] None,
-        "What the sweep removed: finished messages with their keys, their entries, marks, and records of operations.";
+        "Rows that the sweep deleted: finished messages with their keys, entries, marks and operation records.";
     Counter STORE_CALLS = "oncebox_store_calls_total" [VERB, RESULT] None,
         "Calls of a store verb, by `ok` or the kind of error.";
     Histogram STORE_SECONDS = "oncebox_store_seconds" [VERB] Some(Unit::Seconds),
-        "How long a call of a store verb took.";
+        "Duration of calls of a store verb.";
     Histogram STORE_BATCH = "oncebox_store_batch_size" [VERB] Some(Unit::Count),
-        "How many items a call of a store verb had, or asked for.";
+        "Items per call of a store verb, sent or requested.";
     Counter RESTARTS = "oncebox_component_restarts_total" [INBOX, COMPONENT] None,
-        "Parts of the runtime that failed and were started again.";
+        "Restarts of components of the runtime after a failure.";
     Counter OBSERVER_FAILURES = "oncebox_observer_failures_total" [INBOX] None,
-        "Observers that panicked or answered with an error. What they observed went on.";
+        "Observer calls that panicked or returned an error.";
 }
 
 /// Describes every metric to the installed recorder.
 pub fn describe() {
     for metric in METRICS {
         match (metric.kind, metric.unit) {
-            (Kind::Counter, _) => describe_counter!(metric.name, metric.help),
-            (Kind::Gauge, None) => describe_gauge!(metric.name, metric.help),
-            (Kind::Gauge, Some(unit)) => describe_gauge!(metric.name, unit, metric.help),
-            (Kind::Histogram, None) => describe_histogram!(metric.name, metric.help),
-            (Kind::Histogram, Some(unit)) => describe_histogram!(metric.name, unit, metric.help),
+            (MetricKind::Counter, _) => describe_counter!(metric.name, metric.help),
+            (MetricKind::Gauge, None) => describe_gauge!(metric.name, metric.help),
+            (MetricKind::Gauge, Some(unit)) => describe_gauge!(metric.name, unit, metric.help),
+            (MetricKind::Histogram, None) => describe_histogram!(metric.name, metric.help),
+            (MetricKind::Histogram, Some(unit)) => describe_histogram!(metric.name, unit, metric.help),
         }
     }
 }
@@ -328,10 +329,17 @@ mod tests {
         for (at, metric) in METRICS.iter().enumerate() {
             let name = metric.name;
             assert!(name.starts_with("oncebox_"), "{name}");
-            assert_eq!(metric.kind == Kind::Counter, name.ends_with("_total"), "{name}");
+            assert_eq!(metric.kind == MetricKind::Counter, name.ends_with("_total"), "{name}");
             assert_eq!(metric.unit == Some(Unit::Seconds), name.ends_with("_seconds"), "{name}");
             assert!(METRICS[at + 1..].iter().all(|other| other.name != name), "{name}");
         }
+    }
+
+    #[test]
+    fn every_kind_of_error_is_a_result() {
+        let LabelValues::Words(words) = RESULT.values else { panic!("{RESULT:?}") };
+        let kinds = crate::ErrorKind::ALL.map(crate::ErrorKind::as_str);
+        assert_eq!(words, ["ok"].into_iter().chain(kinds).collect::<Vec<_>>());
     }
 
     // FAULTS J5: what a message says is no label.
@@ -340,8 +348,8 @@ mod tests {
         let allowed = ["inbox", "handler", "source"];
         for label in METRICS.iter().flat_map(|metric| metric.labels) {
             match label.values {
-                Values::Words(words) => assert!(!words.is_empty() && words.len() < 30, "{label:?}"),
-                Values::Names(_) => assert!(allowed.contains(&label.name), "{label:?}"),
+                LabelValues::Words(words) => assert!(!words.is_empty() && words.len() < 30, "{label:?}"),
+                LabelValues::Names(_) => assert!(allowed.contains(&label.name), "{label:?}"),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A store that tells what it does. Every call of the library goes through it, so no store counts or traces itself.
+//! A store with metrics, spans and logs around every call, so that no store needs its own. Tests: `tests/observers.rs`.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tracing::{Instrument as _, Span};
 use super::watch::STORE;
 use super::{Watch, emit, names, spans};
 use crate::error::Result;
-use crate::state::{ErrorText, Event, Next, Settlement};
+use crate::state::{EntryEvent, ErrorText, NextState, Settlement};
 use crate::store::{
     Accepted, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount, Failover,
     NewMessage, Orphan, OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store,
@@ -34,7 +34,7 @@ impl<S> Observed<S> {
         Self { store, watch: Arc::new(watch) }
     }
 
-    /// The store inside.
+    /// Returns the wrapped store.
     pub fn inner(&self) -> &S {
         &self.store
     }
@@ -72,14 +72,14 @@ impl<S> Observed<S> {
         result
     }
 
-    /// Opens a span for each message of a batch; none where no subscriber wants them.
+    /// Opens a span for each message of a batch; none if no subscriber wants them.
     fn accepting(&self, batch: &[NewMessage]) -> Vec<Span> {
         let messages = batch.chunk_by(of_one_message).filter_map(<[NewMessage]>::first);
         let span = |new: &NewMessage| self.watch.propagator.accepting(&new.inbox, &new.message, batch.len());
         messages.map(span).take_while(|span| !span.is_disabled()).collect()
     }
 
-    /// What is quarantined and will not run tells so: nobody else would.
+    /// Counts a result, and logs a quarantined message, because nothing else would report it.
     fn report_accepted(&self, message: &NewMessage, answer: Accepted) {
         let NewMessage { inbox, key, .. } = message;
         let outcome = emit::word("outcome", answer.as_str());
@@ -90,19 +90,19 @@ impl<S> Observed<S> {
         match answer {
             Accepted::Conflict(seq) => {
                 if let Some(suppressed) = say() {
-                    tracing::warn!(%inbox, %key, seq = seq.0, message_type, suppressed, "quarantined: its key was stored with another payload");
+                    tracing::warn!(%inbox, %key, seq = seq.0, message_type, suppressed, "quarantined: key stored with another payload");
                 }
             }
             Accepted::Stale => {
                 if let Some(suppressed) = say() {
-                    tracing::warn!(%inbox, %key, message_type, suppressed, "quarantined: it is older than what is remembered");
+                    tracing::warn!(%inbox, %key, message_type, suppressed, "quarantined: older than the retention");
                 }
             }
             _ => {}
         }
     }
 
-    /// A failed attempt is worth a warning, an entry that needs a person an error; of many, some.
+    /// Logs a failed attempt as a warning and a poisoned entry as an error, with a limit per handler.
     fn report_settled(&self, settlement: &Settlement) {
         let Settlement { claim, event, next, attempts, suspicion, error, .. } = settlement;
         let crashes = suspicion.own_crashes();
@@ -111,18 +111,18 @@ impl<S> Observed<S> {
         let error = error.as_ref().map_or("", ErrorText::as_str);
         let say = |what| self.watch.allow(what, handler.as_str());
         match (next, event) {
-            (Next::Poisoned { reason }, _) => {
+            (NextState::Poisoned { reason }, _) => {
                 if let Some(suppressed) = say("poisoned") {
                     let reason = reason.as_str();
                     tracing::error!(%inbox, %key, %handler, seq, attempts, crashes, reason, error, suppressed, "poisoned: it needs a person");
                 }
             }
-            (Next::Pending { delay }, Event::Fail | Event::Crash | Event::Defer) => {
+            (NextState::Pending { delay }, EntryEvent::Fail | EntryEvent::Crash | EntryEvent::Defer) => {
                 if let Some(suppressed) = say("failed") {
                     tracing::warn!(%inbox, %key, %handler, seq, attempts, crashes, ?delay, error, suppressed, "failed; trying again");
                 }
             }
-            (Next::Discarded, _) => {
+            (NextState::Discarded, _) => {
                 if let Some(suppressed) = say("discarded") {
                     tracing::info!(%inbox, %key, %handler, seq, error, suppressed, "discarded by its handler");
                 }
@@ -139,11 +139,11 @@ pub(super) fn lost<T: PartialEq>(verb: &'static str, answers: &[T], lost: &T) {
     }
 }
 
-/// How long messages waited for their first attempt. Later ones waited for something else.
+/// Records how long messages waited for their first attempt.
 fn report_lag(claimed: &[Claimed]) {
     let is_first =
         |claim: &Claim| claim.attempts == 0 && !claim.suspicion.is_suspect() && claim.generation == 0;
-    // Most claims are for one handler, and labels cost more than what they are for.
+    // Most claims are for one handler, and labels cost more than the value.
     for same in claimed.chunk_by(|a, b| a.claim.inbox == b.claim.inbox && a.claim.handler == b.claim.handler)
     {
         let Some(Claimed { claim, .. }) = same.first() else { continue };
@@ -153,12 +153,12 @@ fn report_lag(claimed: &[Claimed]) {
     }
 }
 
-/// Whether two offers are of one message, which goes by several keys.
+/// Returns true if two offers are of one message with several keys.
 fn of_one_message(a: &NewMessage, b: &NewMessage) -> bool {
     Arc::ptr_eq(&a.message, &b.message)
 }
 
-/// What the store answered for each message of a batch, under all of its keys.
+/// Combines the results for each message of a batch, under all its keys.
 fn whole<'a>(batch: &'a [NewMessage], answers: &'a [Accepted]) -> impl Iterator<Item = Accepted> + 'a {
     let mut answers = answers.iter().copied();
     batch
@@ -166,7 +166,7 @@ fn whole<'a>(batch: &'a [NewMessage], answers: &'a [Accepted]) -> impl Iterator<
         .map_while(move |offers| answers.by_ref().take(offers.len()).reduce(Accepted::and))
 }
 
-/// Counts what became of claimed entries.
+/// Counts settled entries.
 fn count_settled(batch: &[Settlement], settled: &[Settled]) {
     let applied = |settled: &Settled| *settled == Settled::Applied;
     let mut settled = settled.iter();

@@ -1,4 +1,4 @@
-//! Hooks of the user's own. What they do wrong is theirs alone: deliveries go on.
+//! Observers: hooks of the program. Their failures do not affect deliveries. Tests: `tests/observers.rs`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -6,46 +6,46 @@ use super::{emit, log_throttle::LogThrottle, names};
 use crate::error::{BoxError, Error};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
-use crate::state::Event;
+use crate::state::EntryEvent;
 use crate::store::{Accepted, Claim, NewMessage};
 
-/// What an observer answers. An error is logged and counted, and changes nothing.
-pub type Noted = Result<(), BoxError>;
+/// Result of an observer call. An error is logged and counted, and has no other effect.
+pub type ObserverResult = Result<(), BoxError>;
 
-/// Somebody who wants to know what an inbox does. Every method does nothing unless it is written.
+/// Receives the events of an inbox. The default methods do nothing.
 ///
-/// They are called where things happen, so they must be quick: hand on what takes time. A panic or an error in one is
-/// logged and counted (`oncebox_observer_failures_total`), and what was observed goes on.
+/// The inbox calls them in place, so they must be quick; move slow work elsewhere. A panic or an error is logged and
+/// counted (`oncebox_observer_failures_total`), and has no other effect.
 #[expect(unused_variables, reason = "the defaults do nothing")]
 pub trait Observer: Send + Sync + 'static {
-    /// A message was offered to the store, and this is what it answered.
-    fn accepted(&self, message: &NewMessage, answer: Accepted) -> Noted {
+    /// The store returned a result for a message.
+    fn accepted(&self, message: &NewMessage, answer: Accepted) -> ObserverResult {
         Ok(())
     }
 
-    /// A message is quarantined, because this handler, which is inline or uses `once`, has done its work for another message under
-    /// the same key. With `once` it is stored when the caller commits.
-    fn quarantined(&self, message: &NewMessage, handler: &HandlerKey) -> Noted {
+    /// A message is quarantined, because an inline handler or `once` has handled another message under the same key. With
+    /// `once` it is stored when the caller commits.
+    fn quarantined(&self, message: &NewMessage, handler: &HandlerKey) -> ObserverResult {
         Ok(())
     }
 
-    /// A message was refused before the store was asked.
-    fn refused(&self, message: &Message, error: &Error) -> Noted {
+    /// A message was refused before the store call.
+    fn refused(&self, message: &Message, error: &Error) -> ObserverResult {
         Ok(())
     }
 
     /// A handler begins with a claimed entry.
-    fn started(&self, claim: &Claim, message: &Message) -> Noted {
+    fn started(&self, claim: &Claim, message: &Message) -> ObserverResult {
         Ok(())
     }
 
-    /// What became of a claimed entry was written.
-    fn settled(&self, claim: &Claim, event: Event) -> Noted {
+    /// A settlement was written.
+    fn settled(&self, claim: &Claim, event: EntryEvent) -> ObserverResult {
         Ok(())
     }
 
-    /// A claim was lost: somebody else has the entry, and nothing was written.
-    fn lost(&self, claim: &Claim) -> Noted {
+    /// A claim was lost: another worker has the entry, and nothing was written.
+    fn lost(&self, claim: &Claim) -> ObserverResult {
         Ok(())
     }
 }
@@ -63,18 +63,18 @@ impl Observers {
         &self,
         inbox: &InboxName,
         log_throttle: &LogThrottle,
-        notify: impl Fn(&dyn Observer) -> Noted,
+        notify: impl Fn(&dyn Observer) -> ObserverResult,
     ) {
         for observer in &self.0 {
             let why = match catch_unwind(AssertUnwindSafe(|| notify(&**observer))) {
                 Ok(Ok(())) => continue,
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => "it panicked".to_owned(),
+                Err(_) => "panicked".to_owned(),
             };
             emit::count(names::OBSERVER_FAILURES, 1, [emit::inbox(inbox)]);
             if let Some(suppressed) = log_throttle.allow("observer", "") {
                 let error = crate::state::ErrorText::new(why);
-                tracing::warn!(%inbox, %error, suppressed, "an observer failed; what it observed goes on");
+                tracing::warn!(%inbox, %error, suppressed, "observer failed");
             }
         }
     }

@@ -1,8 +1,8 @@
-//! The spans of a message: receive, then accept and claim, and under the claim the handler's run and the settlement.
+//! Spans of a message: receive, accept, claim, run and settlement. Tests: `oncebox-telemetry`, `tests/ways.rs`.
 //!
-//! The library makes spans with `tracing` and does not know where they are exported to. A program that exports them gives the inbox a
-//! [`Propagate`]. It makes the producer's span the parent of the receive span, and the receive span's context goes into the headers of
-//! the message. So the spans that come later, in any process, are in the trace of the message.
+//! The library makes spans with `tracing` and does not export them. A program that exports them gives the inbox a
+//! [`Propagate`], which makes the producer's span the parent of the receive span. The context of the receive span is
+//! stored in the headers of the message. Later spans, in any process, are in the same trace.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -15,32 +15,31 @@ use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
 use crate::store::{Accepted, Claim, Claimed, Settled};
 
-/// The longest message id in a span.
+/// Maximum bytes of a message id in a span.
 const MAX_ID: usize = 128;
 
-/// Ties spans of the library to those of producers. For a program that exports traces: the library itself only makes spans.
+/// Links spans of the library to those of producers, for a program that exports traces.
 pub trait Propagate: Send + Sync + 'static {
     /// Makes the producer's span the parent of `span`, which has just been made.
     fn parent(&self, span: &Span, producer: &TraceContext);
 
-    /// Links `span` to the producer of one of several messages that it is about.
+    /// Links `span`, which has several messages, to the producer of one of them.
     fn link(&self, span: &Span, producer: &TraceContext) {
         let _ = (span, producer);
     }
 
-    /// Returns the context of `span`, which is stored with its message. Default: none, and the message keeps the context that it came
-    /// with.
+    /// Returns the context of `span`, which is stored with its message. Default: none, and the message keeps its own context.
     fn context(&self, span: &Span) -> Option<TraceContext> {
         let _ = span;
         None
     }
 }
 
-/// A propagator that cannot harm what it is called for. It is called only for spans that a subscriber wants.
+/// A propagator whose panics have no effect. It is called only for spans that a subscriber wants.
 #[derive(Default)]
-pub(crate) struct Propagator(Option<Box<dyn Propagate>>);
+pub(crate) struct SpanPropagator(Option<Box<dyn Propagate>>);
 
-impl Propagator {
+impl SpanPropagator {
     pub(crate) fn new(propagate: impl Propagate) -> Self {
         Self(Some(Box::new(propagate)))
     }
@@ -50,7 +49,7 @@ impl Propagator {
         catch_unwind(AssertUnwindSafe(|| call(&**propagate))).unwrap_or_default()
     }
 
-    /// Puts a span into the trace of its message.
+    /// Adds a span to the trace of its message.
     fn join(&self, span: &Span, message: &Message) {
         self.call(span, |propagate| {
             propagate.parent(span, &TraceContext::of(message)?);
@@ -70,8 +69,8 @@ impl Propagator {
         self.call(span, |propagate| propagate.context(span))
     }
 
-    /// Opens the span of a message that is received, and returns the message with the context of that span where the headers may hold
-    /// `room` bytes.
+    /// Opens the receive span of a message. Returns the message with the context of that span, if its headers fit in `room`
+    /// bytes.
     pub(crate) fn receiving(
         &self,
         inbox: &InboxName,
@@ -100,7 +99,7 @@ impl Propagator {
         (message, span)
     }
 
-    /// Opens the span of a call of the store that stores a message.
+    /// Opens the span of the store call for a message.
     pub(super) fn accepting(&self, inbox: &InboxName, message: &Message, calls: usize) -> Span {
         let span = tracing::info_span!(
             "oncebox.accept",
@@ -139,7 +138,7 @@ impl Propagator {
         span
     }
 
-    /// Tells, in the trace of the message, that the lease of a claim ran out.
+    /// Records in the trace of the message that the lease of a claim expired.
     pub(super) fn rescued(&self, Claimed { claim, message }: &Claimed) {
         let span = tracing::info_span!(
             "oncebox.rescue",
@@ -157,7 +156,7 @@ impl Propagator {
         self.join(&span, message);
     }
 
-    /// Opens the span of a handler that runs for one message: under the span of its claim if it has one.
+    /// Opens the span of a handler run for one message, under the span of its claim if there is one.
     pub(crate) fn handling(
         &self,
         inbox: &InboxName,
@@ -195,7 +194,7 @@ impl Propagator {
         span
     }
 
-    /// Opens the span of a handler that runs for several messages: linked to the claim of each, child of none.
+    /// Opens the span of a handler run for several messages, linked to the claim of each.
     pub(crate) fn handling_batch<'a>(
         &self,
         inbox: &InboxName,
@@ -222,7 +221,7 @@ impl Propagator {
     }
 }
 
-/// Opens the span of a settlement, under the span of its claim. A claim without one has none.
+/// Opens the span of a settlement, if its claim has a span.
 pub(super) fn settling(claim: &Claim, event: &'static str, parent: &Span) -> Span {
     if parent.is_disabled() {
         return Span::none();
@@ -245,12 +244,12 @@ pub(super) fn settling(claim: &Claim, event: &'static str, parent: &Span) -> Spa
     )
 }
 
-/// The span that a call is under which is about several things: that of the only one.
+/// Returns the only span, or a disabled one if there are several.
 pub(super) fn alone(spans: &[Span]) -> Span {
     if let [span] = spans { span.clone() } else { Span::none() }
 }
 
-/// Notes what the store answered for a message.
+/// Records the result of the store for a message.
 pub(super) fn accepted(span: &Span, answer: Accepted) {
     span.record("oncebox.outcome", answer.as_str());
     match answer {
@@ -264,7 +263,7 @@ pub(super) fn accepted(span: &Span, answer: Accepted) {
     }
 }
 
-/// Notes what the store answered for a settlement.
+/// Records the result of the store for a settlement.
 pub(super) fn settled(span: &Span, settled: Settled) {
     let (status, outcome) = match settled {
         Settled::Applied => ("OK", "applied"),
@@ -274,12 +273,12 @@ pub(super) fn settled(span: &Span, settled: Settled) {
     span.record("otel.status_code", status);
 }
 
-/// Notes that a call failed.
+/// Records that a call failed.
 pub(super) fn failed(span: &Span) {
     span.record("otel.status_code", "ERROR");
 }
 
-/// The message with a context in its headers, in place of the one that it came with; as it is if there is no room for it.
+/// Returns the message with a context in its headers, or unchanged if there is no room.
 fn carrying(message: Message, context: &TraceContext, room: usize) -> Message {
     let mut headers = message.headers().clone();
     headers.set(PARENT, Some(context.traceparent()));
@@ -287,7 +286,7 @@ fn carrying(message: Message, context: &TraceContext, room: usize) -> Message {
     if headers.size() <= room { message.with_headers(headers) } else { message }
 }
 
-/// A message's id as text; nothing if it is long or not text.
+/// Returns the id of a message as text; `None` if it is too long or not text.
 fn id(message: &Message) -> Option<&str> {
     std::str::from_utf8(message.id()).ok().filter(|id| id.len() <= MAX_ID)
 }

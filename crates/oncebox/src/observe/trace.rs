@@ -1,20 +1,20 @@
-//! The trace of a message: how its headers carry it.
+//! The trace context of a message, in its headers. Tests: below.
 
 use std::fmt;
 
 use crate::message::{Headers, Message};
 
-/// Where a trace may stand: W3C headers first, because they tell of the last hop; then the extension "distributed tracing" of
-/// CloudEvents, as HTTP, Kafka and AMQP spell it.
+/// Prefixes of trace headers: W3C first, because they are from the last hop; then the CloudEvents extension "distributed
+/// tracing", as HTTP, Kafka and AMQP spell it.
 const PREFIXES: [&str; 5] = ["", "ce-", "ce_", "cloudEvents:", "cloudEvents_"];
-/// The longest state that is passed on; the specification asks for no more.
+/// Maximum bytes of a state, as in the specification.
 const MAX_STATE: usize = 512;
-/// The header that holds the trace and the span.
+/// Header with the trace and the span.
 pub(super) const PARENT: &str = "traceparent";
-/// The header that holds what vendors add.
+/// Header with vendor data.
 pub(super) const STATE: &str = "tracestate";
 
-/// The span of a producer, as the W3C recommendation "Trace Context" writes it.
+/// Span of a producer, in the format of W3C "Trace Context".
 #[derive(Clone, PartialEq, Eq)]
 pub struct TraceContext {
     parent: Box<str>,
@@ -22,8 +22,8 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// The trace that a message came with. Nothing if it has none, or if what it has is malformed or ambiguous: a trace is
-    /// not worth refusing a message for.
+    /// Reads the trace context of a message. `None` if it has none, or a malformed or ambiguous one: a trace is no reason to
+    /// refuse a message.
     ///
     /// ```
     /// use oncebox::{Message, observe::TraceContext};
@@ -37,8 +37,8 @@ impl TraceContext {
         PREFIXES.iter().find_map(|prefix| Self::in_headers(message.headers(), prefix))
     }
 
-    /// Reads a context from the values of the headers `traceparent` and `tracestate`. Returns nothing if the first is malformed, and
-    /// leaves out the second if that is.
+    /// Reads a context from the headers `traceparent` and `tracestate`. Returns `None` if the first is malformed. A malformed
+    /// second is ignored.
     pub fn parse(traceparent: &str, tracestate: Option<&str>) -> Option<Self> {
         let state = tracestate.filter(|state| is_tracestate(state));
         is_traceparent(traceparent).then(|| Self { parent: traceparent.into(), state: state.map(Into::into) })
@@ -48,33 +48,33 @@ impl TraceContext {
         Self::parse(&only(headers, prefix, PARENT)?, joined(headers, prefix, STATE).as_deref())
     }
 
-    /// The header `traceparent`, to hand on.
+    /// Returns the header `traceparent`.
     pub fn traceparent(&self) -> &str {
         &self.parent
     }
 
-    /// The header `tracestate`, if there is one.
+    /// Returns the header `tracestate`, if there is one.
     pub fn tracestate(&self) -> Option<&str> {
         self.state.as_deref()
     }
 
-    /// The trace: 32 hexadecimal digits.
+    /// Returns the trace id: 32 hexadecimal digits.
     pub fn trace_id(&self) -> &str {
         &self.parent[3..35]
     }
 
-    /// The producer's span: 16 hexadecimal digits.
+    /// Returns the producer's span id: 16 hexadecimal digits.
     pub fn span_id(&self) -> &str {
         &self.parent[36..52]
     }
 
-    /// Whether the producer records the trace.
+    /// Returns true if the producer records the trace.
     pub fn is_sampled(&self) -> bool {
         u8::from_str_radix(&self.parent[53..55], 16).is_ok_and(|flags| flags & 1 == 1)
     }
 }
 
-/// Without the state, which holds what other vendors like.
+/// Omits the state, which holds data of other vendors.
 impl fmt::Debug for TraceContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TraceContext").field("parent", &self.parent).finish_non_exhaustive()
@@ -92,7 +92,7 @@ fn all<'a>(headers: &'a Headers, prefix: &'a str, name: &'a str) -> impl Iterato
     headers.iter().filter(move |(found, _)| is(found)).map(|(_, value)| &**value)
 }
 
-/// The value of a header that may be there once.
+/// Returns the value of a header that may occur once.
 fn only(headers: &Headers, prefix: &str, name: &str) -> Option<Box<str>> {
     let mut values = all(headers, prefix, name);
     let first = values.next()?;
@@ -102,14 +102,14 @@ fn only(headers: &Headers, prefix: &str, name: &str) -> Option<Box<str>> {
     Some(std::str::from_utf8(first).ok()?.trim().into())
 }
 
-/// The values of a header that may be there several times, as one.
+/// Joins the values of a header that may occur several times.
 fn joined(headers: &Headers, prefix: &str, name: &str) -> Option<Box<str>> {
     let values: Option<Vec<&str>> =
         all(headers, prefix, name).map(|value| std::str::from_utf8(value).ok().map(str::trim)).collect();
     values.filter(|values| !values.is_empty()).map(|values| values.join(",").into())
 }
 
-/// `version-trace-span-flags`. A later version may have more behind that.
+/// Checks `version-trace-span-flags`. A later version may have more fields.
 fn is_traceparent(text: &str) -> bool {
     let bytes = text.as_bytes();
     let hex = |part: &[u8]| part.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));

@@ -1,4 +1,4 @@
-//! The same for a handler's own transaction.
+//! Metrics, spans and logs around the calls of a handler's own transaction. Tests: `tests/share.rs`, `tests/inline.rs`.
 
 use std::future::Future;
 
@@ -29,7 +29,7 @@ impl<S: Transactional> Transactional for Observed<S> {
     }
 
     async fn rollback(&self, tx: Self::Tx) {
-        // It cannot fail as far as anybody can tell.
+        // A rollback returns no error.
         let call = async {
             self.store.rollback(tx).await;
             Ok(())

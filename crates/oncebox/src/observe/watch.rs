@@ -1,28 +1,30 @@
-//! What watches over an inbox: shared by its store and its runtime.
+//! Metrics, logs, spans and observers of an inbox, shared by its store and its runtime. Tests: `tests/observers.rs`.
 
 use std::sync::Arc;
 
 use tracing::Span;
 
-use super::{ClaimSpans, Noted, Observer, Observers, Propagator, emit, log_throttle::LogThrottle, spans};
+use super::{
+    ClaimSpans, Observer, ObserverResult, Observers, SpanPropagator, emit, log_throttle::LogThrottle, spans,
+};
 use crate::error::Error;
 use crate::health::StoreHealth;
 use crate::name::InboxName;
-use crate::state::{ErrorText, Event, Settlement};
+use crate::state::{EntryEvent, ErrorText, Settlement};
 use crate::store::{Claim, Claimed, Settled};
 use crate::time::{SharedClock, SystemClock};
 
-/// How many lines an interval may have about one handler.
+/// Maximum log lines per minute and handler.
 const LINES: u32 = 20;
 
-/// What is logged of the store itself: apart from what is said of single messages, which others may say in their own words.
+/// Log target of the store itself, apart from lines about single messages.
 pub(super) const STORE: &str = "oncebox::store";
 
-/// Everything that looks on.
+/// Observation of one inbox.
 pub(crate) struct Watch {
     pub(crate) clock: SharedClock,
     pub(crate) log_throttle: LogThrottle,
-    pub(crate) propagator: Propagator,
+    pub(crate) propagator: SpanPropagator,
     pub(crate) store_health: StoreHealth,
     pub(crate) claims: Arc<ClaimSpans>,
     observers: Observers,
@@ -30,7 +32,7 @@ pub(crate) struct Watch {
 
 impl Default for Watch {
     fn default() -> Self {
-        Self::new(SystemClock::shared(), Observers::default(), Propagator::default())
+        Self::new(SystemClock::shared(), Observers::default(), SpanPropagator::default())
     }
 }
 
@@ -41,18 +43,18 @@ impl std::fmt::Debug for Watch {
 }
 
 impl Watch {
-    pub(crate) fn new(clock: SharedClock, observers: Observers, propagator: Propagator) -> Self {
+    pub(crate) fn new(clock: SharedClock, observers: Observers, propagator: SpanPropagator) -> Self {
         let (log_throttle, store_health, claims) =
             (LogThrottle::new(clock.clone()), StoreHealth::default(), Arc::default());
         Self { clock, log_throttle, propagator, store_health, claims, observers }
     }
 
-    /// Tells every observer.
-    pub(crate) fn notify(&self, inbox: &InboxName, notify: impl Fn(&dyn Observer) -> Noted) {
+    /// Calls every observer.
+    pub(crate) fn notify(&self, inbox: &InboxName, notify: impl Fn(&dyn Observer) -> ObserverResult) {
         self.observers.notify(inbox, &self.log_throttle, notify);
     }
 
-    /// Warns of a store that has trouble with something: once in a while, however often it is tried.
+    /// Logs a store that has trouble, at most once per minute.
     pub(crate) fn trouble(&self, inbox: &InboxName, doing: &'static str, error: &Error) {
         if let Some(suppressed) = self.log_throttle.allow(doing, inbox.as_str()) {
             let (error, kind) = (ErrorText::new(error.to_string()), error.kind().as_str());
@@ -60,23 +62,23 @@ impl Watch {
         }
     }
 
-    /// Whether there may be one more line about a handler; how many were left out before it.
+    /// Returns the number of suppressed lines if one more line about a handler may be logged.
     pub(crate) fn allow(&self, what: &'static str, handler: &str) -> Option<u64> {
         self.log_throttle.allow_up_to(LINES, what, handler)
     }
 
-    /// The completion of a claim was committed with its handler's own transaction.
+    /// Records a completion that was committed in its handler's own transaction.
     pub(crate) fn done(&self, claim: &Claim) {
-        emit::settled(claim, Event::Done.as_str(), 1);
-        self.notify(&claim.inbox, |observer| observer.settled(claim, Event::Done));
+        emit::settled(claim, EntryEvent::Done.as_str(), 1);
+        self.notify(&claim.inbox, |observer| observer.settled(claim, EntryEvent::Done));
     }
 
-    /// Opens the span of a claim that was taken in hand.
+    /// Opens the span of a claim.
     pub(crate) fn claimed(&self, claimed: &Claimed) {
         self.claims.begin(&claimed.claim, self.propagator.claiming(claimed));
     }
 
-    /// Opens the spans of settlements; none where no subscriber wants them.
+    /// Opens the spans of settlements; none if no subscriber wants them.
     pub(super) fn settling(&self, batch: &[Settlement]) -> Vec<Span> {
         if !self.claims.is_used() {
             return Vec::new();
@@ -86,28 +88,28 @@ impl Watch {
         batch.iter().map(span).collect()
     }
 
-    /// Watches a commit that completes claims together with what their handlers wrote.
+    /// Opens the spans of a commit that completes claims.
     pub(crate) fn completing<'a>(&self, claims: impl Iterator<Item = &'a Claim>) -> Completing {
-        let span = |claim| spans::settling(claim, Event::Done.as_str(), &self.claims.of(claim));
+        let span = |claim| spans::settling(claim, EntryEvent::Done.as_str(), &self.claims.of(claim));
         Completing(claims.map(span).collect())
     }
 
-    /// A claim was lost.
+    /// Reports a lost claim.
     pub(crate) fn lost(&self, claim: &Claim) {
         self.notify(&claim.inbox, |observer| observer.lost(claim));
     }
 }
 
-/// The spans of settlements that go with a commit.
+/// Spans of settlements in a commit.
 pub(crate) struct Completing(Vec<Span>);
 
 impl Completing {
-    /// The span that the commit is under: that of its only settlement.
+    /// Returns the span of the only settlement.
     pub(crate) fn alone(&self) -> Span {
         spans::alone(&self.0)
     }
 
-    /// Notes how it ended; nothing for an error.
+    /// Records the end of the commit; `None` for an error.
     pub(crate) fn ended(self, settled: Option<&[Settled]>) {
         match settled {
             Some(settled) => {

@@ -1,16 +1,18 @@
-//! Entries for a handler that was added after the messages came: recorded, capped, and carried on after a crash.
+//! Backfill: entries for a handler that was added after the messages. Recorded, capped, resumed after a crash.
 
 use serde_json::{Value, json};
 
-use super::{Report, State, note, record_of, report_of, unreadable};
+use super::{OperationReport, OperationState, note, record_of, report_of, unreadable};
 use crate::error::Result;
 use crate::name::InboxName;
-use crate::store::{Action, Actor, Admin, BackfillParams, OperationId, OperationView, Route, Seq, What};
+use crate::store::{
+    Action, ActionKind, Actor, Admin, BackfillParams, OperationId, OperationView, Route, Seq,
+};
 
-/// Entries for one handler, for messages that were stored before it was there.
+/// A backfill: entries for one handler, for messages that were stored before it was registered.
 ///
-/// Whoever knows the handlers of an inbox calls [`Inbox::backfill`](crate::Inbox::backfill), which checks that the handler may have
-/// them. This is for operators, who know its key and its types.
+/// A program with the inbox calls [`Inbox::backfill`](crate::Inbox::backfill), which also checks the handler. This type
+/// is for operators, who know only the key and the types.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -28,32 +30,32 @@ use crate::store::{Action, Actor, Admin, BackfillParams, OperationId, OperationV
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Backfill {
-    /// The identity of the operation. Running it again under the same one carries it on.
+    /// Id of the operation. A run with the same id resumes it.
     pub id: OperationId,
     /// The inbox.
     pub inbox: InboxName,
-    /// The handler that gets entries. A message that has one under a legacy key gets none.
+    /// Handler that gets the entries. A message with an entry under a legacy key is skipped.
     pub route: Route,
-    /// The types of messages it handles, or patterns of them (`order.*`).
+    /// Message types of the handler, or patterns (`order.*`).
     pub types: Vec<Box<str>>,
-    /// How many entries at most. Default: all there are.
+    /// Maximum entries. Default: no limit.
     pub limit: usize,
-    /// Who asks for it.
+    /// Actor for the audit record.
     pub actor: Box<str>,
-    /// The name of the token that the request came with, if it came with one.
+    /// Name of the API token of the request, if it had one.
     pub token: Option<Box<str>>,
-    /// Why.
+    /// Reason for the audit record.
     pub reason: Box<str>,
 }
 
 impl Backfill {
-    /// Everything that is stored, for a handler of some types.
+    /// Makes a backfill of all stored messages of these types.
     pub fn new(inbox: InboxName, route: Route, types: Vec<Box<str>>) -> Self {
-        let (id, actor) = (OperationId::fresh(), Action::NOBODY.into());
+        let (id, actor) = (OperationId::fresh(), Action::UNKNOWN_ACTOR.into());
         Self { id, inbox, route, types, limit: usize::MAX, actor, token: None, reason: "".into() }
     }
 
-    /// The same, with who asks for it and why.
+    /// Sets the actor and the reason.
     #[must_use]
     pub fn by<'a>(mut self, actor: impl Into<Actor<'a>>, reason: &str) -> Self {
         let Actor { name, token } = actor.into();
@@ -61,69 +63,69 @@ impl Backfill {
         self
     }
 
-    /// The same, under an identity that was made before.
+    /// Sets the id.
     #[must_use]
     pub fn id(mut self, id: OperationId) -> Self {
         self.id = id;
         self
     }
 
-    /// Does it, or carries it on from where it was. An error leaves it where it was noted last; run it again.
-    pub async fn run<S: Admin + ?Sized>(&self, store: &S) -> Result<Report> {
-        self.run_telling(store, |_| {}).await
+    /// Starts or resumes the backfill. After an error the last recorded progress remains; run it again.
+    pub async fn run<S: Admin + ?Sized>(&self, store: &S) -> Result<OperationReport> {
+        self.run_with_progress(store, |_| {}).await
     }
 
-    /// The same, and tells after every page how far it has come.
-    pub async fn run_telling<S: Admin + ?Sized>(
+    /// Like [`run`](Self::run), and calls `progress` after every page.
+    pub async fn run_with_progress<S: Admin + ?Sized>(
         &self,
         store: &S,
-        mut told: impl FnMut(&Report) + Send,
-    ) -> Result<Report> {
-        let what = What::Backfill { handler: self.route.key.clone(), kinds: self.types.clone() };
+        mut progress: impl FnMut(&OperationReport) + Send,
+    ) -> Result<OperationReport> {
+        let what = ActionKind::Backfill { handler: self.route.key.clone(), kinds: self.types.clone() };
         let actor = Actor::from(&self.actor).with_token(self.token.as_deref());
         let action = Action::new(self.inbox.clone(), what).id(self.id).by(actor, &self.reason);
         store.act(&action).await?;
         let record = record_of(store, &self.inbox, self.id).await?;
-        let (mut noted, mut at) = Place::of(&record)?;
+        let (mut noted, mut at) = BackfillProgress::of(&record)?;
         let mut params = BackfillParams::new(self.inbox.clone(), self.route.clone(), self.types.clone());
         let page = params.limit;
-        while at.state == State::Running {
-            // A page looks at no more messages than may still get an entry.
+        while at.state == OperationState::Running {
+            // A page reads no more messages than may still get an entry.
             (params.after, params.limit) = (at.after, page.min(self.limit.saturating_sub(at.done)));
             if params.limit == 0 {
-                at.state = State::Capped;
+                at.state = OperationState::Capped;
             } else {
                 let page = store.backfill(&params).await?;
                 at.done += page.added;
                 match page.next {
-                    None => at.state = State::Finished,
+                    None => at.state = OperationState::Finished,
                     next => at.after = next,
                 }
             }
             note(store, self.id, &mut noted, &at.encode()).await?;
-            told(&at.report(self.id));
+            progress(&at.report(self.id));
         }
         Ok(at.report(self.id))
     }
 
-    /// How far it has come; nothing if it was never begun.
-    pub async fn report<S: Admin + ?Sized>(&self, store: &S) -> Result<Option<Report>> {
+    /// Returns the last recorded progress, or `None` if the backfill never started.
+    pub async fn report<S: Admin + ?Sized>(&self, store: &S) -> Result<Option<OperationReport>> {
         report_of(store, &self.inbox, self.id).await
     }
 }
 
-/// Where it stands. What is done after this was noted last, and lost with the process, is found done when it is carried on, and
-/// not counted again.
-pub(super) struct Place {
-    state: State,
+/// Progress of a backfill. A resumed backfill finds the entries that it added after the last record, and does not count
+/// them again.
+pub(super) struct BackfillProgress {
+    state: OperationState,
     after: Option<Seq>,
     done: usize,
 }
 
-impl Place {
+impl BackfillProgress {
     pub(super) fn of(record: &OperationView) -> Result<(u32, Self)> {
         let Some((noted, text)) = &record.progress else {
-            return Ok((0, Self { state: State::Running, after: None, done: 0 }));
+            return Ok((0, Self { state: OperationState::Running, after: None, done: 0 }));
         };
         Ok((*noted, Self::decode(text).ok_or_else(|| unreadable(record))?))
     }
@@ -136,12 +138,12 @@ impl Place {
     fn decode(text: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(text).ok()?;
         let word = value.get("state")?.as_str()?;
-        let state = State::ALL.into_iter().find(|state| state.as_str() == word)?;
+        let state = OperationState::ALL.into_iter().find(|state| state.as_str() == word)?;
         let done = usize::try_from(value.get("done")?.as_u64()?).ok()?;
         Some(Self { state, after: value.get("after")?.as_i64().map(Seq), done })
     }
 
-    pub(super) fn report(&self, id: OperationId) -> Report {
-        Report { id, state: self.state, done: self.done, refused: 0, failed: 0 }
+    pub(super) fn report(&self, id: OperationId) -> OperationReport {
+        OperationReport { id, state: self.state, done: self.done, refused: 0, failed: 0 }
     }
 }

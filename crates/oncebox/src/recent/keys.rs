@@ -1,42 +1,42 @@
-//! The keys themselves: a map, and the order in which they may be forgotten.
+//! The keys of [`Recent`](super::Recent): a map, and a queue by age. Tests: `keys/tests.rs`.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use super::Id;
+use super::KeyDigest;
 
-/// How many keys past their time one call removes at most, beyond what it needs for itself.
+/// Maximum expired keys that one call removes, beyond the room that it needs.
 const MAX_EXPIRED_PER_CALL: usize = 8;
 
-/// What is known of a key.
+/// State of a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Slot {
-    /// Somebody has the permit.
+    /// A task has the permit.
     Open,
-    /// Remembered until then.
+    /// Remembered until this time.
     Done(Duration),
 }
 
-/// What a key was found to be.
+/// Result of an admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    /// Nobody had it; the caller has it now.
+pub(super) enum KeyAdmission {
+    /// The key was free; the caller has it now.
     Free,
     Done,
     Open,
     Full,
 }
 
-pub(super) struct Keys {
+pub(super) struct RecentKeys {
     capacity: usize,
-    slots: HashMap<Id, Slot>,
-    /// Those that are done, by the time until which they are remembered: all are remembered for the same time, so they
-    /// come in order. One that was given out again since stands here still, and no longer counts.
-    ages: VecDeque<(Duration, Id)>,
+    slots: HashMap<KeyDigest, Slot>,
+    /// Done keys in the order of their expiry: all have the same retention. A key that was given out again leaves an old
+    /// record here, which is skipped.
+    ages: VecDeque<(Duration, KeyDigest)>,
 }
 
-impl Keys {
+impl RecentKeys {
     pub(super) fn new(capacity: usize) -> Self {
         Self { capacity, slots: HashMap::new(), ages: VecDeque::new() }
     }
@@ -49,40 +49,40 @@ impl Keys {
         self.slots.len()
     }
 
-    /// Gives a key out if it is free. A key past its time is, whether or not it was removed yet.
-    pub(super) fn admit(&mut self, id: Id, now: Duration) -> Found {
+    /// Gives a key out if it is free. An expired key is free, even before its removal.
+    pub(super) fn admit(&mut self, id: KeyDigest, now: Duration) -> KeyAdmission {
         self.remove_expired(now);
         let full = self.slots.len() >= self.capacity;
         match self.slots.entry(id) {
             Entry::Occupied(mut slot) => match *slot.get() {
-                Slot::Open => Found::Open,
-                Slot::Done(until) if until > now => Found::Done,
+                Slot::Open => KeyAdmission::Open,
+                Slot::Done(until) if until > now => KeyAdmission::Done,
                 Slot::Done(_) => {
                     slot.insert(Slot::Open);
-                    Found::Free
+                    KeyAdmission::Free
                 }
             },
-            Entry::Vacant(_) if full => Found::Full,
+            Entry::Vacant(_) if full => KeyAdmission::Full,
             Entry::Vacant(slot) => {
                 slot.insert(Slot::Open);
-                Found::Free
+                KeyAdmission::Free
             }
         }
     }
 
-    /// Remembers a key that was given out.
-    pub(super) fn done(&mut self, id: Id, until: Duration) {
+    /// Remembers a key whose work is done.
+    pub(super) fn done(&mut self, id: KeyDigest, until: Duration) {
         self.slots.insert(id, Slot::Done(until));
         self.ages.push_back((until, id));
     }
 
-    /// Sets a key free that was given out.
-    pub(super) fn free(&mut self, id: &Id) {
+    /// Frees a key.
+    pub(super) fn free(&mut self, id: &KeyDigest) {
         self.slots.remove(id);
     }
 
-    /// Removes a few keys past their time, and more only as long as there is no room: each is removed once, so a call
-    /// pays for little more than for what it brings.
+    /// Removes a few expired keys, and more only while there is no room. Each key is removed once, so the cost of a call is
+    /// bounded on average.
     fn remove_expired(&mut self, now: Duration) {
         let mut removed = 0;
         while removed < MAX_EXPIRED_PER_CALL || self.slots.len() >= self.capacity {

@@ -1,4 +1,4 @@
-//! Dedupe in the memory of the process, without a store: for effects that may happen again after a restart.
+//! Dedupe in the memory of the process, for effects that may happen again after a restart. Tests: `tests/recent.rs`.
 
 mod keys;
 
@@ -11,15 +11,15 @@ use parking_lot::Mutex;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Digest, Purpose, is_blank};
 use crate::time::{SharedClock, SystemClock};
-use keys::{Found, Keys};
+use keys::{KeyAdmission, RecentKeys};
 
 /// The identity of a key within its scope.
-type Id = [u8; 32];
+type KeyDigest = [u8; 32];
 
-/// Keys that were handled a short while ago, in the memory of this process. Cheap to clone; clones share their keys.
+/// Recently handled keys, in the memory of this process. Cheap to clone; clones share their keys.
 ///
-/// It is bounded and never forgets early: when it is full of keys that it promised to remember, it refuses with
-/// [`ErrorKind::Full`]. A restart forgets everything; what must not happen twice needs an [`Inbox`](crate::Inbox).
+/// It is bounded and never forgets early: when it is full, it returns [`ErrorKind::Full`]. A restart forgets everything.
+/// Effects that must not happen twice need an [`Inbox`](crate::Inbox).
 ///
 /// ```
 /// use oncebox::{Admission, Recent};
@@ -33,7 +33,7 @@ type Id = [u8; 32];
 ///             permit.done(); // dropped without it, as by `?`, the key is free again
 ///         }
 ///         Admission::Duplicate => {}
-///         Admission::Busy => println!("somebody is at it: hold the delivery back"),
+///         Admission::Busy => println!("another task has the key: hold the delivery back"),
 ///     }
 /// }
 /// # Ok(()) }
@@ -41,35 +41,34 @@ type Id = [u8; 32];
 #[derive(Clone)]
 pub struct Recent {
     shared: Arc<Shared>,
-    /// What keeps the keys of one handler from those of another.
+    /// Separates the keys of one handler from those of another.
     scope: Arc<str>,
 }
 
 struct Shared {
     clock: SharedClock,
     retention: Duration,
-    keys: Mutex<Keys>,
+    keys: Mutex<RecentKeys>,
 }
 
 impl Recent {
-    /// How long a key is remembered once its work is done, unless told otherwise.
+    /// Default retention of a key after its work is done.
     pub const RETENTION: Duration = Duration::from_mins(10);
-    /// How many keys are remembered at most, unless told otherwise.
+    /// Default maximum of remembered keys.
     pub const CAPACITY: usize = 100_000;
 
-    /// Begins one with other settings.
+    /// Begins a `Recent` with other settings.
     pub fn builder() -> RecentBuilder {
         RecentBuilder { retention: Self::RETENTION, capacity: Self::CAPACITY, clock: None }
     }
 
-    /// The same memory for another handler: the keys of one are never those of another. They share the capacity.
+    /// Returns the same memory for another handler, with separate keys and a shared capacity.
     pub fn of(&self, handler: &str) -> Self {
         Self { shared: Arc::clone(&self.shared), scope: handler.into() }
     }
 
-    /// Whether the work of a key is to be done. An error of kind [`ErrorKind::Full`] says that there is no room to
-    /// remember it: hold the delivery back, it is no duplicate. One of kind [`ErrorKind::MissingKey`] says that the key is
-    /// empty or only white space: messages without an id are not one message.
+    /// Decides if the work of a key must be done. [`ErrorKind::Full`] means that there is no room for the key: hold the
+    /// delivery back, it is no duplicate. [`ErrorKind::MissingKey`] means that the key is empty or only white space.
     pub fn admit(&self, key: impl AsRef<[u8]>) -> Result<Admission> {
         if is_blank(key.as_ref()) {
             let what =
@@ -80,13 +79,13 @@ impl Recent {
         digest.part(self.scope.as_bytes());
         digest.part(key.as_ref());
         let id = digest.finish();
-        // Under the lock: who comes later is never dated earlier.
+        // Read the clock under the lock, so that times grow with the calls.
         let mut keys = self.shared.keys.lock();
         match keys.admit(id, self.shared.clock.monotonic()) {
-            Found::Free => {}
-            Found::Done => return Ok(Admission::Duplicate),
-            Found::Open => return Ok(Admission::Busy),
-            Found::Full => {
+            KeyAdmission::Free => {}
+            KeyAdmission::Done => return Ok(Admission::Duplicate),
+            KeyAdmission::Open => return Ok(Admission::Busy),
+            KeyAdmission::Full => {
                 let what =
                     format!("{} keys are remembered, the most there may be (`capacity`)", keys.capacity());
                 return Err(Error::new(ErrorKind::Full, what));
@@ -96,12 +95,12 @@ impl Recent {
         Ok(Admission::First(Permit { shared: Arc::clone(&self.shared), id: Some(id) }))
     }
 
-    /// How many keys take up room now.
+    /// Returns the number of keys in memory.
     pub fn len(&self) -> usize {
         self.shared.keys.lock().len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -110,7 +109,7 @@ impl Recent {
 impl Default for Recent {
     /// [`RETENTION`](Self::RETENTION) and [`CAPACITY`](Self::CAPACITY), on the clock of the operating system.
     fn default() -> Self {
-        let (clock, keys) = (SystemClock::shared(), Mutex::new(Keys::new(Self::CAPACITY)));
+        let (clock, keys) = (SystemClock::shared(), Mutex::new(RecentKeys::new(Self::CAPACITY)));
         Self { shared: Arc::new(Shared { clock, retention: Self::RETENTION, keys }), scope: "".into() }
     }
 }
@@ -124,7 +123,7 @@ impl fmt::Debug for Recent {
     }
 }
 
-/// A [`Recent`] in the making.
+/// Builder of a [`Recent`].
 pub struct RecentBuilder {
     retention: Duration,
     capacity: usize,
@@ -132,26 +131,25 @@ pub struct RecentBuilder {
 }
 
 impl RecentBuilder {
-    /// How long a key is remembered once its work is done. Default 10 minutes.
+    /// Retention of a key after its work is done. Default: 10 minutes.
     pub fn retention(mut self, retention: Duration) -> Self {
         self.retention = retention;
         self
     }
 
-    /// How many keys are remembered at most, those that are being worked on included. Default 100,000, which take up
-    /// about 15 MB.
+    /// Maximum keys in memory, including keys in work. Default: 100,000, about 15 MB.
     pub fn capacity(mut self, capacity: usize) -> Self {
         self.capacity = capacity;
         self
     }
 
-    /// Takes time from another clock than the system's.
+    /// Sets the clock. Default: the system's.
     pub fn clock(mut self, clock: SharedClock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Checks the settings.
+    /// Checks the settings and makes the memory.
     pub fn build(self) -> Result<Recent> {
         let refuse = |what: &str| Err(Error::new(ErrorKind::InvalidConfig, what));
         if self.capacity == 0 {
@@ -161,7 +159,7 @@ impl RecentBuilder {
             return refuse("`retention` is 0: every key would be forgotten at once; choose a time above 0");
         }
         let (clock, keys) =
-            (self.clock.unwrap_or_else(SystemClock::shared), Mutex::new(Keys::new(self.capacity)));
+            (self.clock.unwrap_or_else(SystemClock::shared), Mutex::new(RecentKeys::new(self.capacity)));
         Ok(Recent { shared: Arc::new(Shared { clock, retention: self.retention, keys }), scope: "".into() })
     }
 }
@@ -175,29 +173,28 @@ impl fmt::Debug for RecentBuilder {
     }
 }
 
-/// What [`Recent::admit`] found.
+/// Result of [`Recent::admit`].
 #[derive(Debug)]
 #[must_use = "a duplicate's work must not be done again"]
 pub enum Admission {
-    /// The key is new: do the work, then say so with [`Permit::done`].
+    /// The key is new: do the work, then call [`Permit::done`].
     First(Permit),
-    /// The work was done a short while ago.
+    /// The work was done recently.
     Duplicate,
-    /// Somebody else has the permit for this key: neither done nor free.
+    /// Another task has the permit for this key.
     Busy,
 }
 
-/// The right to work on a key, which nobody else has meanwhile. Dropping it without [`done`](Self::done), as an error or a
-/// panic does, sets the key free.
+/// Exclusive right to work on a key. A drop without [`done`](Self::done), after an error or a panic, frees the key.
 #[must_use = "the key is free again when this is dropped"]
 pub struct Permit {
     shared: Arc<Shared>,
     /// `None` once the work is done.
-    id: Option<Id>,
+    id: Option<KeyDigest>,
 }
 
 impl Permit {
-    /// The work is done: the key is remembered from now on.
+    /// Records that the work is done, and remembers the key.
     pub fn done(mut self) {
         if let Some(id) = self.id.take() {
             let mut keys = self.shared.keys.lock();

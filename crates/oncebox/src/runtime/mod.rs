@@ -15,8 +15,8 @@ mod work;
 pub(crate) use intake::delivery::prepare;
 pub(crate) use intake::direct::run_directly;
 pub(crate) use intake::forget::{Forget, launch as forget};
-pub(crate) use intake::inline::{Answer, Inline};
-pub(crate) use upkeep::sweeper::{Registered, register, registered, sweep};
+pub(crate) use intake::inline::{Inline, InlineResult};
+pub(crate) use upkeep::sweeper::{LastRegistration, register, registered, sweep};
 pub(crate) use work::drive::{Drives, drain, process_pending};
 pub(crate) use work::dry_run::dry_run;
 pub(crate) use work::local_wakeup::LocalWakeup;
@@ -38,32 +38,32 @@ use upkeep::supervisor::{AbortOnDrop, RECEIVER, Stop, supervise};
 use work::idle_waiters::IdleWaiters;
 use work::in_flight::InFlight;
 
-/// How long the last settlements may take once the grace is over.
+/// Time for the last settlements after the grace.
 const LAST_WRITES: Duration = Duration::from_secs(5);
 
-/// What the components share while an inbox runs.
+/// State that the components share while an inbox runs.
 pub(crate) struct Core<S: Store> {
     pub(crate) inbox: Arc<Shared<S>>,
     pub(crate) in_flight: InFlight,
     /// Set when entries that crashed a worker may be waiting.
     suspects: Notify,
-    /// What the rescuer asks of the settler.
+    /// Requests of the rescuer to the settler.
     settle: work::settler::SettleRequests,
     idle_waiters: IdleWaiters,
-    /// What the parts, the sources and the store tell of themselves, for health.
+    /// State of the components, the sources and the store, for health.
     pub(crate) heartbeats: ComponentHeartbeats,
     pub(crate) sources: parking_lot::Mutex<Vec<Arc<SourceState>>>,
     pub(crate) backlog: parking_lot::Mutex<Vec<Backlog>>,
-    /// Shut while the store has trouble: nothing is received then.
+    /// Shut while the store has trouble: the receivers stop then.
     intake_switch: IntakeSwitch,
-    /// Asked for at shutdown: nothing new is begun.
+    /// Requested at shutdown: no new run begins.
     stop: Stop,
-    /// Asked for when the grace is over: what runs is given back.
+    /// Requested after the grace: active runs are released.
     pub(crate) cut: Stop,
 }
 
 impl<S: Store> Core<S> {
-    /// Whether nothing new is begun any more.
+    /// Returns true after a request to stop.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stop.requested()
     }
@@ -71,20 +71,20 @@ impl<S: Store> Core<S> {
 
 /// A running inbox. [`shutdown`](Self::shutdown) stops cleanly.
 ///
-/// Dropping it stops without a grace: nothing new begins, running handlers are aborted at their next `await`, and their
-/// transactions are rolled back. A task on the async runtime that started the inbox then gives every entry in hand back, without
-/// counting an attempt or a crash. Settlements that were already decided are written first. If that runtime ends before, or if
-/// the store does not answer for as long as a lease, the remaining entries wait for their leases, as after a crash.
+/// A drop stops it without a grace: no new run begins, handlers are aborted at their next `await`, and their transactions
+/// are rolled back. A task on the async runtime that started the inbox then writes the settlements that were already
+/// decided, and releases every other entry without counting an attempt or a crash. If that runtime ends before, or if the
+/// store does not answer for the time of a lease, the remaining entries wait for their leases, as after a crash.
 #[must_use = "an inbox stops when this is dropped"]
 pub struct Running<S: Store> {
     pub(crate) core: Arc<Core<S>>,
-    /// Stopped first, so that nothing new comes in.
+    /// Stopped first, so that no new delivery arrives.
     receivers: parking_lot::Mutex<Vec<AbortOnDrop<()>>>,
-    /// Ends by itself once everything in hand was settled.
+    /// Ends by itself after every entry in hand was settled.
     working: Vec<AbortOnDrop<()>>,
-    /// Needed until the last claim is settled.
+    /// Stopped after the last claim is settled.
     serving: Vec<AbortOnDrop<()>>,
-    /// Where it was started.
+    /// The Tokio runtime that started it.
     runtime: tokio::runtime::Handle,
 }
 
@@ -123,8 +123,8 @@ impl<S: Store> Running<S> {
         Self { core, receivers: parking_lot::Mutex::default(), working, serving, runtime }
     }
 
-    /// Receives from a source until shutdown, or until the source is over. Refused if the source may bring a message again
-    /// after the inbox has forgotten it, unless [`Config::short_window`](crate::Config::short_window) allows that.
+    /// Receives from a source until shutdown, or until the source ends. Returns an error if the source may deliver a message
+    /// again after its retention, unless [`Config::short_window`](crate::Config::short_window) allows that.
     pub fn receive(&self, source: impl Source) -> Result<()> {
         intake::receiver::check_window(&self.core.inbox, &source)?;
         let state = Arc::new(SourceState::new(&self.core.inbox.name, &source));
@@ -138,15 +138,15 @@ impl<S: Store> Running<S> {
         Ok(())
     }
 
-    /// Stops receiving and claiming, lets running handlers finish within the grace, gives back what did not finish
-    /// without counting an attempt, and returns once everything is settled. A store that does not answer is not
-    /// waited for beyond the grace and a few seconds more.
+    /// Stops receiving and claiming, and lets running handlers finish within the grace. Unfinished entries are released
+    /// without counting an attempt. Returns after everything is settled. A store that does not answer delays it by the grace
+    /// and a few seconds at most.
     pub async fn shutdown(mut self) {
         let core = Arc::clone(&self.core);
         core.stop.request();
         let Shared { clock, config, name, .. } = &*core.inbox;
         let receivers = std::mem::take(&mut *self.receivers.lock());
-        // Not taken out: whoever drops this before it is over leaves them to the task that gives everything back.
+        // Not taken out: if the caller drops this future, the drop of `self` releases them.
         let working = &mut self.working;
         let mut ended = std::pin::pin!(async {
             for task in receivers {
@@ -158,7 +158,7 @@ impl<S: Store> Running<S> {
             }
             core.in_flight.empty().await;
             core.inbox.forget.empty().await;
-            // Nobody needs these counts to be whole: a store that is away does not hold up the end for them.
+            // These counts may be incomplete, so an unavailable store does not delay the shutdown.
             tokio::select! {
                 () = upkeep::rescuer::write_duplicate_counts(&core.inbox) => {}
                 () = clock.sleep(LAST_WRITES) => {}
@@ -171,31 +171,31 @@ impl<S: Store> Running<S> {
         if !in_grace {
             core.cut.request();
             core.inbox.forget.cut();
-            // Handlers that were cut are given back through the settler; only one that blocks its thread stays.
+            // The settler releases aborted runs; only a handler that blocks its thread stays.
             tokio::select! {
                 () = ended => {}
                 () = clock.sleep(config.grace.min(LAST_WRITES)) => {
                     let left = core.in_flight.len();
-                    tracing::warn!(inbox = %name, left, "handlers did not stop or settlements could not be written; their leases will run out");
+                    tracing::warn!(inbox = %name, left, "shutdown incomplete, leases will expire");
                 }
             }
         }
         self.serving.clear();
     }
 
-    /// Waits until nothing is due and nothing runs: for programs that end when their work is done, and for tests.
-    /// What is due later, as retries are, is not waited for; nor are the entries of a handler whose breaker is open.
+    /// Waits until no entry is due and none runs: for programs that end when their work is done, and for tests. It does not
+    /// wait for entries that are due later, such as retries, or whose handler's breaker is open.
     pub async fn idle(&self) {
         self.core.inbox.forget.empty().await;
         self.core.idle_waiters.wait().await;
     }
 
-    /// Where the breakers of handlers stand that have one.
+    /// Returns the state of every handler that has a breaker.
     pub fn breakers(&self) -> Vec<(HandlerKey, BreakerState)> {
         self.core.inbox.breakers()
     }
 
-    /// How many entries are in hand.
+    /// Returns the number of entries in hand.
     pub fn in_flight(&self) -> usize {
         self.core.in_flight.len()
     }
@@ -206,15 +206,15 @@ impl<S: Store> Drop for Running<S> {
         self.core.stop.request();
         self.core.inbox.forget.cut();
         self.receivers.lock().clear();
-        // Runs stop where they stand; only a commit on its way goes on to its end.
+        // Runs are aborted; only a commit in progress continues.
         self.core.cut.request();
         if self.serving.is_empty() {
-            // Shut down before.
+            // It was shut down before.
             return self.core.in_flight.close();
         }
         let core = Arc::clone(&self.core);
         let (mut working, serving) = (std::mem::take(&mut self.working), std::mem::take(&mut self.serving));
-        // If the runtime is gone, so are the components, and this does nothing.
+        // If the Tokio runtime is gone, so are the components, and this does nothing.
         self.runtime.spawn(async move {
             let given_back = async {
                 for task in &mut working {
@@ -226,7 +226,7 @@ impl<S: Store> Drop for Running<S> {
                 () = given_back => {}
                 () = core.inbox.clock.sleep(core.inbox.config.lease) => {
                     let (inbox, left) = (&core.inbox.name, core.in_flight.len());
-                    tracing::warn!(%inbox, left, "entries not given back after a drop; their leases will run out");
+                    tracing::warn!(%inbox, left, "drop incomplete, leases will expire");
                 }
             }
             core.in_flight.close();

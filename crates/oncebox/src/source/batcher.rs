@@ -1,4 +1,4 @@
-//! Batches of what comes at the same time.
+//! Batches items that arrive at the same time. Tests: below, and `tests/batcher.rs`.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,24 +8,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// The most items of a batch, and the most bytes, if it is not one item alone.
+/// Maximum items of a batch, and maximum bytes unless it is a single item.
 const MAX_BATCH: usize = 500;
 const BYTES: usize = 4 << 20;
-/// How many batches there are at once, at most.
+/// Maximum batches at once.
 const AT_ONCE: usize = 2;
-/// How many items have to wait for a batch to begin beside another one: small batches cost more than is won.
+/// Minimum items of a second batch beside the first. Smaller batches cost more than they save.
 const MIN_CONCURRENT_BATCH: usize = 96;
 
-/// Brings together what comes at the same time, so that it is stored in one go. For sources that receive many messages side by
-/// side.
+/// Batches items that arrive at the same time, so that one write stores them. For sources that receive many messages in
+/// parallel.
 ///
-/// Nothing is delayed to fill a batch, except behind another one: what comes while one is under way shares the next.
+/// An item waits only while another batch is written: items that arrive meanwhile share the next batch.
 pub struct Batcher<T> {
     items: mpsc::UnboundedSender<T>,
     task: AbortHandle,
 }
 
-/// The turn of a batch. Another one may begin when it is dropped.
+/// Permit of a batch. A drop lets the next batch begin.
 #[derive(Debug)]
 pub struct BatchPermit(Arc<Turns>);
 
@@ -43,8 +43,8 @@ impl Drop for BatchPermit {
 }
 
 impl<T: Send + 'static> Batcher<T> {
-    /// Starts the batcher, and calls `work` with each batch; `bytes` says how large an item is, about. To be called within a Tokio
-    /// runtime. When this is dropped, what was pushed is still worked on.
+    /// Starts the batcher, which calls `work` with each batch. `bytes` returns the approximate size of an item. Call it within
+    /// a Tokio runtime. After a drop, pushed items are still handled.
     pub fn start<Bytes, Work, Done>(bytes: Bytes, work: Work) -> Self
     where
         Bytes: Fn(&T) -> usize + Send + 'static,
@@ -56,12 +56,12 @@ impl<T: Send + 'static> Batcher<T> {
         Self { items, task }
     }
 
-    /// Adds an item; gives it back if there is nobody to work on it, as when the runtime is gone.
+    /// Adds an item. Returns it as the error if the task has ended, for example with the runtime.
     pub fn push(&self, item: T) -> Result<(), T> {
         self.items.send(item).map_err(|unsent| unsent.0)
     }
 
-    /// Gives up all items that are not done: they are dropped.
+    /// Drops all items that are not done.
     pub fn abort(&self) {
         self.task.abort();
     }
@@ -105,7 +105,7 @@ where
     }
 }
 
-/// The first of those that wait: as many as go into a batch, at least one.
+/// Takes the first waiting items, as many as fit into a batch, at least one.
 fn batch<T>(waiting: &mut VecDeque<T>, bytes: impl Fn(&T) -> usize) -> Vec<T> {
     let mut sum = 0;
     let fits = |item: &&T| {
@@ -123,7 +123,7 @@ mod tests {
 
     type Batches = Arc<parking_lot::Mutex<Vec<Vec<usize>>>>;
 
-    /// Notes batches, and works on them as long as there are no permits.
+    /// Records batches, each of which ends when it gets a permit.
     fn batcher() -> (Batcher<usize>, Batches, Arc<Semaphore>) {
         let (batches, go) = (Batches::default(), Arc::new(Semaphore::new(0)));
         let (noted, gone) = (Arc::clone(&batches), Arc::clone(&go));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_is_left_to_work_on_it() {
+    async fn an_item_is_returned_after_an_abort() {
         let (batcher, ..) = batcher();
         batcher.abort();
         quiet().await;

@@ -1,4 +1,4 @@
-//! A source inside the process: for tests, and for programs that receive messages on their own.
+//! A source inside the process, for tests and for programs that receive messages themselves. Tests: `oncebox-testkit`, `tests/channel.rs`.
 
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
@@ -7,7 +7,7 @@ use super::{Ack, Delivery, Redelivery, Settle, Source};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Message;
 
-/// A connected sender and source; at most `capacity` messages wait between them.
+/// Makes a connected sender and source. At most `capacity` messages wait between them.
 pub fn channel(name: impl Into<String>, capacity: usize) -> (ChannelSender, ChannelSource) {
     let (sender, receiver) = mpsc::channel(capacity.max(1));
     (ChannelSender { sender }, ChannelSource { name: name.into(), receiver, redelivers: Redelivery::Unknown })
@@ -20,8 +20,8 @@ pub struct ChannelSender {
 }
 
 impl ChannelSender {
-    /// Delivers a message and waits for what becomes of it. An error means that it was dropped unsettled, as when
-    /// the inbox stopped: deliver it again.
+    /// Delivers a message and waits for its acknowledgement. An error means that the delivery was dropped unsettled, for
+    /// example because the inbox stopped: deliver it again.
     pub async fn deliver(&self, message: Message) -> Result<Ack> {
         let gone = || Error::new(ErrorKind::Unavailable, "the delivery was dropped before it was settled");
         let (sender, receiver) = oneshot::channel();
@@ -39,7 +39,7 @@ pub struct ChannelSource {
 }
 
 impl ChannelSource {
-    /// Says how long whoever delivers may deliver again. Default: nobody knows.
+    /// Sets how long the sender may deliver a message again. Default: unknown.
     pub fn redelivers(mut self, redelivers: Redelivery) -> Self {
         self.redelivers = redelivers;
         self
@@ -58,19 +58,19 @@ impl Source for ChannelSource {
 
     async fn recv(&mut self) -> Option<Delivery> {
         let (message, answer) = self.receiver.recv().await?;
-        Some(Delivery::new(message, Answer(answer)))
+        Some(Delivery::new(message, AckSender(answer)))
     }
 
     fn ready(&mut self) -> Option<Delivery> {
         let (message, answer) = self.receiver.try_recv().ok()?;
-        Some(Delivery::new(message, Answer(answer)))
+        Some(Delivery::new(message, AckSender(answer)))
     }
 }
 
-struct Answer(oneshot::Sender<Ack>);
+struct AckSender(oneshot::Sender<Ack>);
 
 #[async_trait]
-impl Settle for Answer {
+impl Settle for AckSender {
     async fn settle(self: Box<Self>, ack: Ack) -> Result<()> {
         self.0
             .send(ack)

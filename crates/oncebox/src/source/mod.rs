@@ -1,4 +1,4 @@
-//! The seam to the broker: deliveries come out, and each is settled exactly once.
+//! The interface to brokers: a source returns deliveries, and each is settled once. Tests: `tests/receiver.rs`.
 
 mod batcher;
 mod channel;
@@ -15,62 +15,61 @@ use async_trait::async_trait;
 use crate::error::Result;
 use crate::message::Message;
 
-/// What the broker is told about a delivery.
+/// Acknowledgement of a delivery for the broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ack {
-    /// It is safe with us, or was before: the broker may forget it.
+    /// The message is stored or done: the broker may forget it.
     Done,
-    /// Somebody else works on it, or its handler wants it later: bring it again, not before `after`. Nothing failed, so do
-    /// not count it.
+    /// Deliver again after `after`: another worker has the message, or its handler snoozed. Nothing failed, so do not count
+    /// the attempt.
     Busy {
-        /// The wait.
+        /// Minimum delay.
         after: Duration,
     },
-    /// A handler failed with it: bring it again, not before `after`.
+    /// Deliver again after `after`: a handler failed.
     Redeliver {
-        /// The wait.
+        /// Minimum delay.
         after: Duration,
     },
-    /// It can never be taken: put it where such messages go.
+    /// Dead-letter: the message can never be handled.
     Reject {
-        /// Why.
+        /// Reason for the rejection.
         reason: String,
     },
 }
 
-/// How a source settles a delivery with its broker. Dropping it unused leaves the delivery to the broker, which
-/// brings it again.
+/// Settles a delivery with its broker. If it is dropped unused, the broker delivers the message again.
 #[async_trait]
 pub trait Settle: Send {
-    /// Tells the broker. An error here is not an error of the inbox: the broker will bring the message again and it
-    /// will be recognised.
+    /// Acknowledges the delivery. An error here does not affect the inbox: the broker delivers the message again, and it is
+    /// recognised.
     async fn settle(self: Box<Self>, ack: Ack) -> Result<()>;
 }
 
-/// One attempt of a broker to hand a message over.
+/// One delivery of a message by a broker.
 pub struct Delivery {
     message: Message,
     settle: Box<dyn Settle>,
 }
 
 impl Delivery {
-    /// A delivery of `message` that is settled through `settle`.
+    /// Makes a delivery of `message` that is settled through `settle`.
     pub fn new(message: Message, settle: impl Settle + 'static) -> Self {
         Self { message, settle: Box::new(settle) }
     }
 
-    /// The message.
+    /// Returns the message.
     pub fn message(&self) -> &Message {
         &self.message
     }
 
-    /// Settles it. By value: a delivery cannot be settled twice.
+    /// Settles the delivery. It takes `self`, so a delivery cannot be settled twice.
     pub async fn settle(self, ack: Ack) -> Result<()> {
         self.settle.settle(ack).await
     }
 
-    /// The message and what settles it, apart.
+    /// Splits the delivery into its message and its settlement.
     pub fn into_parts(self) -> (Message, Box<dyn Settle>) {
         (self.message, self.settle)
     }
@@ -82,44 +81,43 @@ impl std::fmt::Debug for Delivery {
     }
 }
 
-/// How long after its first delivery a broker may bring a message again.
+/// Time after its first delivery in which a broker may deliver a message again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Redelivery {
-    /// Nobody knows. Nothing is checked.
+    /// Unknown, and not checked.
     #[default]
     Unknown,
-    /// Within this time: its retention, or how long it tries.
+    /// Within this time, such as the retention of the broker.
     Within(Duration),
-    /// For ever, as a log that is kept for ever can be read from its start.
+    /// Without limit, such as a log that is never deleted.
     Forever,
 }
 
-/// Where deliveries come from.
+/// A source of deliveries.
 ///
-/// A source that fails reconnects by itself with a back-off; it returns `None` only when it is over for good.
-/// `recv` is cancel-safe: a delivery that was not returned is brought again.
+/// A source that fails reconnects by itself with a backoff. It returns `None` only when it has ended for good. `recv` is
+/// cancel-safe: a delivery that was not returned comes again.
 #[async_trait]
 pub trait Source: Send + 'static {
-    /// Its name, for logs and metrics.
+    /// Returns the name, for logs and metrics.
     fn name(&self) -> &str;
 
-    /// How long it may bring a message again. An inbox that forgets sooner is refused, or warned of
-    /// ([`Config::short_window`](crate::Config::short_window)). Default: nobody knows.
+    /// Returns how long it may deliver a message again. A shorter retention of the inbox is an error or a warning
+    /// ([`Config::short_window`](crate::Config::short_window)). Default: unknown.
     fn redelivers_for(&self) -> Redelivery {
         Redelivery::Unknown
     }
 
-    /// Connection state for the health of the inbox, which asks once, before it receives. Default: always connected.
+    /// Returns the connection state for health. The inbox calls it once, before it receives. Default: always connected.
     fn link(&self) -> BrokerLink {
         BrokerLink::default()
     }
 
-    /// The next delivery.
+    /// Waits for the next delivery.
     async fn recv(&mut self) -> Option<Delivery>;
 
-    /// A further delivery, if one is here already: what has come together is stored in one go. Waits for nothing. Default:
-    /// none, and each is stored by itself.
+    /// Returns a further delivery if one has already arrived, so that one write stores both. Never waits. Default: `None`.
     fn ready(&mut self) -> Option<Delivery> {
         None
     }

@@ -1,37 +1,37 @@
-//! When a handler that only fails is left alone: a circuit breaker, as a state machine without a clock of its own.
+//! Circuit breaker of a failing handler, as a state machine without a clock of its own. Tests: below, and `tests/breaker.rs`.
 
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// After how many failures in a row a handler is left alone, and for how long.
+/// Circuit breaker: the failures that open it, and its pauses.
 ///
-/// While it is open, none of the handler's entries are claimed and no attempts are counted. When the pause is over one
-/// entry is tried: if that fails too, the next pause is twice as long; if it does well, all goes on as before.
+/// While it is open, the process claims no entries of the handler and counts no attempts. After the pause it tries one entry. If
+/// that fails, the next pause is twice as long. If it succeeds, the breaker closes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Breaker {
-    /// Failed attempts in a row that open it: errors, timeouts and panics, of whichever entries.
+    /// Consecutive failed attempts of any entries that open it: errors, timeouts and panics.
     pub failures: u32,
-    /// The first pause.
+    /// First pause.
     pub pause: Duration,
-    /// The longest pause. Default: 16 times the first.
+    /// Longest pause. Default: 16 times the first.
     pub max_pause: Duration,
 }
 
 impl Breaker {
-    /// Opens after `failures` failed attempts in a row, for `pause` at first.
+    /// Returns a breaker that opens after `failures` consecutive failed attempts, for `pause` at first.
     pub fn new(failures: u32, pause: Duration) -> Self {
         Self { failures, pause, max_pause: pause.saturating_mul(16) }
     }
 
-    /// The same with another longest pause.
+    /// Sets the longest pause.
     pub fn max_pause(mut self, max_pause: Duration) -> Self {
         self.max_pause = max_pause;
         self
     }
 
-    /// Checks that it can work.
+    /// Validates the breaker.
     pub(crate) fn validate(&self) -> Result<()> {
         let Self { failures, pause, max_pause } = self;
         let refuse = |what: String| Err(Error::new(ErrorKind::InvalidConfig, what));
@@ -52,165 +52,176 @@ impl Breaker {
     }
 }
 
-/// Where a breaker stands.
+/// State of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BreakerState {
-    /// The handler gets its entries.
+    /// The handler gets entries.
     Closed {
-        /// How many attempts have failed in a row.
+        /// Number of consecutive failed attempts.
         failures: u32,
     },
-    /// The handler gets nothing.
+    /// The handler gets no entries.
     Open {
-        /// For how much longer; zero if the next entry that is due will be tried.
+        /// Rest of the pause. Zero: the next due entry is tried.
         left: Duration,
     },
-    /// One entry is tried.
+    /// One entry is being tried.
     Probing,
 }
 
-/// How a run ended, as far as a breaker goes.
+/// Result of a run, as the breaker counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum CircuitSignal {
     /// The handler did its work.
-    Well,
-    /// It failed: an error, a timeout, a panic.
-    Badly,
-    /// Nothing was learned of what the handler needs: it judged the message, asked for time, or did not run.
-    Neither,
+    Success,
+    /// It failed: an error, a timeout or a panic.
+    Failure,
+    /// Neither: the handler rejected or postponed the message, or did not run.
+    Neutral,
 }
 
-/// What is let in.
+/// Number of entries that may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Admits {
+pub(crate) enum CircuitAdmission {
     All,
     One,
     Nothing,
 }
 
-/// The right to run one entry. Given back with [`Circuit::end`], whatever becomes of it.
+/// Permission to run one entry. The caller returns it with [`Circuit::end`] after every run.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[must_use = "a probe that is not given back keeps its circuit open"]
-pub(crate) struct Pass {
-    /// How often the circuit had opened.
+pub(crate) struct CircuitPass {
+    /// Openings of the circuit before this pass.
     opened: u64,
 }
 
-/// What is worth telling.
+/// State change that the runtime reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum CircuitChange {
     Opened { pause: Duration },
     Closed,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum CircuitState {
     Closed {
         failures: u32,
     },
-    /// Nothing is let in before `until`, and then one.
+    /// Nothing starts before `until`. Then one entry does.
     Open {
         until: Duration,
         pause: Duration,
     },
-    /// One is in. If it is not out again by `until`, another one is tried: it may hang.
+    /// One entry runs. If it has not ended by `until`, another one is tried: the first may hang.
     Probing {
         until: Duration,
         pause: Duration,
     },
 }
 
-/// A breaker at work.
+/// State machine of a breaker.
 #[derive(Debug)]
 pub(crate) struct Circuit {
     breaker: Breaker,
-    state: State,
-    /// How often it has opened: what was let in before the last time says nothing about now.
+    state: CircuitState,
+    /// Number of openings. Runs that started before the last opening do not count.
     opened: u64,
 }
 
 impl Circuit {
     pub(crate) fn new(breaker: Breaker) -> Self {
-        Self { breaker, state: State::Closed { failures: 0 }, opened: 0 }
+        Self { breaker, state: CircuitState::Closed { failures: 0 }, opened: 0 }
     }
 
-    pub(crate) fn admits(&self, now: Duration) -> Admits {
+    pub(crate) fn admits(&self, now: Duration) -> CircuitAdmission {
         match self.state {
-            State::Closed { .. } => Admits::All,
-            State::Open { until, .. } | State::Probing { until, .. } if now >= until => Admits::One,
-            State::Open { .. } | State::Probing { .. } => Admits::Nothing,
+            CircuitState::Closed { .. } => CircuitAdmission::All,
+            CircuitState::Open { until, .. } | CircuitState::Probing { until, .. } if now >= until => {
+                CircuitAdmission::One
+            }
+            CircuitState::Open { .. } | CircuitState::Probing { .. } => CircuitAdmission::Nothing,
         }
     }
 
-    /// Lets an entry in, if one may.
-    pub(crate) fn enter(&mut self, now: Duration) -> Option<Pass> {
-        let pass = Pass { opened: self.opened };
+    /// Lets an entry start, if one may.
+    pub(crate) fn enter(&mut self, now: Duration) -> Option<CircuitPass> {
+        let pass = CircuitPass { opened: self.opened };
         match self.state {
-            State::Closed { .. } => Some(pass),
-            State::Open { until, pause } | State::Probing { until, pause } if now >= until => {
+            CircuitState::Closed { .. } => Some(pass),
+            CircuitState::Open { until, pause } | CircuitState::Probing { until, pause } if now >= until => {
                 let until = now.saturating_add(self.breaker.max_pause);
-                self.state = State::Probing { until, pause };
+                self.state = CircuitState::Probing { until, pause };
                 Some(pass)
             }
-            State::Open { .. } | State::Probing { .. } => None,
+            CircuitState::Open { .. } | CircuitState::Probing { .. } => None,
         }
     }
 
-    /// Whether what was let in may still begin: not if the circuit has opened since.
-    pub(crate) fn may_begin(&self, pass: &Pass) -> bool {
+    /// Returns true if the entry of a pass may still start: the circuit has not opened since.
+    pub(crate) fn may_begin(&self, pass: &CircuitPass) -> bool {
         pass.opened == self.opened
     }
 
-    /// Takes note of how a run ended.
+    /// Records the result of a run.
     #[expect(clippy::needless_pass_by_value, reason = "a pass is good for one end")]
-    pub(crate) fn end(&mut self, pass: Pass, ended: Ended, now: Duration) -> Option<Change> {
+    pub(crate) fn end(
+        &mut self,
+        pass: CircuitPass,
+        ended: CircuitSignal,
+        now: Duration,
+    ) -> Option<CircuitChange> {
         if !self.may_begin(&pass) {
             return None;
         }
         match (self.state, ended) {
-            (State::Closed { failures }, Ended::Badly) => {
+            (CircuitState::Closed { failures }, CircuitSignal::Failure) => {
                 let failures = failures.saturating_add(1);
                 if failures >= self.breaker.failures {
                     return Some(self.open(self.breaker.pause, now));
                 }
-                self.state = State::Closed { failures };
+                self.state = CircuitState::Closed { failures };
             }
-            (State::Closed { .. }, Ended::Well) => self.state = State::Closed { failures: 0 },
-            (State::Probing { pause, .. }, Ended::Badly) => {
+            (CircuitState::Closed { .. }, CircuitSignal::Success) => {
+                self.state = CircuitState::Closed { failures: 0 }
+            }
+            (CircuitState::Probing { pause, .. }, CircuitSignal::Failure) => {
                 let pause = pause.saturating_mul(2).min(self.breaker.max_pause);
                 return Some(self.open(pause, now));
             }
-            (State::Probing { .. }, Ended::Well) => {
-                self.state = State::Closed { failures: 0 };
-                return Some(Change::Closed);
+            (CircuitState::Probing { .. }, CircuitSignal::Success) => {
+                self.state = CircuitState::Closed { failures: 0 };
+                return Some(CircuitChange::Closed);
             }
-            // The next one is tried at once.
-            (State::Probing { pause, .. }, Ended::Neither) => self.state = State::Open { until: now, pause },
-            (State::Closed { .. }, Ended::Neither) | (State::Open { .. }, _) => {}
+            // The next entry is tried at once.
+            (CircuitState::Probing { pause, .. }, CircuitSignal::Neutral) => {
+                self.state = CircuitState::Open { until: now, pause }
+            }
+            (CircuitState::Closed { .. }, CircuitSignal::Neutral) | (CircuitState::Open { .. }, _) => {}
         }
         None
     }
 
-    fn open(&mut self, pause: Duration, now: Duration) -> Change {
-        self.state = State::Open { until: now.saturating_add(pause), pause };
+    fn open(&mut self, pause: Duration, now: Duration) -> CircuitChange {
+        self.state = CircuitState::Open { until: now.saturating_add(pause), pause };
         self.opened += 1;
-        Change::Opened { pause }
+        CircuitChange::Opened { pause }
     }
 
-    /// When the pause is over.
+    /// Returns the end of the pause.
     pub(crate) fn opens_at(&self) -> Option<Duration> {
         match self.state {
-            State::Open { until, .. } | State::Probing { until, .. } => Some(until),
-            State::Closed { .. } => None,
+            CircuitState::Open { until, .. } | CircuitState::Probing { until, .. } => Some(until),
+            CircuitState::Closed { .. } => None,
         }
     }
 
     pub(crate) fn state(&self, now: Duration) -> BreakerState {
         match self.state {
-            State::Closed { failures } => BreakerState::Closed { failures },
-            State::Open { until, .. } => BreakerState::Open { left: until.saturating_sub(now) },
-            State::Probing { .. } => BreakerState::Probing,
+            CircuitState::Closed { failures } => BreakerState::Closed { failures },
+            CircuitState::Open { until, .. } => BreakerState::Open { left: until.saturating_sub(now) },
+            CircuitState::Probing { .. } => BreakerState::Probing,
         }
     }
 }
@@ -227,7 +238,7 @@ mod tests {
         Circuit::new(Breaker::new(failures, SECOND).max_pause(5 * SECOND))
     }
 
-    fn run(circuit: &mut Circuit, ended: Ended, now: Duration) -> Option<Change> {
+    fn run(circuit: &mut Circuit, ended: CircuitSignal, now: Duration) -> Option<CircuitChange> {
         let pass = circuit.enter(now).expect("it lets one in");
         circuit.end(pass, ended, now)
     }
@@ -236,12 +247,22 @@ mod tests {
     fn opens_after_failures_in_a_row_and_only_then() {
         let mut circuit = circuit(3);
         let now = Duration::ZERO;
-        for ended in [Ended::Badly, Ended::Badly, Ended::Well, Ended::Badly, Ended::Neither, Ended::Badly] {
+        for ended in [
+            CircuitSignal::Failure,
+            CircuitSignal::Failure,
+            CircuitSignal::Success,
+            CircuitSignal::Failure,
+            CircuitSignal::Neutral,
+            CircuitSignal::Failure,
+        ] {
             assert_eq!(run(&mut circuit, ended, now), None);
         }
         assert_eq!(circuit.state(now), BreakerState::Closed { failures: 2 });
-        assert_eq!(run(&mut circuit, Ended::Badly, now), Some(Change::Opened { pause: SECOND }));
-        assert_eq!((circuit.admits(now), circuit.enter(now)), (Admits::Nothing, None));
+        assert_eq!(
+            run(&mut circuit, CircuitSignal::Failure, now),
+            Some(CircuitChange::Opened { pause: SECOND })
+        );
+        assert_eq!((circuit.admits(now), circuit.enter(now)), (CircuitAdmission::Nothing, None));
         assert_eq!(circuit.state(now), BreakerState::Open { left: SECOND });
     }
 
@@ -249,20 +270,23 @@ mod tests {
     fn pauses_double_up_to_the_longest_while_probes_fail() {
         let mut circuit = circuit(1);
         let mut now = Duration::ZERO;
-        run(&mut circuit, Ended::Badly, now);
+        run(&mut circuit, CircuitSignal::Failure, now);
         for pause in [1, 2, 4, 5, 5] {
             let pause = SECOND * pause;
             now += pause;
-            assert_eq!(circuit.admits(now.saturating_sub(Duration::from_nanos(1))), Admits::Nothing);
-            assert_eq!(circuit.admits(now), Admits::One);
-            let opened = run(&mut circuit, Ended::Badly, now);
-            assert_eq!(opened, Some(Change::Opened { pause: (2 * pause).min(5 * SECOND) }));
+            assert_eq!(
+                circuit.admits(now.saturating_sub(Duration::from_nanos(1))),
+                CircuitAdmission::Nothing
+            );
+            assert_eq!(circuit.admits(now), CircuitAdmission::One);
+            let opened = run(&mut circuit, CircuitSignal::Failure, now);
+            assert_eq!(opened, Some(CircuitChange::Opened { pause: (2 * pause).min(5 * SECOND) }));
         }
         now += 5 * SECOND;
-        assert_eq!(run(&mut circuit, Ended::Well, now), Some(Change::Closed));
+        assert_eq!(run(&mut circuit, CircuitSignal::Success, now), Some(CircuitChange::Closed));
         assert_eq!(
-            run(&mut circuit, Ended::Badly, now),
-            Some(Change::Opened { pause: SECOND }),
+            run(&mut circuit, CircuitSignal::Failure, now),
+            Some(CircuitChange::Opened { pause: SECOND }),
             "from the first again"
         );
     }
@@ -270,30 +294,35 @@ mod tests {
     #[test]
     fn one_is_tried_and_what_began_before_says_nothing() {
         let mut circuit = circuit(1);
-        let late: Vec<Pass> = (0..4).filter_map(|_| circuit.enter(Duration::ZERO)).collect();
-        run(&mut circuit, Ended::Badly, Duration::ZERO);
+        let late: Vec<CircuitPass> = (0..4).filter_map(|_| circuit.enter(Duration::ZERO)).collect();
+        run(&mut circuit, CircuitSignal::Failure, Duration::ZERO);
         assert!(late.iter().all(|pass| !circuit.may_begin(pass)));
         let probe = circuit.enter(SECOND).expect("the pause is over");
         assert!(circuit.may_begin(&probe));
-        assert_eq!((circuit.admits(SECOND), circuit.enter(SECOND)), (Admits::Nothing, None));
-        for (pass, ended) in late.into_iter().zip([Ended::Well, Ended::Badly, Ended::Neither, Ended::Well]) {
+        assert_eq!((circuit.admits(SECOND), circuit.enter(SECOND)), (CircuitAdmission::Nothing, None));
+        for (pass, ended) in late.into_iter().zip([
+            CircuitSignal::Success,
+            CircuitSignal::Failure,
+            CircuitSignal::Neutral,
+            CircuitSignal::Success,
+        ]) {
             assert_eq!(circuit.end(pass, ended, SECOND), None);
             assert_eq!(circuit.state(SECOND), BreakerState::Probing);
         }
-        assert_eq!(circuit.end(probe, Ended::Neither, SECOND), None, "it learned nothing");
-        assert_eq!(circuit.admits(SECOND), Admits::One, "so another one is tried");
-        assert_eq!(run(&mut circuit, Ended::Well, SECOND), Some(Change::Closed));
+        assert_eq!(circuit.end(probe, CircuitSignal::Neutral, SECOND), None, "it learned nothing");
+        assert_eq!(circuit.admits(SECOND), CircuitAdmission::One, "so another one is tried");
+        assert_eq!(run(&mut circuit, CircuitSignal::Success, SECOND), Some(CircuitChange::Closed));
     }
 
     #[test]
     fn a_probe_that_hangs_does_not_shut_it_for_good() {
         let mut circuit = circuit(1);
-        run(&mut circuit, Ended::Badly, Duration::ZERO);
+        run(&mut circuit, CircuitSignal::Failure, Duration::ZERO);
         let hanging = circuit.enter(SECOND).expect("a probe");
         assert!(circuit.enter(5 * SECOND).is_none());
         assert_eq!(circuit.opens_at(), Some(6 * SECOND));
-        assert_eq!(run(&mut circuit, Ended::Well, 6 * SECOND), Some(Change::Closed));
-        assert_eq!(circuit.end(hanging, Ended::Badly, 7 * SECOND).map(|_| ()), Some(()));
+        assert_eq!(run(&mut circuit, CircuitSignal::Success, 6 * SECOND), Some(CircuitChange::Closed));
+        assert_eq!(circuit.end(hanging, CircuitSignal::Failure, 7 * SECOND).map(|_| ()), Some(()));
     }
 
     #[test]
@@ -310,8 +339,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens in whatever order: never two probes unless one hangs, nothing within a pause, pauses within their bounds, and
-        /// once all is given back and the longest pause is over, somebody is let in.
+        /// In any order of events: never two probes unless one hangs, nothing starts within a pause, and pauses stay within their
+        /// bounds. Once every pass was returned and the longest pause has passed, an entry may start.
         #[test]
         fn holds_whatever_happens(
             failures in 1u32..4,
@@ -336,16 +365,16 @@ mod tests {
                     }
                 } else if !inside.is_empty() {
                     let (pass, is_probe) = inside.swap_remove(which % inside.len());
-                    let ended = [Ended::Well, Ended::Badly, Ended::Badly, Ended::Neither][which % 4];
+                    let ended = [CircuitSignal::Success, CircuitSignal::Failure, CircuitSignal::Failure, CircuitSignal::Neutral][which % 4];
                     probing = probing.filter(|_| !is_probe);
-                    if let Some(Change::Opened { pause }) = circuit.end(pass, ended, now) {
+                    if let Some(CircuitChange::Opened { pause }) = circuit.end(pass, ended, now) {
                         prop_assert!((SECOND..=5 * SECOND).contains(&pause));
                         closed_until = now + pause;
                     }
                 }
             }
             for (pass, _) in inside {
-                circuit.end(pass, Ended::Neither, now);
+                circuit.end(pass, CircuitSignal::Neutral, now);
             }
             prop_assert!(circuit.enter(now + 5 * SECOND).is_some());
         }

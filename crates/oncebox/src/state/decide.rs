@@ -1,54 +1,54 @@
-//! What follows from what a handler said.
+//! The next state of a claimed entry, decided from the outcome of its handler.
 
 use std::time::Duration;
 
 use super::policy::Policy;
 use super::suspicion::Suspicion;
 use super::text::ErrorText;
-use super::{Event, InLine, Status};
+use super::{EntryEvent, InLine, Status};
 use crate::store::Claim;
 
-/// What became of a claimed entry.
+/// Outcome of a claimed entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
     /// The handler did its work.
     Done,
-    /// The handler failed: an error, a panic or a timeout. `after` is the wait it asked for, if it did.
+    /// The handler failed: an error, a panic or a timeout.
     Retry {
-        /// What it said.
+        /// Error text.
         error: ErrorText,
-        /// The wait it asked for.
+        /// Wait that the handler asked for, if it did.
         after: Option<Duration>,
     },
-    /// The handler wants to be asked again later; no attempt is counted.
+    /// The handler asks for a later attempt. This one does not count.
     Snooze {
-        /// How much later.
+        /// Wait until the next attempt.
         delay: Duration,
     },
-    /// The handler says that no retry will ever help.
+    /// The handler reports that no retry will succeed.
     Reject {
-        /// Why.
+        /// Reason.
         error: ErrorText,
     },
-    /// The handler says that the message is not worth handling.
+    /// The handler reports that the message needs no handling.
     Discard {
-        /// Why.
+        /// Reason.
         reason: ErrorText,
     },
-    /// The payload did not decode into what the handler takes.
+    /// The payload did not decode into the handler's type.
     Undecodable {
-        /// Why.
+        /// Decoder's error.
         error: ErrorText,
     },
-    /// The worker gave the claim back without having started, or stopped before it was done.
+    /// The worker released the claim before it started, or stopped before it finished.
     Released,
-    /// The worker died: its lease ran out, or the store knows that its process is gone.
+    /// The worker died: its lease expired, or the store knows that its process is gone.
     Crashed,
 }
 
 impl Outcome {
-    /// What was said, if it was text.
+    /// Returns the error or reason, if there is one.
     pub(crate) const fn text(&self) -> Option<&ErrorText> {
         match self {
             Self::Retry { error, .. } | Self::Reject { error } | Self::Undecodable { error } => Some(error),
@@ -58,20 +58,20 @@ impl Outcome {
     }
 }
 
-/// Why an entry was poisoned.
+/// Reason for poisoning an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PoisonReason {
     /// All attempts failed.
     Exhausted,
-    /// The handler said that no retry will help.
+    /// The handler reported that no retry will succeed.
     Rejected,
     /// The payload did not decode within the grace.
     Undecodable,
     /// Too many workers died while they ran it alone.
     Crashed,
-    /// It never failed: an earlier one with its ordering key is poisoned, and its handler
-    /// [parks](super::OnPoisoned::Park) such keys.
+    /// It never failed: an earlier entry with its ordering key is poisoned, and its handler [parks](super::OnPoisoned::Park) such
+    /// keys.
     Parked,
 }
 
@@ -80,7 +80,7 @@ impl PoisonReason {
     pub const ALL: [Self; 5] =
         [Self::Exhausted, Self::Rejected, Self::Undecodable, Self::Crashed, Self::Parked];
 
-    /// The word for it in the database and in metrics.
+    /// Returns the word for it in the database and in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Exhausted => "exhausted",
@@ -92,28 +92,28 @@ impl PoisonReason {
     }
 }
 
-/// The next state of an entry.
+/// Next state of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Next {
+pub enum NextState {
     /// Done.
     Completed,
-    /// To be claimed again. The wait counts from the moment the store writes it, on the store's own clock.
+    /// Claimable again after a wait, which starts when the store writes it, on the store's clock.
     Pending {
-        /// The wait.
+        /// Wait.
         delay: Duration,
     },
     /// Failed for good.
     Poisoned {
-        /// Why.
+        /// Reason.
         reason: PoisonReason,
     },
     /// Given up on purpose.
     Discarded,
 }
 
-impl Next {
-    /// The status this leads to.
+impl NextState {
+    /// Returns the status of this state.
     pub const fn status(self) -> Status {
         match self {
             Self::Completed => Status::Completed,
@@ -124,68 +124,72 @@ impl Next {
     }
 }
 
-/// A claim and what follows it: what the store writes, if the claim still holds.
+/// A claim and its next state. The store writes it if the claim still holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settlement {
-    /// The claim under which it was decided; the fence.
+    /// Claim under which it was decided: the fence.
     pub claim: Claim,
-    /// What happened, for metrics and the diagram.
-    pub event: Event,
-    /// Where the entry goes.
-    pub next: Next,
-    /// Failed attempts so far, this one included.
+    /// Event, for metrics and the diagram.
+    pub event: EntryEvent,
+    /// Next state.
+    pub next: NextState,
+    /// Failed attempts, including this one.
     pub attempts: u32,
-    /// How far it is suspected of taking its worker down, this run included.
+    /// Suspicion that the entry crashes its worker, including this run.
     pub suspicion: Suspicion,
-    /// What the handler said last; `None` keeps what was known.
+    /// Last error text of the handler. `None` keeps the stored one.
     pub error: Option<ErrorText>,
-    /// What the entry is to those behind it, if it is poisoned and has an ordering key.
+    /// Effect on the entries behind it, if it is poisoned and has an ordering key.
     pub in_line: Option<InLine>,
 }
 
-/// The next state of a claimed entry. Pure, and the only place where it is chosen.
+/// Decides the next state of a claimed entry. Pure, and the only place that does.
 ///
-/// The time that matters for the decode grace is the time of the claim, which the store's clock gave.
+/// The decode grace ends by the time of the claim, which comes from the store's clock.
 pub fn decide(policy: &Policy, claim: &Claim, outcome: Outcome) -> Settlement {
     let mut settlement = Settlement {
         claim: claim.clone(),
-        event: Event::Done,
-        next: Next::Completed,
+        event: EntryEvent::Done,
+        next: NextState::Completed,
         attempts: claim.attempts,
         suspicion: claim.suspicion,
         error: None,
         in_line: None,
     };
-    let retry_now = Next::Pending { delay: Duration::ZERO };
+    if matches!(outcome, Outcome::Retry { .. } | Outcome::Snooze { .. } | Outcome::Undecodable { .. }) {
+        // Its worker lives: it need not run alone for all of its attempts.
+        settlement.suspicion = claim.suspicion.after_survival();
+    }
+    let retry_now = NextState::Pending { delay: Duration::ZERO };
     (settlement.event, settlement.next, settlement.error) = match outcome {
-        Outcome::Done => (Event::Done, Next::Completed, None),
-        Outcome::Snooze { delay } => (Event::Snooze, Next::Pending { delay }, None),
-        Outcome::Released => (Event::Release, retry_now, None),
-        Outcome::Discard { reason } => (Event::Dismiss, Next::Discarded, Some(reason)),
+        Outcome::Done => (EntryEvent::Done, NextState::Completed, None),
+        Outcome::Snooze { delay } => (EntryEvent::Snooze, NextState::Pending { delay }, None),
+        Outcome::Released => (EntryEvent::Release, retry_now, None),
+        Outcome::Discard { reason } => (EntryEvent::Dismiss, NextState::Discarded, Some(reason)),
         Outcome::Reject { error } => {
-            (Event::Reject, Next::Poisoned { reason: PoisonReason::Rejected }, Some(error))
+            (EntryEvent::Reject, NextState::Poisoned { reason: PoisonReason::Rejected }, Some(error))
         }
         Outcome::Retry { error, after } => {
             settlement.attempts = claim.attempts.saturating_add(1);
             if settlement.attempts >= policy.retry.attempts {
-                (Event::Exhaust, Next::Poisoned { reason: PoisonReason::Exhausted }, Some(error))
+                (EntryEvent::Exhaust, NextState::Poisoned { reason: PoisonReason::Exhausted }, Some(error))
             } else {
                 let delay = after.unwrap_or_else(|| policy.retry.delay(settlement.attempts, spread(claim)));
-                (Event::Fail, Next::Pending { delay }, Some(error))
+                (EntryEvent::Fail, NextState::Pending { delay }, Some(error))
             }
         }
         Outcome::Undecodable { error } => {
             if claim.claimed_at.since(claim.received_at) < policy.decode_grace {
-                (Event::Defer, Next::Pending { delay: policy.decode_retry }, Some(error))
+                (EntryEvent::Defer, NextState::Pending { delay: policy.decode_retry }, Some(error))
             } else {
-                (Event::Reject, Next::Poisoned { reason: PoisonReason::Undecodable }, Some(error))
+                (EntryEvent::Reject, NextState::Poisoned { reason: PoisonReason::Undecodable }, Some(error))
             }
         }
         Outcome::Crashed => {
             settlement.suspicion = claim.suspicion.after_crash(claim.alone);
             let own = settlement.suspicion.own_crashes();
-            // The limit is the worker's setting, so the store knows it from here alone.
+            // The limit is a setting of the worker, so the store knows it only from this text.
             let limit = policy.crashes;
             let error = Some(ErrorText::new(if claim.alone {
                 format!(
@@ -197,11 +201,11 @@ pub fn decide(policy: &Policy, claim: &Claim, outcome: Outcome) -> Settlement {
                 )
             }));
             match claim.alone {
-                false => (Event::Crash, retry_now, error),
+                false => (EntryEvent::Crash, retry_now, error),
                 true if own < policy.crashes => {
-                    (Event::Crash, Next::Pending { delay: policy.crash_wait(own) }, error)
+                    (EntryEvent::Crash, NextState::Pending { delay: policy.crash_wait(own) }, error)
                 }
-                true => (Event::CrashOut, Next::Poisoned { reason: PoisonReason::Crashed }, error),
+                true => (EntryEvent::CrashOut, NextState::Poisoned { reason: PoisonReason::Crashed }, error),
             }
         }
     };
@@ -211,11 +215,11 @@ pub fn decide(policy: &Policy, claim: &Claim, outcome: Outcome) -> Settlement {
     settlement
 }
 
-/// Spreads entries that failed together, without a random number: a decision must be repeatable.
+/// Spreads entries that failed together. It uses no random number, because a decision must be repeatable.
 fn spread(claim: &Claim) -> u32 {
     let key = claim.key.as_bytes();
     let seed = u32::from_le_bytes([key[0], key[1], key[2], key[3]]);
-    // Odd multiplier: another attempt of the same entry lands elsewhere.
+    // Odd multiplier: other attempts of the same entry get other values.
     seed.wrapping_add(claim.attempts.wrapping_mul(0x9E37_79B9))
 }
 
@@ -267,17 +271,17 @@ mod tests {
             let policy = Policy { retry: Retry { attempts, ..Retry::default() }, ..Policy::default() };
             assert_eq!(
                 decide(&policy, &Claim::for_tests(), failed()).next,
-                Next::Poisoned { reason: PoisonReason::Exhausted }
+                NextState::Poisoned { reason: PoisonReason::Exhausted }
             );
         }
     }
 
-    // FAULTS C3: a message that kills its process is poisoned, though no handler ever said no.
+    // FAULTS C3: a message that kills its process is poisoned, although no handler rejected it.
     #[test]
     fn the_third_crash_alone_poisons() {
         let mut claim = Claim { alone: true, ..claim() };
-        let wait = |seconds| Next::Pending { delay: Duration::from_secs(seconds) };
-        let poisoned = Next::Poisoned { reason: PoisonReason::Crashed };
+        let wait = |seconds| NextState::Pending { delay: Duration::from_secs(seconds) };
+        let poisoned = NextState::Poisoned { reason: PoisonReason::Crashed };
         for (own, expected) in [(1, wait(10)), (2, wait(60)), (3, poisoned)] {
             let settlement = decide(&Policy::default(), &claim, Outcome::Crashed);
             assert_eq!((settlement.suspicion.own_crashes(), settlement.next), (own, expected));
@@ -285,13 +289,13 @@ mod tests {
         }
     }
 
-    // FAULTS C3: a process that is killed from outside blames nothing that it had in hand.
+    // FAULTS C3: a process that is killed from outside blames none of its entries.
     #[test]
     fn crashes_in_company_never_poison_and_never_wait() {
         let (mut claim, policy) = (claim(), Policy { crashes: 1, ..Policy::default() });
         for _ in 0..100 {
             let settlement = decide(&policy, &claim, Outcome::Crashed);
-            assert_eq!(settlement.next, Next::Pending { delay: Duration::ZERO });
+            assert_eq!(settlement.next, NextState::Pending { delay: Duration::ZERO });
             assert_eq!(settlement.suspicion.own_crashes(), 0);
             claim.suspicion = settlement.suspicion;
         }
@@ -305,12 +309,15 @@ mod tests {
         let policy = Policy::default();
         let mut claim = claim();
         let outcome = || Outcome::Undecodable { error: ErrorText::new("bad") };
-        assert_eq!(decide(&policy, &claim, outcome()).next, Next::Pending { delay: policy.decode_retry });
+        assert_eq!(
+            decide(&policy, &claim, outcome()).next,
+            NextState::Pending { delay: policy.decode_retry }
+        );
         claim.received_at = Timestamp::ZERO;
         claim.claimed_at = Timestamp::ZERO.after(policy.decode_grace);
         assert_eq!(
             decide(&policy, &claim, outcome()).next,
-            Next::Poisoned { reason: PoisonReason::Undecodable }
+            NextState::Poisoned { reason: PoisonReason::Undecodable }
         );
     }
 
@@ -322,7 +329,7 @@ mod tests {
             let policy = Policy { on_poisoned, ..Policy::default() };
             assert_eq!(decide(&policy, &ordered, reject()).in_line, Some(on_poisoned.in_line()));
             assert_eq!(decide(&policy, &ordered, failed()).in_line, None, "it is tried again");
-            assert_eq!(decide(&policy, &claim(), reject()).in_line, None, "nobody is behind it");
+            assert_eq!(decide(&policy, &claim(), reject()).in_line, None, "no order, so no entry waits");
         }
     }
 
@@ -332,7 +339,7 @@ mod tests {
         let outcome = Outcome::Retry { error: ErrorText::new("no"), after };
         assert_eq!(
             decide(&Policy::default(), &claim(), outcome).next,
-            Next::Pending { delay: Duration::from_secs(77) }
+            NextState::Pending { delay: Duration::from_secs(77) }
         );
     }
 }

@@ -1,16 +1,16 @@
-//! The state diagram, drawn from the same table the tests check the rules against.
+//! The state diagram, drawn from the table that the tests compare with the rules.
 
 use std::fmt::Write as _;
 
 use super::Status;
 
-/// What moves an entry from one status to another.
+/// Event that moves an entry from one status to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub enum Event {
+pub enum EntryEvent {
     /// The message was stored for a handler.
     Accept,
-    /// A worker took it.
+    /// A worker claimed it.
     Claim,
     /// The handler did its work.
     Done,
@@ -18,15 +18,15 @@ pub enum Event {
     Fail,
     /// The handler failed for the last time.
     Exhaust,
-    /// The handler said that no retry will help, or the payload never decoded.
+    /// The handler reported that no retry will succeed, or the payload never decoded.
     Reject,
     /// The payload does not decode yet.
     Defer,
-    /// The handler wants to be asked later.
+    /// The handler asked for a later attempt.
     Snooze,
-    /// The worker gave it back.
+    /// The worker released it.
     Release,
-    /// The handler said that it is not worth handling.
+    /// The handler reported that it needs no handling.
     Dismiss,
     /// The worker died.
     Crash,
@@ -38,16 +38,16 @@ pub enum Event {
     Discard,
     /// An operator replayed it.
     Replay,
-    /// An operator let those behind it go on.
+    /// An operator let the entries behind it continue.
     Unblock,
-    /// An earlier one with its ordering key is poisoned, and parks those behind it.
+    /// An earlier entry with its ordering key is poisoned, and parks those behind it.
     Park,
-    /// That one is out of the way.
+    /// That entry no longer parks it.
     Unpark,
 }
 
-impl Event {
-    /// The word for it in metrics and in the diagram.
+impl EntryEvent {
+    /// Returns the word for it in metrics and in the diagram.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Accept => "accept",
@@ -71,7 +71,7 @@ impl Event {
         }
     }
 
-    /// What it does to the counters, for the label of its arrow.
+    /// Returns its effect on the counters, for the label of its arrow.
     const fn note(self) -> &'static str {
         match self {
             Self::Fail | Self::Exhaust => " (attempts + 1)",
@@ -85,49 +85,49 @@ impl Event {
     }
 }
 
-/// One arrow of the diagram; `from` is `None` for the start.
+/// One arrow of the diagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Edge {
-    /// Where it starts.
+    /// Status where it starts. `None` for the start of the diagram.
     pub from: Option<Status>,
-    /// What it is.
-    pub event: Event,
-    /// Where it leads.
+    /// Event.
+    pub event: EntryEvent,
+    /// Status where it ends.
     pub to: Status,
 }
 
-const fn edge(from: Option<Status>, event: Event, to: Status) -> Edge {
+const fn edge(from: Option<Status>, event: EntryEvent, to: Status) -> Edge {
     Edge { from, event, to }
 }
 
-/// Every arrow there is.
+/// Every arrow.
 pub const EDGES: &[Edge] = {
     use Status::{Completed, Discarded, Pending, Poisoned, Running};
     &[
-        edge(None, Event::Accept, Pending),
-        edge(Some(Pending), Event::Claim, Running),
-        edge(Some(Running), Event::Done, Completed),
-        edge(Some(Running), Event::Fail, Pending),
-        edge(Some(Running), Event::Snooze, Pending),
-        edge(Some(Running), Event::Release, Pending),
-        edge(Some(Running), Event::Defer, Pending),
-        edge(Some(Running), Event::Crash, Pending),
-        edge(Some(Running), Event::Exhaust, Poisoned),
-        edge(Some(Running), Event::Reject, Poisoned),
-        edge(Some(Running), Event::CrashOut, Poisoned),
-        edge(Some(Running), Event::Dismiss, Discarded),
-        edge(Some(Poisoned), Event::Retry, Pending),
-        edge(Some(Poisoned), Event::Discard, Discarded),
-        edge(Some(Pending), Event::Discard, Discarded),
-        edge(Some(Completed), Event::Replay, Pending),
-        edge(Some(Discarded), Event::Replay, Pending),
-        edge(Some(Poisoned), Event::Unblock, Poisoned),
-        edge(Some(Pending), Event::Park, Poisoned),
-        edge(Some(Poisoned), Event::Unpark, Pending),
+        edge(None, EntryEvent::Accept, Pending),
+        edge(Some(Pending), EntryEvent::Claim, Running),
+        edge(Some(Running), EntryEvent::Done, Completed),
+        edge(Some(Running), EntryEvent::Fail, Pending),
+        edge(Some(Running), EntryEvent::Snooze, Pending),
+        edge(Some(Running), EntryEvent::Release, Pending),
+        edge(Some(Running), EntryEvent::Defer, Pending),
+        edge(Some(Running), EntryEvent::Crash, Pending),
+        edge(Some(Running), EntryEvent::Exhaust, Poisoned),
+        edge(Some(Running), EntryEvent::Reject, Poisoned),
+        edge(Some(Running), EntryEvent::CrashOut, Poisoned),
+        edge(Some(Running), EntryEvent::Dismiss, Discarded),
+        edge(Some(Poisoned), EntryEvent::Retry, Pending),
+        edge(Some(Poisoned), EntryEvent::Discard, Discarded),
+        edge(Some(Pending), EntryEvent::Discard, Discarded),
+        edge(Some(Completed), EntryEvent::Replay, Pending),
+        edge(Some(Discarded), EntryEvent::Replay, Pending),
+        edge(Some(Poisoned), EntryEvent::Unblock, Poisoned),
+        edge(Some(Pending), EntryEvent::Park, Poisoned),
+        edge(Some(Poisoned), EntryEvent::Unpark, Pending),
     ]
 };
 
-/// The diagram as Mermaid text.
+/// Returns the diagram as Mermaid text.
 pub fn diagram() -> String {
     let mut out = String::from("stateDiagram-v2\n");
     for edge in EDGES {
@@ -150,7 +150,7 @@ mod tests {
     use crate::store::Claim;
     use crate::time::Timestamp;
 
-    /// Every arrow that the pure functions can produce, found by asking them everything.
+    /// Every arrow that the pure functions produce for all inputs.
     fn produced() -> BTreeSet<Edge> {
         let text = || ErrorText::new("x");
         let mut edges = BTreeSet::new();
@@ -194,8 +194,7 @@ mod tests {
         edges
     }
 
-    // The two first arrows are the verbs accept and claim themselves; the conformance suite walks every arrow on
-    // every store.
+    // The first two arrows are the verbs accept and claim. The conformance suite walks every arrow on every store.
     #[test]
     fn the_table_holds_exactly_what_the_rules_produce() {
         let table: BTreeSet<Edge> = EDGES[2..].iter().copied().collect();

@@ -1,10 +1,9 @@
-//! Takes credentials out of text. A scanner that goes through text once or a few times: what it is given may be
-//! long, and made to be slow.
+//! Masks credentials in text. The input may be long and hostile, so a scanner reads it once or a few times, in linear time.
 
-/// What stands in place of a credential.
+/// Replacement of a credential.
 const MASK: &str = "***";
 
-/// The ends of names whose values are not for everybody; in lower case, without `_`, `-` and `.`.
+/// Suffixes of names whose values are secret, in lower case, without `_`, `-` and `.`.
 const SECRET_NAMES: [&str; 12] = [
     "password",
     "passwd",
@@ -23,13 +22,13 @@ const SECRET_NAMES: [&str; 12] = [
 /// Words that stand before a credential: `Authorization: Basic dXNlcjpwYXNz`.
 const SCHEMES: [&str; 5] = ["bearer", "basic", "digest", "token", "negotiate"];
 
-/// How often a text is looked through at the most.
+/// Maximum passes over a text.
 const PASSES: usize = 8;
 
 /// Masks what looks like a credential. Masking again changes nothing.
 pub(super) fn mask(text: &str) -> String {
     let mut masked = pass(text);
-    // What stood in the way of something else may be gone: `://token=/x&@`.
+    // The first pass may have uncovered more: `://token=/x&@`.
     for _ in 1..PASSES {
         let again = pass(&masked);
         if again == masked {
@@ -41,7 +40,7 @@ pub(super) fn mask(text: &str) -> String {
 }
 
 fn pass(text: &str) -> String {
-    let mut scanner = Scanner { bytes: text.as_bytes(), run: Run::default() };
+    let mut scanner = Scanner { bytes: text.as_bytes(), run: UrlSpan::default() };
     let mut masked = String::with_capacity(text.len());
     let (mut at, mut kept) = (0, 0);
     while at < text.len() {
@@ -58,22 +57,22 @@ fn pass(text: &str) -> String {
     masked
 }
 
-/// Text without blanks and quotes, in which a URL ends at the latest.
+/// Text without blanks and quotes, at whose end a URL ends at the latest.
 #[derive(Default)]
-struct Run {
+struct UrlSpan {
     end: usize,
-    /// Where its last `@` is.
+    /// Position of its last `@`.
     at: Option<usize>,
 }
 
-/// All that is looked for is ASCII, so every position at which something begins or ends is one between characters.
+/// Scanner of one pass. It matches only ASCII, so each match starts and ends between characters.
 struct Scanner<'a> {
     bytes: &'a [u8],
-    run: Run,
+    run: UrlSpan,
 }
 
 impl Scanner<'_> {
-    /// From where to where a credential lies that is announced at this place.
+    /// Returns start and end of the credential that is announced at a position.
     fn secret_at(&mut self, at: usize) -> Option<(usize, usize)> {
         if self.bytes[at..].starts_with(b"://") {
             return self.user_of_url(at + 3);
@@ -96,24 +95,24 @@ impl Scanner<'_> {
         (end > start).then_some((start, end))
     }
 
-    /// What lies before the `@` of a URL.
+    /// Returns the text before the `@` of a URL.
     fn user_of_url(&mut self, start: usize) -> Option<(usize, usize)> {
         if start >= self.run.end {
             let end = self.skip(start, |byte| !ends_url(byte));
             let last = self.bytes[start..end].iter().rposition(|byte| *byte == b'@');
-            self.run = Run { end, at: last.map(|last| start + last) };
+            self.run = UrlSpan { end, at: last.map(|last| start + last) };
         }
         let last = self.run.at.filter(|last| *last > start)?;
         let host_end = self.skip(start, |byte| !ends_url(byte) && !matches!(byte, b'/' | b'?' | b'#'));
         let host = &self.bytes[start..host_end];
-        // A port is a number: anything else is the beginning of a password with a slash in it.
+        // A port is a number. Anything else is the start of a password that contains a slash.
         let odd_port = host.rsplit(|byte| *byte == b':').next().is_some_and(|port| {
             port.len() < host.len() && !port.iter().all(|byte| byte.is_ascii_digit() || *byte == b']')
         });
         (host.contains(&b'@') || odd_port).then_some((start, last))
     }
 
-    /// Where the value of a name begins that ends here.
+    /// Returns the start of the value of a name that ends at a position.
     fn after_separator(&self, end: usize) -> Option<usize> {
         let mut at = self.skip(end, |byte| byte == b'\\');
         if self.bytes.get(at).is_some_and(|byte| is_quote(*byte)) {
@@ -124,7 +123,7 @@ impl Scanner<'_> {
         at = self.skip(at, is_blank);
         match self.bytes.get(at..)? {
             [b'=', b'>', ..] | [b':', b'=', ..] => at += 2,
-            // The scheme of a URL is not the name of anything.
+            // The scheme of a URL is no name.
             [b':', b'/', b'/', ..] | [b':', b'/'] => return None,
             [b'=' | b':', ..] => at += 1,
             _ => return None,
@@ -132,7 +131,7 @@ impl Scanner<'_> {
         Some(self.skip(at, is_blank))
     }
 
-    /// Where a value ends: at a blank or a sign that separates values, outside of quotes.
+    /// Returns the end of a value: a blank or a separator outside of quotes.
     fn value_end(&self, start: usize) -> usize {
         let first = self.skip(start, |byte| byte.is_ascii_alphabetic());
         let word = &self.bytes[start..first];
@@ -162,7 +161,7 @@ impl Scanner<'_> {
         at
     }
 
-    /// The end of a quoted text, behind its last quote.
+    /// Returns the end of a quoted text, behind its last quote.
     fn quote_end(&self, start: usize, quote: u8) -> usize {
         let mut at = start + 1;
         while let Some(byte) = self.bytes.get(at) {
@@ -175,7 +174,7 @@ impl Scanner<'_> {
         self.bytes.len()
     }
 
-    /// The same for a quoted text within a quoted text; `start` is its first quote, behind a backslash.
+    /// Returns the end of a quoted text within a quoted text. `start` is its first quote, behind a backslash.
     fn escaped_quote_end(&self, start: usize) -> usize {
         let quote = self.bytes[start];
         let mut at = start + 1;
@@ -188,7 +187,7 @@ impl Scanner<'_> {
         self.bytes.len()
     }
 
-    /// The first place from `start` on whose byte is not one of these.
+    /// Returns the first position from `start` on whose byte does not match.
     fn skip(&self, start: usize, of: impl Fn(u8) -> bool) -> usize {
         let rest = self.bytes.get(start..).unwrap_or_default();
         start + rest.iter().position(|byte| !of(*byte)).unwrap_or(rest.len())
@@ -281,7 +280,7 @@ mod tests {
         }
     }
 
-    // What an attacker can put into an error must not cost more than its length.
+    // A hostile error text must not cost more than linear time.
     #[test]
     fn long_text_is_scanned_in_a_few_passes() {
         for part in ["://", "://a:", "password=", "a", "token\"", "bearer ", "\\\"", "password='"] {
@@ -290,7 +289,7 @@ mod tests {
         }
     }
 
-    /// Text in which the parts of credentials meet in every way.
+    /// Text that combines the parts of credentials in every way.
     fn parts() -> impl Strategy<Value = String> {
         let part = prop_oneof![
             prop::sample::select(vec![

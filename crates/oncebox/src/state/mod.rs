@@ -1,8 +1,8 @@
-//! The rules: what happens to an entry, decided in pure functions and nowhere else.
+//! The rules: pure functions that decide the next state of an entry. No other code does.
 //!
-//! [`decide`] answers for the runtime (a claimed entry and what its handler said), [`operate`] for a person, [`follow`]
-//! for those behind a poisoned entry. Stores persist the answer under the fence; they never choose a state themselves.
-//! [`Breaker`] and [`Rate`] decide no state: they say how much of a handler's work is begun.
+//! [`decide`] serves the runtime (a claimed entry and its outcome), [`operate`] serves operators, and [`follow`] moves the entries
+//! behind a poisoned one. Stores persist the decision under the fence; they never choose a state themselves. [`Breaker`] and
+//! [`Rate`] decide no state: they limit how much of a handler's work starts.
 
 mod breaker;
 mod decide;
@@ -15,22 +15,22 @@ mod rate;
 mod suspicion;
 mod text;
 
-pub(crate) use breaker::{Admits, Change, Circuit, Ended, Pass};
 pub use breaker::{Breaker, BreakerState};
+pub(crate) use breaker::{Circuit, CircuitAdmission, CircuitChange, CircuitPass, CircuitSignal};
 
-pub use decide::{Next, Outcome, PoisonReason, Settlement, decide};
-pub use diagram::{EDGES, Edge, Event, diagram};
+pub use decide::{NextState, Outcome, PoisonReason, Settlement, decide};
+pub use diagram::{EDGES, Edge, EntryEvent, diagram};
 pub use line::{InLine, OnPoisoned, follow};
 pub use operate::{Operation, erase, operate};
 pub use policy::{Policies, Policy, Retry};
-pub(crate) use rate::Bucket;
 pub use rate::Rate;
+pub(crate) use rate::TokenBucket;
 pub use suspicion::Suspicion;
 pub use text::ErrorText;
 
 use std::fmt;
 
-/// Where an entry stands.
+/// Status of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Status {
     /// Waiting to be claimed, now or at its due time.
@@ -39,18 +39,18 @@ pub enum Status {
     Running,
     /// Done; only an operator's replay leads out of it.
     Completed,
-    /// Failed for good; a person has to look at it.
+    /// Failed for good; an operator has to act.
     Poisoned,
-    /// Given up on purpose, by a person or by the handler.
+    /// Discarded on purpose, by an operator or by the handler.
     Discarded,
 }
 
 impl Status {
-    /// Every status, in the order an entry meets them.
+    /// Every status, in the order of an entry's life.
     pub const ALL: [Self; 5] =
         [Self::Pending, Self::Running, Self::Completed, Self::Poisoned, Self::Discarded];
 
-    /// The word for it in the database, in metrics and on the command line.
+    /// Returns the word for it in the database, in metrics and on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -61,7 +61,7 @@ impl Status {
         }
     }
 
-    /// Whether nothing happens to the entry any more unless an operator asks for it.
+    /// Returns true if the entry stays as it is until an operator changes it.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Completed | Self::Poisoned | Self::Discarded)
     }

@@ -1,19 +1,19 @@
-//! What follows from what an operator asks.
+//! The next state of an entry, decided from an operation.
 
-use super::{Event, InLine, Status};
+use super::{EntryEvent, InLine, Status};
 use crate::error::{Error, ErrorKind, Result};
 
-/// What an operator can do to an entry.
+/// Operations on an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
-    /// Try a poisoned entry again, with its attempts and crashes forgotten.
+    /// Run a poisoned entry again, and reset its attempts and crashes.
     Retry,
-    /// Give up a poisoned entry, or one that still waits.
+    /// Discard a poisoned or pending entry.
     Discard,
     /// Run a finished entry again, as a new generation.
     Replay,
-    /// Let those behind a poisoned entry with its ordering key go on without it. It stays poisoned, as skipped.
+    /// Let the entries behind a poisoned one with its ordering key continue without it. It stays poisoned, as skipped.
     Unblock,
 }
 
@@ -21,7 +21,7 @@ impl Operation {
     /// Every operation.
     pub const ALL: [Self; 4] = [Self::Retry, Self::Discard, Self::Replay, Self::Unblock];
 
-    /// The verb.
+    /// Returns the verb.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Retry => "retry",
@@ -31,25 +31,25 @@ impl Operation {
         }
     }
 
-    /// Whether it can be done to an entry with a status at all, whatever it is to those behind it.
+    /// Returns true if the operation is possible for some entry with this status.
     pub fn is_for(self, status: Status) -> bool {
         let places = InLine::ALL.map(Some).into_iter().chain([None]);
         places.into_iter().any(|in_line| operate(status, in_line, self).is_ok())
     }
 
-    /// The event it is in the diagram.
-    pub const fn event(self) -> Event {
+    /// Returns its event in the diagram.
+    pub const fn event(self) -> EntryEvent {
         match self {
-            Self::Retry => Event::Retry,
-            Self::Discard => Event::Discard,
-            Self::Replay => Event::Replay,
-            Self::Unblock => Event::Unblock,
+            Self::Retry => EntryEvent::Retry,
+            Self::Discard => EntryEvent::Discard,
+            Self::Replay => EntryEvent::Replay,
+            Self::Unblock => EntryEvent::Unblock,
         }
     }
 }
 
-/// The next state of an entry under an operator's hand. Pure, and the only place where it is chosen. `in_line` is what a
-/// poisoned entry with an ordering key is to those behind it.
+/// Decides the next state of an entry after an operation. Pure, and the only place that does. `in_line` is the effect of a poisoned
+/// entry with an ordering key on those behind it.
 pub fn operate(status: Status, in_line: Option<InLine>, operation: Operation) -> Result<Status> {
     let verb = operation.as_str();
     let refuse = |what: String| Err(Error::new(ErrorKind::Refused, what));
@@ -74,8 +74,8 @@ pub fn operate(status: Status, in_line: Option<InLine>, operation: Operation) ->
     }
 }
 
-/// Decides what an erasure of a message does to one of its entries: nothing if it is finished, and [`Operation::Discard`] if it is not
-/// and that was asked for. Pure, and the only place where it is chosen.
+/// Decides the effect of an erasure on an entry of the message: none if it is finished, else [`Operation::Discard`] if the operator
+/// asked for that. Pure, and the only place that does.
 pub fn erase(status: Status, discard_unfinished: bool) -> Result<Option<Operation>> {
     let refuse = |what: String| Err(Error::new(ErrorKind::Refused, what));
     match status {
@@ -95,7 +95,7 @@ pub fn erase(status: Status, discard_unfinished: bool) -> Result<Option<Operatio
 mod tests {
     use super::*;
 
-    // FAULTS J1, J3: an operator never touches what a worker holds.
+    // FAULTS J1, J3: an operation never changes a leased entry.
     #[test]
     fn running_entries_are_left_alone() {
         for operation in Operation::ALL {
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(of(Operation::Unblock), [false, false, false, true, false]);
     }
 
-    // FAULTS S12: nothing is given up for an erasure unless the operator says so, and nothing is taken from a worker.
+    // FAULTS S12: an erasure discards nothing unless the operator asks for it, and takes nothing from a worker.
     #[test]
     fn an_erasure_discards_what_waits_and_only_if_asked() {
         let of = |discard: bool| Status::ALL.map(|status| erase(status, discard).ok());

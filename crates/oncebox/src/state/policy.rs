@@ -1,4 +1,4 @@
-//! How often, how late and how long: the part of the rules a user sets.
+//! Handling of failures, as a user configures it for a handler: retries, crashes and poisoned entries.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,69 +8,69 @@ use super::OnPoisoned;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::HandlerKey;
 
-/// When a failed attempt is tried again.
+/// Schedule of the retries of a failed attempt.
 ///
-/// The n-th retry waits `min(first * 2^(n-1), max)`, of which the upper half is spread by a value derived from the
-/// entry, so that entries that failed together do not come back together.
+/// The n-th retry waits `min(first * 2^(n-1), max)`. A value derived from the entry spreads the upper half of the wait, so that
+/// entries that failed together do not return together.
 ///
 /// | preset | attempts | waits | for |
 /// |---|---|---|---|
-/// | [`never`](Self::never) | 1 | | what no repeat can help |
-/// | [`quick`](Self::quick) | 5 | 1 s to 8 s, a quarter of a minute in all | messages that are worthless later |
+/// | [`never`](Self::never) | 1 | | failures that a retry cannot fix |
+/// | [`quick`](Self::quick) | 5 | 1 s to 8 s, 15 s in all | messages that are worthless later |
 /// | [`default`](Self::default) | 20 | 4 s to 12 h, three days in all | most handlers |
-/// | [`patient`](Self::patient) | 25 | 1 min to 24 h, two weeks in all | what must not be given up while people are away |
-/// | [`fixed`](Self::fixed) | yours | always the same, not spread | a service that says when to come back |
+/// | [`patient`](Self::patient) | 25 | 1 min to 24 h, two weeks in all | work that must survive an absence of its operators |
+/// | [`fixed`](Self::fixed) | yours | always the same, not spread | a service that says when to retry |
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Retry {
-    /// Attempts in all, the first one included. 0 and 1 both mean: poisoned at the first failure.
+    /// Maximum attempts, including the first. Default: 20. With 0 or 1 the first failure poisons the entry.
     pub attempts: u32,
-    /// The wait after the first failure.
+    /// Wait after the first failure. Default: 4 seconds.
     pub first: Duration,
-    /// The longest wait.
+    /// Longest wait. Default: 12 hours.
     pub max: Duration,
-    /// Whether waits are spread over their upper half. Off, entries that failed together come back together.
+    /// Spreads waits over their upper half. Default: true. If false, entries that failed together return together.
     pub spread: bool,
 }
 
 impl Default for Retry {
-    /// 20 attempts over about three days: an outage over a week-end poisons nothing.
+    /// Returns 20 attempts over about three days: an outage over a weekend poisons nothing.
     fn default() -> Self {
         Self { attempts: 20, first: Duration::from_secs(4), max: Duration::from_hours(12), spread: true }
     }
 }
 
 impl Retry {
-    /// The shortest wait: what is shorter is nothing to a store that counts milliseconds.
+    /// Shortest wait: one millisecond, the unit of stores.
     pub const MIN_WAIT: Duration = Duration::from_millis(2);
 
-    /// No retry: the first failure poisons.
+    /// Returns no retries: the first failure poisons the entry.
     pub fn never() -> Self {
         Self { attempts: 1, ..Self::default() }
     }
 
-    /// Five attempts within a quarter of a minute: for handlers whose message is worthless later.
+    /// Returns five attempts within 15 seconds, for messages that are worthless later.
     pub fn quick() -> Self {
         Self::new(5, Duration::from_secs(1), Duration::from_secs(15))
     }
 
-    /// 25 attempts over about two weeks, from a minute to a day apart: for what must not be given up while the other
-    /// side, or whoever mends it, is away.
+    /// Returns 25 attempts over about two weeks, with waits from a minute to a day. For work that must survive a long outage of
+    /// another service, or the absence of its operators.
     pub fn patient() -> Self {
         Self::new(25, Duration::from_mins(1), Duration::from_hours(24))
     }
 
-    /// `attempts` in all, each `wait` after the one before, to the millisecond.
+    /// Returns `attempts`, each exactly `wait` after the previous one.
     pub fn fixed(attempts: u32, wait: Duration) -> Self {
         Self { attempts, first: wait, max: wait, spread: false }
     }
 
-    /// `attempts` in all, with waits from `first`, doubling, to `max`.
+    /// Returns `attempts`, with waits from `first`, doubling, to `max`.
     pub fn new(attempts: u32, first: Duration, max: Duration) -> Self {
         Self { attempts, first, max, spread: true }
     }
 
-    /// Checks that it can work. `option` is what the user calls it, for the error.
+    /// Validates the schedule. `option` is the name of the setting, for the error.
     pub(crate) fn validate(&self, option: &str) -> Result<()> {
         let Self { attempts, first, max, .. } = self;
         let refuse = |what: String| Err(Error::new(ErrorKind::InvalidConfig, what));
@@ -89,7 +89,7 @@ impl Retry {
         Ok(())
     }
 
-    /// The wait after `failures` failed attempts; `spread` in `0..=u32::MAX` chooses the point in its upper half.
+    /// Returns the wait after `failures` failed attempts. `spread` in `0..=u32::MAX` selects the point in its upper half.
     pub fn delay(&self, failures: u32, spread: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(31);
         let base = self.first.saturating_mul(1 << doublings).min(self.max);
@@ -102,22 +102,22 @@ impl Retry {
     }
 }
 
-/// The rules for one handler.
+/// Failure handling of one handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Policy {
-    /// When a failed attempt is tried again.
+    /// Schedule of retries.
     pub retry: Retry,
-    /// How many workers may die while they run an entry alone before it is poisoned. Default: 3.
+    /// Number of workers that die while they run an entry alone before it is poisoned. Default: 3.
     pub crashes: u32,
-    /// Wait before an entry runs again after the first such death. Each further wait is six times as long, up to ten minutes
-    /// or this wait if it is longer. Default: 10 seconds.
+    /// Wait before an entry runs again after the first such death. Default: 10 seconds. Each further wait is six times as long, up
+    /// to ten minutes, or to this wait if it is longer.
     pub crash_delay: Duration,
-    /// How long an undecodable message is kept for a newer build that may know its format. Default 1 hour.
+    /// Time for which an undecodable message waits for a newer build that knows its format. Default: 1 hour.
     pub decode_grace: Duration,
-    /// How often it is looked at within that grace. Default 1 minute.
+    /// Interval of decode attempts within that time. Default: 1 minute.
     pub decode_retry: Duration,
-    /// What happens to those behind a poisoned entry with its ordering key. Default: they wait.
+    /// Effect of a poisoned entry on those behind it with its ordering key. Default: they wait.
     pub on_poisoned: OnPoisoned,
 }
 
@@ -135,17 +135,17 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// The longest wait after a crash, unless the first one is longer.
+    /// Longest wait after a crash, unless the first one is longer.
     const LONGEST_CRASH_WAIT: Duration = Duration::from_mins(10);
 
-    /// The wait after `crashes` workers died while they ran an entry alone.
+    /// Returns the wait after `crashes` workers died while they ran an entry alone.
     pub fn crash_wait(&self, crashes: u32) -> Duration {
         let longest = Self::LONGEST_CRASH_WAIT.max(self.crash_delay);
         let factor = 6_u32.saturating_pow(crashes.saturating_sub(1));
         self.crash_delay.saturating_mul(factor).min(longest)
     }
 
-    /// Checks that the rules can work. An error names the option, its value and what to do.
+    /// Validates the policy. An error names the setting, its value and the fix.
     pub fn validate(&self) -> Result<()> {
         let refuse = |what: String| Err(Error::new(ErrorKind::InvalidConfig, what));
         if self.crashes == 0 {
@@ -165,13 +165,13 @@ impl Policy {
     }
 }
 
-/// The rules of some handlers, by key and legacy key: for a store that has to settle what it cannot hand to anybody, as a
-/// message that is damaged. Cheap to clone.
+/// Policies of several handlers, by key and legacy key, for a store that settles entries it cannot read, such as damaged ones.
+/// Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Policies(Arc<HashMap<HandlerKey, Policy>>);
 
 impl Policies {
-    /// The rules of a handler; the default ones if it is not known.
+    /// Returns the policy of a handler, or the default one for an unknown handler.
     pub fn of(&self, handler: &HandlerKey) -> Policy {
         self.0.get(handler).cloned().unwrap_or_default()
     }

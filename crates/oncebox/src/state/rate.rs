@@ -1,47 +1,47 @@
-//! How many entries of a handler are begun in a time: a token bucket without a clock of its own.
+//! Rate limit of a handler: a token bucket without a clock of its own. Tests: below, and `tests/rate.rs`.
 
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// How many entries of a handler this process claims in a time.
+/// Maximum entries of a handler that this process claims in a time span.
 ///
-/// After a quiet time up to [`burst`](Self::burst) are claimed at once; over any time no more than the burst and what the
-/// rate allows in that time.
+/// After idle time it claims up to [`burst`](Self::burst) entries at once. Over any span it claims no more than the burst and what
+/// the rate allows in that span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rate {
-    /// So many.
+    /// Entries per time span.
     pub count: u32,
-    /// In this time.
+    /// Time span.
     pub per: Duration,
-    /// At most so many at once. Default: `count`.
+    /// Maximum entries at once. Default: `count`.
     pub burst: u32,
 }
 
 impl Rate {
-    /// `count` in a time.
+    /// Returns a rate of `count` entries per time span.
     pub fn new(count: u32, per: Duration) -> Self {
         Self { count, per, burst: count }
     }
 
-    /// `count` in a second.
+    /// Returns a rate of `count` entries per second.
     pub fn per_second(count: u32) -> Self {
         Self::new(count, Duration::from_secs(1))
     }
 
-    /// `count` in a minute.
+    /// Returns a rate of `count` entries per minute.
     pub fn per_minute(count: u32) -> Self {
         Self::new(count, Duration::from_mins(1))
     }
 
-    /// The same with another number at once.
+    /// Sets the maximum entries at once.
     pub fn burst(mut self, burst: u32) -> Self {
         self.burst = burst;
         self
     }
 
-    /// Checks that it can work.
+    /// Validates the rate.
     pub(crate) fn validate(&self) -> Result<()> {
         let Self { count, per, burst } = self;
         let refuse = |what: String| Err(Error::new(ErrorKind::InvalidConfig, what));
@@ -64,32 +64,32 @@ impl Rate {
     }
 }
 
-/// A rate at work. In each nanosecond `count` parts flow in, and a token costs as many parts as its time has nanoseconds:
-/// that way all sums are exact.
+/// Token bucket of a rate. In each nanosecond `count` units flow in, and a token costs as many units as the span has nanoseconds,
+/// so all sums are exact.
 #[derive(Debug)]
-pub(crate) struct Bucket {
+pub(crate) struct TokenBucket {
     count: u128,
     cost: u128,
     full: u128,
     level: u128,
-    /// When it was last looked at.
+    /// Time of the last update.
     seen: Duration,
 }
 
-impl Bucket {
-    /// A full one.
+impl TokenBucket {
+    /// Returns a full bucket.
     pub(crate) fn new(rate: &Rate) -> Self {
         let (count, cost) = (u128::from(rate.count.max(1)), rate.per.as_nanos().max(1));
         let full = cost * u128::from(rate.burst);
         Self { count, cost, full, level: full, seen: Duration::ZERO }
     }
 
-    /// How many tokens it can hold.
+    /// Returns the maximum number of tokens.
     pub(crate) fn capacity(&self) -> usize {
         usize::try_from(self.full / self.cost).unwrap_or(usize::MAX)
     }
 
-    /// How many tokens there are.
+    /// Returns the number of tokens.
     pub(crate) fn tokens(&mut self, now: Duration) -> usize {
         let grown = now.saturating_sub(self.seen).as_nanos().saturating_mul(self.count);
         self.level = self.level.saturating_add(grown).min(self.full);
@@ -97,19 +97,19 @@ impl Bucket {
         usize::try_from(self.level / self.cost).unwrap_or(usize::MAX)
     }
 
-    /// Takes up to this many tokens; says how many.
+    /// Takes up to `limit` tokens, and returns their number.
     pub(crate) fn take(&mut self, limit: usize, now: Duration) -> usize {
         let taken = self.tokens(now).min(limit);
         self.level -= self.cost * taken as u128;
         taken
     }
 
-    /// Puts tokens back that were not needed.
+    /// Returns unused tokens to the bucket.
     pub(crate) fn give_back(&mut self, tokens: usize) {
         self.level = (self.level + self.cost * tokens as u128).min(self.full);
     }
 
-    /// When the next token is there.
+    /// Returns the time of the next token.
     pub(crate) fn next_at(&mut self, now: Duration) -> Duration {
         let _ = self.tokens(now);
         let missing = self.cost.saturating_sub(self.level).div_ceil(self.count);
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn tokens_grow_with_time_up_to_the_burst() {
-        let mut bucket = Bucket::new(&Rate::per_second(10).burst(4));
+        let mut bucket = TokenBucket::new(&Rate::per_second(10).burst(4));
         assert_eq!((bucket.capacity(), bucket.take(100, Duration::ZERO)), (4, 4));
         assert_eq!(bucket.take(1, Duration::ZERO), 0);
         assert_eq!(bucket.next_at(Duration::ZERO), SECOND / 10);
@@ -142,11 +142,11 @@ mod tests {
 
     #[test]
     fn a_clock_that_stands_or_jumps_does_no_harm() {
-        let mut bucket = Bucket::new(&Rate::per_minute(1));
+        let mut bucket = TokenBucket::new(&Rate::per_minute(1));
         assert_eq!(bucket.take(1, Duration::MAX), 1);
         assert_eq!(bucket.take(1, Duration::ZERO), 0);
         assert_eq!(bucket.take(1, Duration::MAX), 0);
-        let mut huge = Bucket::new(&Rate::new(u32::MAX, SECOND));
+        let mut huge = TokenBucket::new(&Rate::new(u32::MAX, SECOND));
         assert_eq!(huge.take(usize::MAX, Duration::ZERO), u32::MAX as usize);
     }
 
@@ -165,14 +165,14 @@ mod tests {
     }
 
     proptest! {
-        /// Over any time no more than the burst and what grows in it, and no less if somebody always wants more.
+        /// Over any time, a caller that always wants more takes the burst and what flows in, no more and no less.
         #[test]
         fn the_rate_is_kept(
             (count, burst, millis) in (1u32..50, 1u32..50, 1u64..5_000),
             steps in prop::collection::vec((0u64..400, 0usize..20, 0usize..20), 1..100),
         ) {
             let rate = Rate::new(count, Duration::from_millis(millis)).burst(burst);
-            let mut bucket = Bucket::new(&rate);
+            let mut bucket = TokenBucket::new(&rate);
             let (mut now, mut used) = (Duration::ZERO, 0u128);
             for (millis, want, back) in steps {
                 now += Duration::from_millis(millis);
@@ -185,7 +185,7 @@ mod tests {
                 prop_assert!(used <= u128::from(burst) + grown, "{} of {} and {}", used, burst, grown);
             }
             let next = bucket.next_at(now);
-            prop_assert!(bucket.take(1, next) == 1, "whoever waits gets one");
+            prop_assert!(bucket.take(1, next) == 1, "a caller that waits gets one");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! How far an entry is suspected of taking its worker down: one stored number, and the rules that read it.
+//! Suspicion that an entry crashes its worker: one stored number, and the rules that read it.
 
 /// The level from which an entry runs alone.
 const ALONE: u32 = 3;
 
-/// How far an entry is suspected of taking its worker down.
+/// Suspicion that an entry crashes its worker.
 ///
 /// | number | meaning | claimed together |
 /// |---|---|---|
@@ -13,7 +13,7 @@ const ALONE: u32 = 3;
 /// | 3 | the same, a third time | 1 |
 /// | 3 + n | n workers died while they ran this entry alone | 1 |
 ///
-/// Only the last kind counts towards poison: a process that is killed from outside blames no entry that ran beside others.
+/// Only the last kind counts towards poisoning: a process that is killed from outside blames no entry that ran beside others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Suspicion(u32);
 
@@ -21,27 +21,27 @@ impl Suspicion {
     /// A healthy entry.
     pub const NONE: Self = Self(0);
 
-    /// From the number a store kept.
+    /// Reads the number that a store kept.
     pub const fn from_stored(number: u32) -> Self {
         Self(number)
     }
 
-    /// The number a store keeps.
+    /// Returns the number for a store to keep.
     pub const fn stored(self) -> u32 {
         self.0
     }
 
-    /// Whether a worker died while it held the entry.
+    /// Returns true if a worker died while it held the entry.
     pub const fn is_suspect(self) -> bool {
         self.0 > 0
     }
 
-    /// The level, 0 to 3. Suspects of one level are claimed together.
+    /// Returns the level, 0 to 3. Suspects of one level are claimed together.
     pub const fn level(self) -> u32 {
         if self.0 < ALONE { self.0 } else { ALONE }
     }
 
-    /// The most suspects of this level that one claim takes.
+    /// Returns the maximum number of suspects of this level that one claim takes.
     pub const fn company(self) -> usize {
         match self.level() {
             0 | 1 => usize::MAX,
@@ -50,17 +50,17 @@ impl Suspicion {
         }
     }
 
-    /// Whether it may run beside other work. If not, a worker finishes everything else first.
+    /// Returns true if it may run beside other work. If not, a worker finishes everything else first.
     pub const fn runs_beside_others(self) -> bool {
         self.0 < 2
     }
 
-    /// How many workers died while they ran this entry alone.
+    /// Returns the number of workers that died while they ran this entry alone.
     pub const fn own_crashes(self) -> u32 {
         self.0.saturating_sub(ALONE)
     }
 
-    /// What follows from it for the next run, as a sentence for an operator; nothing for a healthy entry.
+    /// Explains the effect on the next run to an operator, as a sentence. `None` for a healthy entry.
     pub fn explained(self) -> Option<String> {
         let died = match self.0 {
             0 => return None,
@@ -84,16 +84,22 @@ impl Suspicion {
         Some(format!("it is a suspect: {died}; {counts}{next}"))
     }
 
-    /// The suspicion after a worker died. `alone`: whether the worker had nothing else in hand.
+    /// Returns the suspicion after a worker died. `alone`: the worker held nothing else.
     #[must_use]
     pub const fn after_crash(self, alone: bool) -> Self {
         match (alone, self.0 < ALONE) {
             (true, true) => Self(ALONE + 1),
             (false, true) => Self(self.0 + 1),
             (true, false) => Self(self.0.saturating_add(1)),
-            // It is not blamed, and what it did alone is not forgotten.
+            // This crash does not count, and crashes alone stay counted.
             (false, false) => self,
         }
+    }
+
+    /// The suspicion after a run that its worker survived. Deaths in company were not its own; deaths alone are kept.
+    #[must_use]
+    pub const fn after_survival(self) -> Self {
+        if self.own_crashes() == 0 { Self::NONE } else { self }
     }
 }
 
@@ -122,6 +128,13 @@ mod tests {
         }
         let max = Suspicion::from_stored(u32::MAX);
         assert_eq!(max.after_crash(true), max);
+    }
+
+    #[test]
+    fn a_survived_run_clears_deaths_in_company_alone() {
+        for (before, after) in [(0, 0), (1, 0), (2, 0), (3, 0), (4, 4), (5, 5)] {
+            assert_eq!(Suspicion::from_stored(before).after_survival().stored(), after);
+        }
     }
 
     #[test]

@@ -5,43 +5,42 @@ use std::fmt;
 
 use super::mask::mask;
 
-/// The text of a handler's error: bounded, without the NUL that text columns refuse, and without credentials. Writing a
-/// failure down must never fail itself, and must not tell a secret to everybody who reads it later.
+/// Error text of a handler: bounded, without the NUL that text columns refuse, and without credentials. Recording a failure must
+/// never fail, and must not show a secret to later readers.
 ///
-/// What looks like a credential becomes `***`: the user of a URL (`scheme://user:password@host`), what follows `Bearer`,
-/// and the values of `password=`, `token:`, `"api_key": ` and the like. Other rules are the user's own
-/// ([`Builder::redact`](crate::Builder::redact)).
+/// A URL's user (`scheme://user:password@host`), the word after `Bearer`, and the values of `password=`, `token:`, `"api_key": `
+/// and the like become `***`. Users add rules of their own ([`InboxBuilder::redact`](crate::InboxBuilder::redact)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorText(Box<str>);
 
 impl ErrorText {
-    /// The most characters that are kept.
+    /// Maximum characters.
     pub const MAX_CHARS: usize = 2_000;
 
-    /// Makes any text storable.
+    /// Returns text that any store can keep.
     pub fn new(text: impl AsRef<str>) -> Self {
-        // Masked before it is cut: half a credential does not look like one.
+        // Masked before it is cut: half a credential is not recognised.
         let text = mask(text.as_ref());
         Self(text.chars().take(Self::MAX_CHARS).map(|c| if c == '\0' { '\u{fffd}' } else { c }).collect())
     }
 
-    /// From the text a store kept, or one that a wrapper of a store made of another: taken as it is.
+    /// Wraps text from a store, or from a wrapper of one, unchanged.
     pub fn stored(text: impl Into<Box<str>>) -> Self {
         Self(text.into())
     }
 
-    /// The error and its causes, on one line.
+    /// Returns the error and its causes, on one line.
     pub fn of(error: &(dyn StdError + 'static)) -> Self {
         Self::new(Self::whole(error))
     }
 
-    /// The same before anything is masked or cut.
+    /// Returns the same, neither masked nor cut.
     pub(crate) fn whole(error: &(dyn StdError + 'static)) -> String {
         let mut text = error.to_string();
         let mut cause = error.source();
         while let Some(error) = cause {
             let line = error.to_string();
-            // Many errors print their cause as part of their own text.
+            // Many errors contain their cause's text.
             if !text.contains(&line) {
                 text.push_str(": ");
                 text.push_str(&line);

@@ -1,56 +1,56 @@
-//! What an operator does, and the record of it.
+//! Operator actions and their records.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Actor, Answer, Filter, Line, OperationId};
+use super::{ActionResult, Actor, EntryFilter, OperationId, OrderQueue};
 use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::Operation;
 use crate::time::Timestamp;
 
-/// What is to be done, by whom, and why. It is done and recorded in one transaction.
+/// A requested change, its actor and its reason. The store does it and records it in one transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Action {
     /// The identity of the operation.
     pub id: OperationId,
-    /// The operation it is a part of.
+    /// Operation of which this is a part.
     pub parent: Option<OperationId>,
     /// The inbox.
     pub inbox: InboxName,
-    /// Who asks for it.
+    /// Name that the actor gave.
     pub actor: Box<str>,
-    /// The name of the token that the request came with, if it came with one.
+    /// Name of the request's API token, if it has one.
     pub token: Option<Box<str>>,
-    /// Why.
+    /// Reason that the actor gave.
     pub reason: Box<str>,
-    /// What is to be done.
-    pub what: What,
+    /// Requested change.
+    pub kind: ActionKind,
 }
 
 impl Action {
-    /// The longest actor, token and reason, in characters; what is longer is cut.
+    /// Maximum characters of actor, token and reason. Longer text is cut.
     pub const MAX_CHARS: usize = 500;
-    /// The actor of what a program did without saying for whom.
-    pub const NOBODY: &str = "unknown";
+    /// Actor of an action that names none.
+    pub const UNKNOWN_ACTOR: &str = "unknown";
 
-    /// Something to be done under a new identity.
-    pub fn new(inbox: InboxName, what: What) -> Self {
-        let actor = Self::NOBODY.into();
-        Self { id: OperationId::fresh(), parent: None, inbox, actor, token: None, reason: "".into(), what }
+    /// Returns an action with a new identity.
+    pub fn new(inbox: InboxName, kind: ActionKind) -> Self {
+        let actor = Self::UNKNOWN_ACTOR.into();
+        Self { id: OperationId::fresh(), parent: None, inbox, actor, token: None, reason: "".into(), kind }
     }
 
-    /// The same, with an identity that was made before.
+    /// Sets an identity that the caller made before.
     #[must_use]
     pub fn id(mut self, id: OperationId) -> Self {
         self.id = id;
         self
     }
 
-    /// The same, with who asks for it and why.
+    /// Sets the actor and the reason.
     #[must_use]
     pub fn by<'a>(mut self, actor: impl Into<Actor<'a>>, reason: &str) -> Self {
         let Actor { name, token } = actor.into();
@@ -58,32 +58,33 @@ impl Action {
         self
     }
 
-    /// What it asks for, as text: a store keeps it, and tells a repeat from another action under the same identity by it.
+    /// Returns the request as text. A store records it, and compares it to tell a repeat from another action with the
+    /// same identity.
     pub fn body(&self) -> String {
-        json!({ "inbox": self.inbox.as_str(), "verb": self.what.verb(), "what": self.what.body() })
+        json!({ "inbox": self.inbox.as_str(), "verb": self.kind.verb(), "what": self.kind.body() })
             .to_string()
     }
 }
 
-/// Text that every store can keep.
+/// Cuts text and replaces NUL, so that every store accepts it.
 fn storable(text: &str) -> Box<str> {
     text.chars().take(Action::MAX_CHARS).map(|c| if c == '\0' { '\u{fffd}' } else { c }).collect()
 }
 
-/// What an operator can do.
+/// Changes that an operator can make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum What {
+pub enum ActionKind {
     /// Retry, discard, replay or unblock one entry, as [`operate`](crate::state::operate) allows.
     Entry {
         /// The message's key.
         key: Key,
         /// The handler key that the entry is stored under.
         handler: HandlerKey,
-        /// What to do.
+        /// Change of the entry.
         operation: Operation,
     },
-    /// Stop claims for a handler, on every worker. What runs already goes on.
+    /// Stop claims for a handler, on every worker. Running entries continue.
     Pause {
         /// The handler.
         handler: HandlerKey,
@@ -93,56 +94,58 @@ pub enum What {
         /// The handler.
         handler: HandlerKey,
     },
-    /// Stop claims for one ordering key of a handler, on every worker. What runs already goes on; others are not kept waiting.
+    /// Stop claims for one ordering key of a handler, on every worker. Running entries continue, and other keys do not
+    /// wait.
     PauseKey {
         /// The handler key that the entries are stored under.
         handler: HandlerKey,
         /// The ordering key.
-        line: Line,
+        line: OrderQueue,
     },
     /// Allow claims for an ordering key again.
     ResumeKey {
         /// The handler key.
         handler: HandlerKey,
         /// The ordering key.
-        line: Line,
+        line: OrderQueue,
     },
-    /// Remove messages that were quarantined for longer than `age`, `limit` of them at most, those kept first first.
+    /// Remove messages that have been quarantined for longer than `age`, oldest first, at most `limit`.
     Purge {
-        /// How long.
+        /// Minimum time in quarantine.
         age: Duration,
-        /// At most this many.
+        /// Maximum number of messages.
         limit: usize,
     },
-    /// Erase the content of one message and of what was quarantined under its key: payloads, headers, ids, errors and results. What
-    /// stays is the proof of its key, so that the same message is still a duplicate. Refused while an entry of it runs.
+    /// Erase the content of one message and of the quarantined messages under its key: payloads, headers, ids, errors and
+    /// results. The proof of the key stays, so the same message is still a duplicate. Refused while an entry of the
+    /// message runs.
     Erase {
         /// The message's key.
         key: Key,
-        /// Whether entries that are pending or poisoned end as discarded. If not, they refuse the erasure.
+        /// Discards pending and poisoned entries. If false, such entries refuse the erasure.
         discard_unfinished: bool,
     },
-    /// The beginning of an operation on every entry that a filter takes. Changes nothing by itself: each entry is done under an
-    /// identity of its own. Begun and carried on by [`operate::Bulk`](crate::operate::Bulk).
+    /// Start of an operation on every entry that a filter matches. It changes nothing itself: each entry is changed under
+    /// an identity of its own. [`operate::BulkOperation`](crate::operate::BulkOperation) starts and continues it.
     Bulk {
-        /// What to do with each entry.
+        /// Change of each entry.
         operation: Operation,
-        /// Which entries; where it starts and how long its pages are does not count.
-        filter: Box<Filter>,
-        /// How many entries at most.
+        /// Entries to change. The filter's cursor and limit are ignored.
+        filter: Box<EntryFilter>,
+        /// Maximum number of entries.
         limit: usize,
     },
-    /// The beginning of a backfill. Changes nothing by itself.
+    /// Start of a backfill. It changes nothing itself.
     Backfill {
-        /// The handler that gets entries.
+        /// Handler that gets entries.
         handler: HandlerKey,
-        /// For messages of which types; all if there is none.
+        /// Message types. Empty: all types.
         kinds: Vec<Box<str>>,
     },
 }
 
-impl What {
-    /// The verb.
+impl ActionKind {
+    /// Returns the verb.
     pub const fn verb(&self) -> &'static str {
         match self {
             Self::Entry { operation, .. } => operation.as_str(),
@@ -157,7 +160,7 @@ impl What {
         }
     }
 
-    /// The key it is about, if it is about one.
+    /// Returns the key of the affected message, if there is one.
     pub const fn key(&self) -> Option<&Key> {
         match self {
             Self::Entry { key, .. } | Self::Erase { key, .. } => Some(key),
@@ -165,7 +168,7 @@ impl What {
         }
     }
 
-    /// The handler it is about, if it is about one.
+    /// Returns the affected handler, if there is one.
     pub const fn handler(&self) -> Option<&HandlerKey> {
         match self {
             Self::Entry { handler, .. }
@@ -215,8 +218,8 @@ pub(super) fn unhex(text: &str) -> Option<Box<[u8]>> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
 }
 
-/// What a filter asks for. Bytes are hexadecimal.
-fn conditions(filter: &Filter) -> Value {
+/// Returns the conditions of a filter as JSON. Bytes are hexadecimal.
+fn conditions(filter: &EntryFilter) -> Value {
     let words: Vec<&str> = filter.statuses.iter().map(|status| status.as_str()).collect();
     json!({
         "statuses": words,
@@ -232,40 +235,40 @@ fn conditions(filter: &Filter) -> Value {
     })
 }
 
-/// The record of an operation.
+/// Record of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperationView {
     /// The identity of the operation.
     pub id: OperationId,
-    /// The operation it was a part of.
+    /// Operation of which it was a part.
     pub parent: Option<OperationId>,
-    /// Its place among all records; later ones have greater numbers.
+    /// Number among all records. Later records have greater numbers.
     pub number: i64,
-    /// When it was done, on the store's clock.
+    /// Time of the operation, on the store's clock.
     pub at: Timestamp,
-    /// Who asked for it, by the name that was given.
+    /// Name that the actor gave.
     pub actor: Box<str>,
-    /// The name of the token that the request came with, if it came with one. The actor cannot choose it.
+    /// Name of the request's API token, if it had one. The actor cannot choose it.
     pub token: Option<Box<str>>,
-    /// Why.
+    /// Reason that the actor gave.
     pub reason: Box<str>,
-    /// The verb: retry, discard, replay, unblock, pause, resume, `pause_key`, `resume_key`, purge, erase, bulk, backfill.
+    /// Verb: retry, discard, replay, unblock, pause, resume, `pause_key`, `resume_key`, purge, erase, bulk or backfill.
     pub verb: Box<str>,
-    /// The key it was about.
+    /// Key of the affected message.
     pub key: Option<Key>,
-    /// The handler it was about.
+    /// Affected handler.
     pub handler: Option<HandlerKey>,
-    /// What was asked for, as JSON.
+    /// Request, as JSON.
     pub body: Box<str>,
-    /// What came of it, as JSON.
+    /// Result, as JSON.
     pub answer: Box<str>,
-    /// How far a long one has come, as whoever carries it on noted; and how often that was noted.
+    /// Progress of a long operation: the number of notes, and the last note of the process that continues it.
     pub progress: Option<(u32, Box<str>)>,
 }
 
 impl OperationView {
-    /// The record of an action, for a store to keep.
-    pub fn of(action: &Action, answer: &Answer, number: i64, at: Timestamp) -> Self {
+    /// Returns the record of an action, for a store to keep.
+    pub fn of(action: &Action, answer: &ActionResult, number: i64, at: Timestamp) -> Self {
         Self {
             id: action.id,
             parent: action.parent,
@@ -274,9 +277,9 @@ impl OperationView {
             actor: action.actor.clone(),
             token: action.token.clone(),
             reason: action.reason.clone(),
-            verb: action.what.verb().into(),
-            key: action.what.key().copied(),
-            handler: action.what.handler().cloned(),
+            verb: action.kind.verb().into(),
+            key: action.kind.key().copied(),
+            handler: action.kind.handler().cloned(),
             body: action.body().into(),
             answer: answer.encode().into(),
             progress: None,
@@ -284,7 +287,7 @@ impl OperationView {
     }
 }
 
-/// Which records of operations to list.
+/// Conditions for listing records of operations.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AuditFilter {
@@ -296,18 +299,18 @@ pub struct AuditFilter {
     pub parent: Option<OperationId>,
     /// Only operations on this key.
     pub key: Option<Key>,
-    /// Only operations that this one asked for.
+    /// Only operations of this actor.
     pub actor: Option<Box<str>>,
-    /// Only operations that came with this token.
+    /// Only operations with this API token.
     pub token: Option<Box<str>>,
-    /// Only those before this number; where the previous page ended.
+    /// Only records before this number, where the previous page ended.
     pub before: Option<i64>,
-    /// At most this many.
+    /// Maximum number of records. Default: 100.
     pub limit: usize,
 }
 
 impl AuditFilter {
-    /// The latest hundred.
+    /// Returns a filter for the latest 100 records.
     pub fn new(inbox: InboxName) -> Self {
         Self { inbox, id: None, parent: None, key: None, actor: None, token: None, before: None, limit: 100 }
     }
@@ -316,8 +319,8 @@ impl AuditFilter {
 /// A page of records, the latest first.
 #[derive(Clone, Debug, Default)]
 pub struct AuditPage {
-    /// The records.
+    /// The records, the latest first.
     pub operations: Vec<OperationView>,
-    /// Where the next page starts, if there is one.
+    /// Start of the next page, if there is one.
     pub next: Option<i64>,
 }

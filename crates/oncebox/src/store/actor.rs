@@ -1,8 +1,8 @@
-//! Who asks for an operation.
+//! The actor of an operation.
 
-/// Who asks for an operation: the name that was given, and the token that the request came with.
+/// Actor of an operation: the name that it gave, and the API token of the request.
 ///
-/// The two are kept apart, because everybody may choose a name, and a name may look like anything.
+/// Both are kept apart, because an actor chooses the name freely, and it may look like a token's name.
 ///
 /// ```
 /// # use oncebox::store::Actor;
@@ -13,12 +13,12 @@
 pub struct Actor<'a> {
     /// The name.
     pub name: &'a str,
-    /// The name of the token that was checked. Nothing if there was none, as for a program that has the store itself.
+    /// Name of the API token that was checked. `None` without one, as for a program that opens the store itself.
     pub token: Option<&'a str>,
 }
 
 impl<'a> Actor<'a> {
-    /// The same, with the name of the token that was checked.
+    /// Sets the name of the API token that was checked.
     #[must_use]
     pub const fn with_token(self, token: Option<&'a str>) -> Self {
         Self { token, ..self }

@@ -1,4 +1,4 @@
-//! The operator's verbs.
+//! Operator verbs of a store. Tests: `conformance/admin.rs` and `conformance/operations.rs` in `oncebox-testkit`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    Acted, Action, Answer, AuditFilter, AuditPage, BackfillParams, Backfilled, Cursor, ErasureCounts,
-    ExamineParams, Explanation, Filter, Finding, HandlerCount, History, Label, OperationId, Page, PausedKey,
-    QuarantineFilter, QuarantinePage, Quarantined, Seq, Store, What,
+    Acted, Action, ActionKind, ActionResult, AuditFilter, AuditPage, BackfillParams, Backfilled, EntryCursor,
+    EntryFilter, EntryPage, ErasureCounts, ExamineParams, Explanation, Finding, HandlerCount, MessageHistory,
+    MessageLabel, OperationId, PausedKey, QuarantineFilter, QuarantinePage, Quarantined, Seq, Store,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
@@ -17,21 +17,21 @@ use crate::name::{HandlerKey, InboxName};
 use crate::state::{ErrorText, InLine, Operation, PoisonReason, Status, Suspicion};
 use crate::time::Timestamp;
 
-/// How much of everything there is.
+/// Counts of an inbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Counts {
-    /// Entries by handler and status; what is zero is left out.
+pub struct InboxCounts {
+    /// Entries by handler and status, without zeros.
     pub entries: Vec<HandlerCount>,
-    /// Messages remembered.
+    /// Stored messages.
     pub messages: u64,
-    /// Those of them that have no entry: no handler that is stored for was registered for their type.
+    /// Stored messages without an entry: their type had no durable handler.
     pub unrouted: u64,
-    /// Messages quarantined, for whatever reason.
+    /// Quarantined messages.
     pub quarantined: u64,
-    /// Those of them whose key was known with another payload.
+    /// Quarantined messages whose key was known with another payload.
     pub conflicts: u64,
-    /// Those of them that were older than what is remembered.
+    /// Quarantined messages that were older than the watermark.
     pub stale: u64,
     /// Handlers that are paused.
     pub paused: Vec<HandlerKey>,
@@ -39,52 +39,52 @@ pub struct Counts {
     pub paused_keys: Vec<PausedKey>,
 }
 
-impl Counts {
-    /// Entries with a status, over all handlers.
+impl InboxCounts {
+    /// Returns the number of entries with a status, over all handlers.
     pub fn with_status(&self, status: Status) -> u64 {
         self.entries.iter().filter(|entry| entry.status == status).map(|entry| entry.count).sum()
     }
 }
 
-/// An entry as an operator sees it.
+/// An entry as operators see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EntryView {
-    /// The message.
+    /// Number of its message.
     pub seq: Seq,
-    /// Its dedupe key, by which the entry can be shown and acted on.
+    /// Dedupe key of its message. Operators show and change the entry by it.
     pub key: Key,
     /// The handler, under the newest of its keys.
     pub handler: HandlerKey,
-    /// The first key that the store knew the handler by.
+    /// First key under which the store knew the handler.
     pub origin: HandlerKey,
-    /// Where it stands.
+    /// Status.
     pub status: Status,
     /// Failed attempts.
     pub attempts: u32,
-    /// How far it is suspected of taking its worker down.
+    /// Suspicion that the entry crashes its worker.
     pub suspicion: Suspicion,
-    /// How often it was replayed.
+    /// Number of replays.
     pub generation: u32,
-    /// When it is due (pending), when its lease ends (running), or when it was finished. [`Timestamp::MAX`] for an
-    /// entry that waits for an earlier one with the same ordering key.
+    /// Due time (pending), end of the lease (running) or time of the end. [`Timestamp::MAX`] for an entry that waits for an earlier
+    /// one with the same ordering key.
     pub at: Timestamp,
-    /// Why it was poisoned.
+    /// Reason for being poisoned.
     pub reason: Option<PoisonReason>,
-    /// What the handler said last.
+    /// Last error text of the handler.
     pub error: Option<ErrorText>,
-    /// What it is to those behind it, if it is poisoned and has an ordering key.
+    /// Effect on the entries behind it, if it is poisoned and has an ordering key.
     pub in_line: Option<InLine>,
-    /// When its message came.
+    /// Time when its message was received.
     pub received_at: Timestamp,
-    /// Whose message it is.
+    /// Tenant of its message.
     pub tenant: Option<Box<str>>,
-    /// What its message says of itself; nothing once the message has left, before its key.
-    pub label: Option<Label>,
+    /// Attributes of its message. `None` after the message was removed, while its key is still known.
+    pub label: Option<MessageLabel>,
 }
 
 impl EntryView {
-    /// A pending entry that was never tried, for a store to fill in.
+    /// Returns a pending entry without attempts, for a store to fill in.
     pub fn new(seq: Seq, key: Key, handler: HandlerKey, status: Status, at: Timestamp) -> Self {
         Self {
             seq,
@@ -105,78 +105,78 @@ impl EntryView {
         }
     }
 
-    /// The same, with what is known of its message.
+    /// Sets time, tenant and attributes of its message.
     #[must_use]
     pub fn of_message(
         mut self,
         received_at: Timestamp,
         tenant: Option<Box<str>>,
-        label: Option<Label>,
+        label: Option<MessageLabel>,
     ) -> Self {
         (self.received_at, self.tenant, self.label) = (received_at, tenant, label);
         self
     }
 
-    /// The same, with what its message says.
+    /// Sets time, tenant and attributes from its message.
     #[must_use]
     pub fn labelled(self, received_at: Timestamp, message: &Message) -> Self {
-        self.of_message(received_at, message.tenant().map(Into::into), Some(Label::of(message)))
+        self.of_message(received_at, message.tenant().map(Into::into), Some(MessageLabel::of(message)))
     }
 
-    /// Its place in lists.
-    pub fn cursor(&self) -> Cursor {
-        Cursor::new(self.seq, self.handler.clone())
+    /// Returns its position in lists.
+    pub fn cursor(&self) -> EntryCursor {
+        EntryCursor::new(self.seq, self.handler.clone())
     }
 
-    /// Whether it is poisoned, and those behind it with its ordering key went on without it.
+    /// Returns true if it is poisoned and the entries behind it with its ordering key continued without it.
     pub fn is_skipped(&self) -> bool {
         self.in_line == Some(InLine::Skipped)
     }
 }
 
-/// Which blocked keys to list.
+/// Conditions for listing blocked keys.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BlockedParams {
     /// The inbox.
     pub inbox: InboxName,
-    /// Only keys of this tenant: an ordering key belongs to one.
+    /// Only keys of this tenant.
     pub tenant: Option<Box<str>>,
-    /// At most this many.
+    /// Maximum number of keys. Default: 100.
     pub limit: usize,
 }
 
 impl BlockedParams {
-    /// The hundred keys that are blocked by the oldest messages.
+    /// Returns parameters for the 100 keys whose blocking message is oldest.
     pub fn new(inbox: InboxName) -> Self {
         Self { inbox, tenant: None, limit: 100 }
     }
 }
 
-/// An ordering key that a poisoned entry holds back, for one handler.
+/// Ordering key that a poisoned entry blocks for one handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlockedKey {
-    /// The handler key that the entries are stored under.
+    /// Handler key under which the entries are stored.
     pub handler: HandlerKey,
-    /// The ordering key, as the producer gave it; empty if its message cannot be read any more.
+    /// Ordering key, as the producer gave it. Empty if its message cannot be read any more.
     pub ordering_key: Vec<u8>,
-    /// The poisoned entry in front: the message's number.
+    /// Message number of the poisoned entry in front.
     pub head: Seq,
-    /// Its dedupe key, by which it can be retried, discarded or unblocked.
+    /// Dedupe key of that message. Operators retry, discard or unblock the entry by it.
     pub head_key: Key,
-    /// When it was poisoned.
+    /// Time when the entry was poisoned.
     pub since: Timestamp,
-    /// Whether those behind it are parked, not pending.
+    /// True if the entries behind are parked. False if they are pending.
     pub parks: bool,
-    /// How many are behind it, under the same handler key.
+    /// Number of entries behind it, under the same handler key.
     pub waiting: u64,
-    /// When the oldest of those was received.
+    /// Time when the oldest of them was received.
     pub oldest: Option<Timestamp>,
 }
 
 impl BlockedKey {
-    /// A key with nobody waiting, for a store to fill in.
+    /// Returns a key without waiting entries, for a store to fill in.
     pub fn new(handler: HandlerKey, head: Seq, head_key: Key, since: Timestamp) -> Self {
         Self {
             handler,
@@ -191,109 +191,109 @@ impl BlockedKey {
     }
 }
 
-/// Everything a store knows of one key.
+/// Everything that a store knows of one key.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MessageView {
     /// The key.
     pub key: Key,
-    /// Whose it is. The tenant is part of the key, so all that is known of a key belongs to one.
+    /// Tenant. It is part of the key, so everything under a key belongs to one tenant.
     pub tenant: Option<Box<str>>,
-    /// The stored message, its number and when it came; `None` if only quarantined are known.
+    /// Stored message, with its number and time. `None` if the key only has quarantined messages.
     pub stored: Option<(Seq, Timestamp, Arc<Message>)>,
-    /// Its entries, by handler and generation, finished ones included.
+    /// Its entries, by handler and generation, finished entries included.
     pub entries: Vec<EntryView>,
-    /// Whether an operator erased the content of the message. Then `stored` is nothing, and the key is remembered all the same.
+    /// True if an operator erased the content. Then `stored` is `None`, but the store still knows the key.
     pub erased: bool,
-    /// Messages under the same key that were quarantined, the first [`MAX_QUARANTINED`](Self::MAX_QUARANTINED) of them: a producer that uses one id
-    /// for everything must not fill the memory of whoever looks. All of them are listed by [`Admin::quarantined`].
+    /// Quarantined messages under the key, the first [`MAX_QUARANTINED`](Self::MAX_QUARANTINED). The limit bounds memory if a
+    /// producer uses one id for everything. [`Admin::quarantined`] lists all.
     pub quarantined: Vec<Quarantined>,
 }
 
 impl MessageView {
-    /// How many messages that were quarantined are shown at most.
+    /// Maximum quarantined messages in a view.
     pub const MAX_QUARANTINED: usize = 20;
 
-    /// A view with nothing in it, for a store to fill in.
+    /// Returns an empty view, for a store to fill in.
     pub fn new(key: Key) -> Self {
         Self { key, tenant: None, stored: None, entries: Vec::new(), erased: false, quarantined: Vec::new() }
     }
 }
 
-/// What an operator of one tenant can see and do: nothing of another tenant is shown, counted or touched.
+/// View of one tenant for operators. It shows, counts and changes nothing of another tenant.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> oncebox::Result<()> {
-/// use oncebox::{InboxName, Memory, store::OfTenant};
+/// use oncebox::{InboxName, Memory, store::TenantScope};
 ///
 /// let store = Memory::new();
-/// let acme = OfTenant::new(&store, InboxName::new("orders")?, "acme");
+/// let acme = TenantScope::new(&store, InboxName::new("orders")?, "acme");
 /// assert_eq!(acme.count().await?.messages, 0);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-pub struct OfTenant<'a, S> {
+pub struct TenantScope<'a, S> {
     store: &'a S,
     inbox: InboxName,
     tenant: Box<str>,
 }
 
-impl<'a, S: Admin> OfTenant<'a, S> {
-    /// What `tenant` has in an inbox.
+impl<'a, S: Admin> TenantScope<'a, S> {
+    /// Returns the view of `tenant` on an inbox.
     pub fn new(store: &'a S, inbox: InboxName, tenant: impl Into<Box<str>>) -> Self {
         Self { store, inbox, tenant: tenant.into() }
     }
 
-    /// How much of everything there is.
-    pub async fn count(&self) -> Result<Counts> {
+    /// Returns the counts of the tenant.
+    pub async fn count(&self) -> Result<InboxCounts> {
         self.store.count_tenant(&self.inbox, &self.tenant).await
     }
 
-    /// A filter for the first hundred entries with a status.
-    pub fn filter(&self, status: Status) -> Filter {
-        Filter { tenant: Some(self.tenant.clone()), ..Filter::new(self.inbox.clone(), status) }
+    /// Returns a filter for the first 100 entries with a status.
+    pub fn filter(&self, status: Status) -> EntryFilter {
+        EntryFilter { tenant: Some(self.tenant.clone()), ..EntryFilter::new(self.inbox.clone(), status) }
     }
 
-    /// Entries with a status. The inbox and tenant of the filter are not looked at.
-    pub async fn list(&self, filter: &Filter) -> Result<Page> {
+    /// Lists entries. Ignores inbox and tenant of the filter.
+    pub async fn list(&self, filter: &EntryFilter) -> Result<EntryPage> {
         let (inbox, tenant) = (self.inbox.clone(), Some(self.tenant.clone()));
-        self.store.list(&Filter { inbox, tenant, ..filter.clone() }).await
+        self.store.list(&EntryFilter { inbox, tenant, ..filter.clone() }).await
     }
 
-    /// A filter for the first hundred messages that were quarantined.
+    /// Returns a filter for the first 100 quarantined messages.
     pub fn quarantine_filter(&self) -> QuarantineFilter {
         QuarantineFilter { tenant: Some(self.tenant.clone()), ..QuarantineFilter::new(self.inbox.clone()) }
     }
 
-    /// Messages that were quarantined. The inbox and tenant of the filter are not looked at.
+    /// Lists quarantined messages. Ignores inbox and tenant of the filter.
     pub async fn quarantined(&self, filter: &QuarantineFilter) -> Result<QuarantinePage> {
         let (inbox, tenant) = (self.inbox.clone(), Some(self.tenant.clone()));
         self.store.quarantined(&QuarantineFilter { inbox, tenant, ..filter.clone() }).await
     }
 
-    /// At most `limit` ordering keys that are held back by a poisoned entry, those with the oldest message in front first.
+    /// Lists at most `limit` blocked ordering keys, those with the oldest message in front first.
     pub async fn blocked(&self, limit: usize) -> Result<Vec<BlockedKey>> {
         let (inbox, tenant) = (self.inbox.clone(), Some(self.tenant.clone()));
         self.store.blocked(&BlockedParams { inbox, tenant, limit }).await
     }
 
-    /// Everything known of a key.
+    /// Returns everything known of a key.
     pub async fn show(&self, key: &Key) -> Result<Option<MessageView>> {
         let view = self.store.show(&self.inbox, key).await?;
         Ok(view.filter(|view| view.tenant.as_deref() == Some(&*self.tenant)))
     }
 
-    /// Everything known of a key, what happened to it, and what it waits for.
+    /// Returns everything known of a key, with its history and an explanation for each entry.
     pub async fn explain(&self, key: &Key) -> Result<Option<Explanation>> {
-        // What stands ahead has the same ordering key, and so the same tenant.
+        // Entries ahead have the same ordering key, and so the same tenant.
         let explained = self.store.explain(&self.inbox, key).await?;
         Ok(explained.filter(|explained| explained.view.tenant.as_deref() == Some(&*self.tenant)))
     }
 
-    /// Retries, discards or replays one entry. A key of another tenant is not found.
+    /// Retries, discards or replays one entry. Returns `NotFound` for a key of another tenant.
     pub async fn operate(&self, key: &Key, handler: &HandlerKey, operation: Operation) -> Result<EntryView> {
-        // A key belongs to one tenant for good, so what was seen before the operation is true during it.
+        // A key always belongs to one tenant, so the check before the operation still holds during it.
         if self.show(key).await?.is_none() {
             let what = format!("there is no entry of {key} for {handler:?}");
             return Err(Error::new(ErrorKind::NotFound, what));
@@ -301,11 +301,11 @@ impl<'a, S: Admin> OfTenant<'a, S> {
         self.store.operate(&self.inbox, key, handler, operation).await
     }
 
-    /// Does what is asked for with one entry, and records it. A key of another tenant is not found, and what concerns all
-    /// tenants is refused. The inbox of the action is not looked at.
+    /// Does an action on one entry and records it. Returns `NotFound` for a key of another tenant, and refuses actions that concern
+    /// all tenants. Ignores the inbox of the action.
     pub async fn act(&self, action: &Action) -> Result<Acted> {
-        let Some(key) = action.what.key() else {
-            let what = format!("{} concerns more than one tenant", action.what.verb());
+        let Some(key) = action.kind.key() else {
+            let what = format!("{} concerns more than one tenant", action.kind.verb());
             return Err(Error::new(ErrorKind::Refused, what));
         };
         if self.show(key).await?.is_none() {
@@ -315,28 +315,28 @@ impl<'a, S: Admin> OfTenant<'a, S> {
     }
 }
 
-/// What an operator can see and do.
+/// Store with verbs for operators.
 #[async_trait]
 pub trait Admin: Store {
-    /// How much of everything there is.
-    async fn count(&self, inbox: &InboxName) -> Result<Counts>;
+    /// Returns the counts of an inbox.
+    async fn count(&self, inbox: &InboxName) -> Result<InboxCounts>;
 
-    /// How much there is of one tenant. Handlers are paused for all tenants, and are listed for each.
-    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts>;
+    /// Returns the counts of one tenant. Paused handlers are listed for each tenant, because they are paused for all.
+    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<InboxCounts>;
 
-    /// Entries that a filter takes, oldest message first, a page at a time. A page may be short, or empty, and still have a
-    /// next one: [`Filter::EXAMINED`].
-    async fn list(&self, filter: &Filter) -> Result<Page>;
+    /// Lists matching entries, oldest message first. A page may be short or empty although more pages follow: see
+    /// [`EntryFilter::EXAMINED`].
+    async fn list(&self, filter: &EntryFilter) -> Result<EntryPage>;
 
-    /// Everything known of a key.
+    /// Returns everything known of a key.
     async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>>;
 
-    /// What is remembered of a key beyond where its entries stand; nothing if there is no message under it.
-    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>>;
+    /// Returns the history of a key. `None` if no message is stored under it.
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageHistory>>;
 
-    /// Everything known of a key, what happened to it, and what it waits for.
+    /// Returns everything known of a key, with its history and an explanation for each entry.
     ///
-    /// It is put together from several looks, so what changes meanwhile may be told as it was and as it is.
+    /// Several reads collect it, so it may mix states from before and after a concurrent change.
     async fn explain(&self, inbox: &InboxName, key: &Key) -> Result<Option<Explanation>> {
         let Some(view) = self.show(inbox, key).await? else { return Ok(None) };
         let history = self.history(inbox, key).await?.unwrap_or_default();
@@ -346,44 +346,42 @@ pub trait Admin: Store {
         Ok(Some(Explanation::new(view, history, operations)))
     }
 
-    /// Messages that were quarantined, the first kept first, a page at a time. No payload is read for it.
+    /// Lists quarantined messages, the oldest first. Reads no payload.
     async fn quarantined(&self, filter: &QuarantineFilter) -> Result<QuarantinePage>;
 
-    /// Gives a handler entries for messages that are still stored and have none for it, a page at a time and in the
-    /// order of acceptance: for one that was added after they came. Calling it again changes nothing, so what was
-    /// interrupted is done again from where it is known to have been, or from the start. Accepting, claiming and
-    /// sweeping go on meanwhile.
+    /// Adds entries of a handler to stored messages that have none for it, one page at a time in the order of acceptance. It serves
+    /// a handler that was added after the messages. Repeating a call adds nothing twice, so an interrupted backfill restarts at its
+    /// last position or from the start. Accepting, claiming and sweeping continue meanwhile.
     async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled>;
 
-    /// Ordering keys that are held back by a poisoned entry, those with the oldest message in front first. One with nobody
-    /// behind it is listed too: the next message would wait.
+    /// Lists ordering keys that a poisoned entry blocks, those with the oldest message in front first. A key without waiting
+    /// entries is listed too: the next message would wait.
     async fn blocked(&self, params: &BlockedParams) -> Result<Vec<BlockedKey>>;
 
-    /// Does what an operator asks for, and records who did and why, in one transaction. What is refused is not recorded.
+    /// Does an action and records its actor and reason, in one transaction. A refused action is not recorded.
     ///
-    /// The same action under the same identity is done once, and answered the same each time, so one whose answer was lost is
-    /// asked for again. Another action under that identity is an error of kind
+    /// The store does the same action under the same identity once, and returns the same result each time. If its response is lost,
+    /// the caller repeats the call. Another action under that identity is an error of kind
     /// [`OperationReused`](ErrorKind::OperationReused).
     async fn act(&self, action: &Action) -> Result<Acted>;
 
-    /// The records of operations, the latest first, a page at a time.
+    /// Lists records of operations, the latest first, one page at a time.
     async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage>;
 
-    /// Notes how far a long operation has come, if nobody has since it was noted for the `noted`th time; says whether it is
-    /// noted now.
+    /// Notes the progress of a long operation, unless another process did so since the `noted`th note. Returns true if it did.
     async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool>;
 
-    /// What the store knows of its own health: settings, indexes, clocks.
+    /// Returns findings of the store about itself: settings, indexes and clocks.
     async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>>;
 
-    /// What an operator should know of an inbox and its store, the worst first.
+    /// Returns findings about an inbox and its store, the worst first.
     async fn doctor(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
         let mut findings = self.examine(params).await?;
         match super::examine::of_inbox(self, params).await {
             Ok(found) => findings.extend(found),
-            // What is wrong with the store is probably why, and is what has to be told.
+            // The store's problem probably caused the error, and matters more.
             Err(error) if findings.iter().any(|finding| finding.severity == super::Severity::Danger) => {
-                tracing::warn!(inbox = %params.inbox, %error, "the store was examined, and the inbox could not be");
+                tracing::warn!(inbox = %params.inbox, %error, "cannot examine the inbox");
             }
             Err(error) => return Err(error),
         }
@@ -391,8 +389,8 @@ pub trait Admin: Store {
         Ok(findings)
     }
 
-    /// Retries, discards, replays or unblocks one entry, for nobody in particular: short for [`act`](Self::act), and answered as that is,
-    /// without the text of an error.
+    /// Retries, discards, replays or unblocks one entry for an unknown actor. Short for [`act`](Self::act): the returned entry has
+    /// no error text.
     async fn operate(
         &self,
         inbox: &InboxName,
@@ -400,45 +398,49 @@ pub trait Admin: Store {
         handler: &HandlerKey,
         operation: Operation,
     ) -> Result<EntryView> {
-        let what = What::Entry { key: *key, handler: handler.clone(), operation };
+        let what = ActionKind::Entry { key: *key, handler: handler.clone(), operation };
         match self.act(&Action::new(inbox.clone(), what)).await?.answer {
-            Answer::Entry(entry) => Ok(*entry),
+            ActionResult::Entry(entry) => Ok(*entry),
             _ => Err(Error::new(ErrorKind::Corrupt, "an operation on an entry was answered without one")),
         }
     }
 
-    /// Lets those behind a poisoned entry with its ordering key go on without it; it stays poisoned, and is flagged as
-    /// skipped. Refused if nothing is held back by it. Short for [`act`](Self::act).
+    /// Lets the entries behind a poisoned one with its ordering key continue without it. The entry stays poisoned, as skipped.
+    /// Refused if it blocks nothing. Short for [`act`](Self::act).
     async fn unblock(&self, inbox: &InboxName, key: &Key, handler: &HandlerKey) -> Result<EntryView> {
         self.operate(inbox, key, handler, Operation::Unblock).await
     }
 
-    /// Stops claims for a handler, on every worker. What runs already goes on. Short for [`act`](Self::act).
+    /// Stops claims for a handler, on every worker. Running entries continue. Short for [`act`](Self::act).
     async fn pause(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
-        self.act(&Action::new(inbox.clone(), What::Pause { handler: handler.clone() })).await.map(|_| ())
+        self.act(&Action::new(inbox.clone(), ActionKind::Pause { handler: handler.clone() }))
+            .await
+            .map(|_| ())
     }
 
     /// Allows claims for a handler again. Short for [`act`](Self::act).
     async fn resume(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
-        self.act(&Action::new(inbox.clone(), What::Resume { handler: handler.clone() })).await.map(|_| ())
+        self.act(&Action::new(inbox.clone(), ActionKind::Resume { handler: handler.clone() }))
+            .await
+            .map(|_| ())
     }
 
-    /// Erases the content of one message, and of what was quarantined under its key: payloads, headers, ids, errors and results. The
-    /// proof of the key stays, so that the same message is still a duplicate. Refused while an entry of it runs, and unless
-    /// `discard_unfinished` is set while one waits. Short for [`act`](Self::act).
+    /// Erases the content of one message and of the quarantined messages under its key: payloads, headers, ids, errors and results.
+    /// The proof of the key stays, so the same message is still a duplicate. Refused while an entry of it runs, and while one waits
+    /// unless `discard_unfinished` is set. Short for [`act`](Self::act).
     async fn erase(&self, inbox: &InboxName, key: &Key, discard_unfinished: bool) -> Result<ErasureCounts> {
-        let what = What::Erase { key: *key, discard_unfinished };
+        let what = ActionKind::Erase { key: *key, discard_unfinished };
         match self.act(&Action::new(inbox.clone(), what)).await?.answer {
-            Answer::Erased(counts) => Ok(counts),
+            ActionResult::Erased(counts) => Ok(counts),
             _ => Err(Error::new(ErrorKind::Corrupt, "an erasure was answered without its counts")),
         }
     }
 
-    /// Removes messages quarantined longer than `age`, a bounded number at a time; returns how many. Entries are not
-    /// touched: a poisoned one is discarded first, and leaves with its retention. Short for [`act`](Self::act).
+    /// Removes messages that have been quarantined for longer than `age`, at most `limit`, and returns their number. It removes no
+    /// entries. To remove a poisoned entry, discard it: it then expires with its retention. Short for [`act`](Self::act).
     async fn purge(&self, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
-        match self.act(&Action::new(inbox.clone(), What::Purge { age, limit })).await?.answer {
-            Answer::Purged(count) => Ok(count),
+        match self.act(&Action::new(inbox.clone(), ActionKind::Purge { age, limit })).await?.answer {
+            ActionResult::Purged(count) => Ok(count),
             _ => Err(Error::new(ErrorKind::Corrupt, "a purge was answered without a count")),
         }
     }

@@ -1,34 +1,34 @@
-//! What came of what an operator did.
+//! Results of operator actions.
 
 use serde_json::{Value, json};
 
 use super::action::{hex, unhex};
-use super::{Action, EntryView, ErasureCounts, Label, Seq};
+use super::{Action, EntryView, ErasureCounts, MessageLabel, Seq};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::name::HandlerKey;
 use crate::state::{InLine, PoisonReason, Status, Suspicion};
 use crate::time::Timestamp;
 
-/// What came of an action.
+/// Result of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Answer {
-    /// The entry, as it was right afterwards, without the text of its error: that may repeat what a message holds, and an answer is
-    /// kept for much longer than the message. [`Admin::show`](super::Admin::show) has it.
+pub enum ActionResult {
+    /// The entry right after the action, without its error text. That text may repeat content of the message, and a
+    /// result is kept for much longer than the message. [`Admin::show`](super::Admin::show) has the text.
     Entry(Box<EntryView>),
-    /// Whether it changed anything: a handler that was paused already stays paused.
+    /// True if the action changed anything. False for a handler that was already paused, for example.
     Changed(bool),
-    /// How many messages were removed.
+    /// Number of removed messages.
     Purged(usize),
     /// The content of a message was erased.
     Erased(ErasureCounts),
-    /// It has begun.
+    /// The operation has begun.
     Begun,
 }
 
-impl Answer {
-    /// As text, for a store to keep with the record.
+impl ActionResult {
+    /// Returns the result as text, for a store to keep with the record.
     pub fn encode(&self) -> String {
         match self {
             Self::Entry(entry) => json!({ "entry": write_entry(entry) }),
@@ -40,7 +40,7 @@ impl Answer {
         .to_string()
     }
 
-    /// From the text a store kept.
+    /// Reads the text that a store kept.
     pub fn decode(text: &str) -> Result<Self> {
         let read = || -> Option<Self> {
             let value: Value = serde_json::from_str(text).ok()?;
@@ -61,7 +61,7 @@ impl Answer {
         read().ok_or_else(|| Error::new(ErrorKind::Corrupt, "the record of an operation cannot be read"))
     }
 
-    /// The entry, if it is about one.
+    /// Returns the entry, if the action was about one.
     pub fn entry(&self) -> Option<&EntryView> {
         match self {
             Self::Entry(entry) => Some(entry),
@@ -104,9 +104,9 @@ fn read_entry(value: &Value) -> Option<EntryView> {
     Some(entry.of_message(received_at, text("tenant").map(Into::into), label))
 }
 
-fn read_label(value: &Value) -> Option<Label> {
+fn read_label(value: &Value) -> Option<MessageLabel> {
     let text = |name: &str| value.get(name).and_then(Value::as_str);
-    Some(Label::new(
+    Some(MessageLabel::new(
         text("source")?,
         unhex(text("id")?)?,
         text("type")?,
@@ -114,41 +114,41 @@ fn read_label(value: &Value) -> Option<Label> {
     ))
 }
 
-/// What came of an action, and whether that was now.
+/// Result of an action, and whether this call did it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Acted {
-    /// The answer: the same each time.
-    pub answer: Answer,
-    /// Whether it was done before, under the same identity; then this call changed nothing.
+    /// Result. Every repeat returns the same.
+    pub answer: ActionResult,
+    /// True if an earlier call with this identity did the action. This call changed nothing.
     pub repeated: bool,
 }
 
 impl Acted {
-    /// Something that was done now. It is answered as a repeat will be, from the record.
-    pub fn now(mut answer: Answer) -> Self {
-        if let Answer::Entry(entry) = &mut answer {
+    /// Returns the result of an action that this call did, in the form that a repeat reads from the record.
+    pub fn now(mut answer: ActionResult) -> Self {
+        if let ActionResult::Entry(entry) = &mut answer {
             entry.error = None;
         }
         Self { answer, repeated: false }
     }
 
-    /// The answer to an action whose identity is known, from the body, the reason and the answer that the store recorded. One
-    /// identity stands for one action on one target for one reason; the actor may be another.
+    /// Returns the recorded result of a repeated action. `body`, `reason` and `answer` come from the record. An identity
+    /// belongs to one action on one target for one reason. The actor of a repeat may differ.
     pub fn again(action: &Action, body: &str, reason: &str, answer: &str) -> Result<Self> {
         if let Some(difference) = difference(action, body, reason) {
-            // The recorded value stays in the record: it may be of another tenant.
+            // The recorded value stays in the record: it may belong to another tenant.
             let what = format!(
                 "the operation {} was recorded with another {difference}; nothing was done, use another identity",
                 action.id
             );
             return Err(Error::new(ErrorKind::OperationReused, what));
         }
-        Ok(Self { answer: Answer::decode(answer)?, repeated: true })
+        Ok(Self { answer: ActionResult::decode(answer)?, repeated: true })
     }
 }
 
-/// What tells an action from the recorded one under its identity; nothing if they are the same.
+/// Returns the first difference between an action and the recorded one under its identity, if there is one.
 fn difference(action: &Action, body: &str, reason: &str) -> Option<&'static str> {
     let own = action.body();
     if own == body {
@@ -180,32 +180,35 @@ mod tests {
         entry.reason = Some(PoisonReason::Rejected);
         entry.in_line = Some(InLine::Blocks);
         (entry.attempts, entry.suspicion, entry.generation) = (1, Suspicion::from_stored(2), 3);
-        let label = Label::new("shop", *b"\0\xff", "t", Some((*b"k").into()));
+        let label = MessageLabel::new("shop", *b"\0\xff", "t", Some((*b"k").into()));
         let whole = entry.clone().of_message(Timestamp::from_millis(5), Some("acme".into()), Some(label));
         let mut failed = entry.clone();
         failed.error = Some(crate::state::ErrorText::new("card 4111 refused"));
         let answers = [
-            Answer::Entry(Box::new(entry)),
-            Answer::Entry(Box::new(whole)),
-            Answer::Changed(true),
-            Answer::Purged(3),
-            Answer::Erased(ErasureCounts::new(1, 2)),
-            Answer::Begun,
+            ActionResult::Entry(Box::new(entry)),
+            ActionResult::Entry(Box::new(whole)),
+            ActionResult::Changed(true),
+            ActionResult::Purged(3),
+            ActionResult::Erased(ErasureCounts::new(1, 2)),
+            ActionResult::Begun,
         ];
         for answer in &answers {
-            assert_eq!(Answer::decode(&answer.encode()).unwrap(), *answer);
+            assert_eq!(ActionResult::decode(&answer.encode()).unwrap(), *answer);
         }
-        // FAULTS S12: what was erased is in no record of what was done before.
-        let without = Answer::without_content(&answers[1].encode()).unwrap();
-        assert_eq!(Answer::decode(&without).unwrap().entry().map(|entry| entry.label.clone()), Some(None));
+        // FAULTS S12: no record of an earlier action holds erased content.
+        let without = ActionResult::without_content(&answers[1].encode()).unwrap();
+        assert_eq!(
+            ActionResult::decode(&without).unwrap().entry().map(|entry| entry.label.clone()),
+            Some(None)
+        );
         for answer in [&answers[0], &answers[2], &answers[4]] {
-            assert_eq!(Answer::without_content(&answer.encode()), None);
+            assert_eq!(ActionResult::without_content(&answer.encode()), None);
         }
         // FAULTS S12: a record outlives the message whose payload the error may repeat.
-        let told = Acted::now(Answer::Entry(Box::new(failed.clone()))).answer;
-        let kept = Answer::Entry(Box::new(failed)).encode();
+        let told = Acted::now(ActionResult::Entry(Box::new(failed.clone()))).answer;
+        let kept = ActionResult::Entry(Box::new(failed)).encode();
         assert!(!kept.contains("4111"), "{kept}");
-        assert_eq!(Answer::decode(&kept).unwrap(), told, "now as later");
-        assert_eq!(Answer::decode("{}").unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(ActionResult::decode(&kept).unwrap(), told, "now as later");
+        assert_eq!(ActionResult::decode("{}").unwrap_err().kind(), ErrorKind::Corrupt);
     }
 }

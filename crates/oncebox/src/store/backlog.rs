@@ -1,10 +1,10 @@
-//! What goes in and out of backlog.
+//! Parameters and results of [`Store::backlog`](super::Store::backlog).
 
 use std::time::Duration;
 
 use crate::name::{HandlerKey, InboxName};
 
-/// What is asked of backlog.
+/// Parameters of a backlog query.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BacklogParams {
@@ -13,59 +13,59 @@ pub struct BacklogParams {
 }
 
 impl BacklogParams {
-    /// Entries of a handler key are counted up to this number: a large backlog is not read through for it.
+    /// Maximum count per handler key. Counting stops there, so a large backlog costs no more.
     pub const COUNTED: u64 = 10_000;
 
-    /// The backlog of an inbox.
+    /// Returns parameters for an inbox.
     pub fn new(inbox: InboxName) -> Self {
         Self { inbox }
     }
 }
 
-/// What waits for one handler key.
+/// Waiting entries of one handler key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Backlog {
-    /// The key that the entries are stored under.
+    /// Key under which the entries are stored.
     pub handler: HandlerKey,
-    /// How many are pending, due or not. No more than [`BacklogParams::COUNTED`], which then stands for that many or more.
+    /// Number of pending entries, due or not. [`BacklogParams::COUNTED`] stands for that many or more.
     pub pending: u64,
-    /// How many are poisoned. Of all poisoned entries of the store, no more than that number are looked at.
+    /// Number of poisoned entries, among the first [`BacklogParams::COUNTED`] poisoned entries of the store.
     pub poisoned: u64,
-    /// For how long the one that waits longest has been due, on the store's clock; nothing if none is. An entry behind a poisoned one
-    /// is never due: [`blocked`](Self::blocked) has those.
+    /// Time for which the longest-waiting entry has been due, on the store's clock. `None` if no entry is due. An entry
+    /// behind a poisoned one is never due: [`blocked`](Self::blocked) counts those.
     pub oldest_due: Option<Duration>,
-    /// What poisoned entries hold back.
+    /// Entries and keys that poisoned entries hold back.
     pub blocked: BlockedBacklog,
 }
 
-/// What poisoned entries of one handler key hold back, because of their ordering keys. Work that waits for a person. An ordering
-/// key that an operator paused is not in it.
+/// Ordering keys and entries that poisoned entries of one handler key hold back until an operator acts. Keys that an
+/// operator paused are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlockedBacklog {
-    /// How many ordering keys are held back. No more than [`BacklogParams::COUNTED`].
+    /// Number of ordering keys held back, at most [`BacklogParams::COUNTED`].
     pub keys: u64,
-    /// How many entries are behind, pending or parked. No more than [`BacklogParams::COUNTED`].
+    /// Number of entries behind them, pending or parked, at most [`BacklogParams::COUNTED`].
     pub waiting: u64,
-    /// How long ago the oldest message behind one was accepted, on the store's clock; nothing if none is behind.
+    /// Age of the oldest message behind them, since its acceptance, on the store's clock. `None` if nothing is behind.
     pub oldest: Option<Duration>,
 }
 
 impl BlockedBacklog {
-    /// What is held back.
+    /// Returns the counts.
     pub const fn new(keys: u64, waiting: u64, oldest: Option<Duration>) -> Self {
         Self { keys, waiting, oldest }
     }
 }
 
 impl Backlog {
-    /// What waits for a handler.
+    /// Returns the backlog of a handler.
     pub const fn new(handler: HandlerKey, pending: u64, poisoned: u64, oldest_due: Option<Duration>) -> Self {
         Self { handler, pending, poisoned, oldest_due, blocked: BlockedBacklog::new(0, 0, None) }
     }
 
-    /// The same, with what poisoned entries hold back.
+    /// Sets the entries and keys that poisoned entries hold back.
     #[must_use]
     pub const fn held_back(mut self, blocked: BlockedBacklog) -> Self {
         self.blocked = blocked;

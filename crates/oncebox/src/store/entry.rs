@@ -1,4 +1,4 @@
-//! What goes in and out of the verbs.
+//! Parameters and results of the store's verbs: accept, claim, settle, renew and rescue.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::config::OnConflict;
 use crate::key::{Fingerprint, Key, OrderKey};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
-use crate::state::{Next, Outcome, Policies, Policy, Settlement, Suspicion, decide};
+use crate::state::{NextState, Outcome, Policies, Policy, Settlement, Suspicion, decide};
 use crate::time::Timestamp;
 
-/// The number a store gives a message when it accepts it; later messages have greater ones.
+/// Number that a store gives a message when it accepts it. Later messages have greater numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seq(pub i64);
 
@@ -24,26 +24,27 @@ impl fmt::Display for Seq {
     }
 }
 
-/// The fence: grows with every claim of a store, also over a failover of its database, so that an older claim can be told from a newer one.
+/// Fence of a claim. It grows with every claim of a store, also over a failover of its database, so a store can refuse an older
+/// claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub i64);
 
-/// The identity of one call of claim, made by the caller: a claim whose answer was lost is found by it.
+/// Identity of one claim call, made by the caller. A caller whose response was lost repeats the call with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimId(Uuid);
 
 impl ClaimId {
-    /// A new one, never seen before.
+    /// Returns a new, unique identity.
     pub fn fresh() -> Self {
         Self(Uuid::now_v7())
     }
 
-    /// From the bytes a store kept.
+    /// Reads the bytes that a store kept.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// The bytes a store keeps.
+    /// Returns the bytes for a store to keep.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
     }
@@ -55,32 +56,32 @@ impl fmt::Display for ClaimId {
     }
 }
 
-/// A message on its way in. Cheap to clone.
+/// Incoming message. Cheap to clone.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NewMessage {
-    /// The inbox it goes to.
+    /// Inbox that receives it.
     pub inbox: InboxName,
     /// Its dedupe key.
     pub key: Key,
-    /// What tells it from another message under the same key.
+    /// Digest that distinguishes messages under one key.
     pub fingerprint: Fingerprint,
-    /// The ordering key's identity, if it asks for order.
+    /// Identity of the ordering key, if the message has one.
     pub order: Option<OrderKey>,
-    /// The handlers it goes to; none if its type has no handler.
+    /// Handlers of its type. Empty if there is none.
     pub routes: Arc<[Route]>,
     /// The message.
     pub message: Arc<Message>,
-    /// What happens if the key is known with another payload.
+    /// Handling of a known key with another payload. Default: quarantine.
     pub on_conflict: OnConflict,
-    /// How long to wait before the first attempt.
+    /// Wait before the first attempt. Default: none.
     pub delay: Duration,
-    /// Whether it can have been here before. One under a key that was made for it alone cannot, however old it is.
+    /// True if an earlier delivery is possible. False if the key was made for this message alone: then its age does not matter.
     pub compared: bool,
 }
 
 impl NewMessage {
-    /// A message for `routes`, with its fingerprint and order derived.
+    /// Returns a message for `routes`, and derives its fingerprint and order.
     pub fn new(inbox: InboxName, key: Key, message: Arc<Message>, routes: Arc<[Route]>) -> Self {
         Self {
             fingerprint: Fingerprint::of(&message),
@@ -95,38 +96,38 @@ impl NewMessage {
         }
     }
 
-    /// Whether it is in conflict with the message that its key is known with. Where the first wins, another payload of the same
-    /// type is none; another type always is, because its handlers would be given a message that is not theirs.
+    /// Returns true if it conflicts with the message stored under its key. With `FirstWins`, another payload of the same type is no
+    /// conflict. Another type always is one: its handlers would get a message of the wrong type.
     pub fn conflicts_with(&self, known: &Fingerprint) -> bool {
         self.on_conflict.is_conflict(known, &self.fingerprint)
     }
 
-    /// When it was made, if that decides whether it may have been forgotten.
+    /// Returns the message's time, if its age decides whether the store may have forgotten it.
     pub fn doubtful_since(&self) -> Option<Timestamp> {
         self.message.time().filter(|_| self.compared)
     }
 }
 
-/// What a store knows of a message that came before.
+/// Stored message that a duplicate repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Known {
+pub struct KnownMessage {
     /// Its number.
     pub seq: Seq,
-    /// How long before this one it came, on the store's clock.
+    /// Time between both deliveries, on the store's clock.
     pub age: Duration,
-    /// Whether this one has another payload than the first. Only where
-    /// [the first wins](crate::config::OnConflict::FirstWins): elsewhere it is no duplicate.
+    /// True if this one has another payload than the first. Only with [`FirstWins`](crate::config::OnConflict::FirstWins):
+    /// otherwise it is a conflict.
     pub varied: bool,
 }
 
-impl Known {
-    /// A message that came `age` ago.
+impl KnownMessage {
+    /// Returns a message that was stored `age` ago.
     pub const fn new(seq: Seq, age: Duration) -> Self {
         Self { seq, age, varied: false }
     }
 
-    /// The same, for a duplicate that has another payload, or has not.
+    /// Sets whether the payloads differ.
     #[must_use]
     pub const fn varied(mut self, varied: bool) -> Self {
         self.varied = varied;
@@ -134,26 +135,25 @@ impl Known {
     }
 }
 
-/// What became of a message that was offered.
+/// Result of offering a message to a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Accepted {
-    /// It is new and stored.
+    /// New, and now stored.
     First(Seq),
-    /// It was stored before; nothing changed.
-    Duplicate(Known),
-    /// It was stored before; entries were added for handlers that it had not been stored for.
+    /// Already stored. Nothing changed.
+    Duplicate(KnownMessage),
+    /// Already stored. Entries were added for new handlers.
     HandlersAdded(Seq, usize),
-    /// Its key was stored before with another payload. It is quarantined and does not run.
+    /// Another payload is stored under its key. The message is quarantined and does not run.
     Conflict(Seq),
-    /// It is older than what the store remembers for one of its handlers, so it may have run before. It is quarantined and
-    /// does not run.
+    /// Older than the watermark of one of its handlers, so it may have run before. The message is quarantined and does not run.
     Stale,
 }
 
 impl Accepted {
-    /// The answer for a message that was offered under two keys: what needs a person counts most, then what is new. So
-    /// the order is conflict, stale, first, handlers added (all of them together), and duplicate only if both are.
+    /// Combines the results of a message that was offered under two keys. The order of precedence: conflict, stale, first, handlers
+    /// added (both counts together), duplicate.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let rank = |accepted: &Self| match accepted {
@@ -170,7 +170,7 @@ impl Accepted {
         }
     }
 
-    /// The word for it in metrics and on the command line.
+    /// Returns the word for it in metrics and on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::First(_) => "first",
@@ -189,36 +189,35 @@ pub struct Claim {
     pub inbox: InboxName,
     /// The message.
     pub seq: Seq,
-    /// The handler: the first key of the caller's route that the store knows the entry's handler by.
+    /// Handler: the first key of the caller's route under which the store knows it.
     pub handler: HandlerKey,
-    /// The first key that the store knew the handler by. It is the same for every process, whatever keys that process knows,
-    /// so idempotency keys are made of it.
+    /// First key under which the store knew the handler. It is the same for every process, so idempotency keys are derived from it.
     pub origin: HandlerKey,
     /// The message's dedupe key.
     pub key: Key,
     /// The fence.
     pub token: Token,
-    /// The call that made the claim.
+    /// Identity of the claim call.
     pub claim_id: ClaimId,
     /// Failed attempts so far.
     pub attempts: u32,
-    /// How far it is suspected of taking its worker down.
+    /// Suspicion that the entry crashes its worker.
     pub suspicion: Suspicion,
-    /// Whether the run had the process to itself when it began. Only a claim of one suspect by an idle worker has. On a rescued
-    /// claim it describes the run whose worker died.
+    /// True if nothing else ran in the process when the run began. That is so only if an idle worker claims one suspect. On a
+    /// rescued claim it describes the run whose worker died.
     pub alone: bool,
-    /// How often an operator replayed the entry.
+    /// Number of replays by operators.
     pub generation: u32,
-    /// The line it stands in, if the message has an ordering key: another entry may wait for this one.
+    /// Order queue of the entry, if its message has an ordering key. Another entry may wait for this one.
     pub order: Option<OrderKey>,
-    /// When the message was accepted.
+    /// Time of acceptance, on the store's clock.
     pub received_at: Timestamp,
-    /// When it was claimed, on the store's clock.
+    /// Time of the claim, on the store's clock.
     pub claimed_at: Timestamp,
 }
 
 impl Claim {
-    /// The settlement of `outcome` under `policy`; short for [`decide`].
+    /// Returns the settlement of `outcome` under `policy`; short for [`decide`].
     pub fn settle(&self, policy: &Policy, outcome: Outcome) -> Settlement {
         decide(policy, self, outcome)
     }
@@ -244,7 +243,7 @@ impl Claim {
     }
 }
 
-/// A claim together with its message.
+/// A claim and its message.
 #[derive(Clone, Debug)]
 pub struct Claimed {
     /// The claim.
@@ -253,100 +252,99 @@ pub struct Claimed {
     pub message: Arc<Message>,
 }
 
-/// How many entries of a handler are wanted.
+/// Maximum number of entries to claim for one handler.
 #[derive(Clone, Debug)]
-pub struct Want {
-    /// The handler's key and its legacy keys.
+pub struct ClaimQuota {
+    /// Key of the handler, and its legacy keys.
     pub route: Route,
-    /// At most this many.
+    /// Maximum number of entries.
     pub limit: usize,
 }
 
-/// Which entries a claim is after.
+/// Entries that a claim selects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClaimMode {
     /// Entries that no worker died with.
     #[default]
     Healthy,
-    /// Entries that a worker died with: the one that waited longest, and others of its [level](Suspicion::level), as many as its
-    /// [company](Suspicion::company) and the wants allow.
+    /// Entries that a worker died with: the one that waited longest, and others of its [level](Suspicion::level). Their number is
+    /// limited by [`company`](Suspicion::company) and the quotas.
     Suspect,
 }
 
-/// What is asked of claim.
+/// Parameters of a claim.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClaimParams {
     /// The inbox.
     pub inbox: InboxName,
-    /// The identity of this call.
+    /// Identity of this call.
     pub claim_id: ClaimId,
-    /// What is wanted, by handler. Only these handlers' entries are claimed.
-    pub wants: Vec<Want>,
-    /// Healthy entries or suspects.
+    /// Quotas by handler. A claim selects only entries of these handlers.
+    pub wants: Vec<ClaimQuota>,
+    /// Healthy entries or suspects. Default: healthy.
     pub mode: ClaimMode,
-    /// Whether the caller has nothing else in hand. If such a claim finds exactly one suspect, that one runs
-    /// [alone](Claim::alone).
+    /// True if the caller runs nothing else. If such a claim finds exactly one suspect, that one runs [alone](Claim::alone).
     pub idle: bool,
-    /// How long the claim holds.
+    /// Duration of the claim.
     pub lease: Duration,
-    /// The rules by which the store settles what it cannot read, and so cannot hand out.
+    /// Policies for entries that the store cannot read, and therefore settles itself.
     pub policies: Policies,
 }
 
 impl ClaimParams {
-    /// A claim of healthy entries.
-    pub fn new(inbox: InboxName, wants: Vec<Want>, lease: Duration) -> Self {
+    /// Returns a claim of healthy entries.
+    pub fn new(inbox: InboxName, wants: Vec<ClaimQuota>, lease: Duration) -> Self {
         let (claim_id, policies) = (ClaimId::fresh(), Policies::default());
         Self { inbox, claim_id, wants, mode: ClaimMode::Healthy, idle: false, lease, policies }
     }
 
-    /// The same claim, by these rules.
+    /// Sets the policies.
     pub fn policies(mut self, policies: Policies) -> Self {
         self.policies = policies;
         self
     }
 
-    /// The same claim, for suspects.
+    /// Selects suspects.
     pub fn suspect(mut self) -> Self {
         self.mode = ClaimMode::Suspect;
         self
     }
 
-    /// The same claim, by a caller that has nothing else in hand, or has.
+    /// Sets whether the caller runs nothing else.
     pub fn idle(mut self, idle: bool) -> Self {
         self.idle = idle;
         self
     }
 }
 
-/// What became of a settlement.
+/// Result of a settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settled {
-    /// It is written.
+    /// Stored.
     Applied,
-    /// The claim no longer holds; nothing was changed.
+    /// The claim no longer holds. Nothing changed.
     LeaseLost,
 }
 
-/// What is asked of renew.
+/// Parameters of a renewal.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RenewParams {
-    /// The claims. One whose `alone` is false no longer runs [alone](Claim::alone), if it did.
+    /// Claims to renew. A claim with `alone` false ends the entry's [alone](Claim::alone) run.
     pub claims: Vec<Claim>,
-    /// How long they hold from now.
+    /// Duration of the claims from now.
     pub lease: Duration,
 }
 
 impl RenewParams {
-    /// Renews `claims` for `lease` from now.
+    /// Returns a renewal of `claims` for `lease` from now.
     pub fn new(claims: Vec<Claim>, lease: Duration) -> Self {
         Self { claims, lease }
     }
 }
 
-/// What became of a renewal.
+/// Result of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewed {
     /// The lease is extended.
@@ -355,57 +353,57 @@ pub enum Renewed {
     LeaseLost,
 }
 
-/// What is asked of rescue.
+/// Parameters of a rescue.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RescueParams {
     /// The inbox.
     pub inbox: InboxName,
-    /// The identity of this call.
+    /// Identity of this call.
     pub claim_id: ClaimId,
-    /// Handlers whose entries may be taken over: those whose policy the caller knows.
+    /// Handlers whose policy the caller knows. The rescue takes over only their entries.
     pub routes: Vec<Route>,
-    /// How long the caller has to settle them.
+    /// Time for the caller to settle the entries.
     pub lease: Duration,
-    /// At most this many.
+    /// Maximum number of entries.
     pub limit: usize,
-    /// The rules by which the store settles what it cannot read, and so cannot hand out.
+    /// Policies for entries that the store cannot read, and therefore settles itself.
     pub policies: Policies,
 }
 
 impl RescueParams {
-    /// A rescue for `routes`.
+    /// Returns a rescue for `routes`.
     pub fn new(inbox: InboxName, routes: Vec<Route>, lease: Duration, limit: usize) -> Self {
         let (claim_id, policies) = (ClaimId::fresh(), Policies::default());
         Self { inbox, claim_id, routes, lease, limit, policies }
     }
 
-    /// The same rescue, by these rules.
+    /// Sets the policies.
     pub fn policies(mut self, policies: Policies) -> Self {
         self.policies = policies;
         self
     }
 }
 
-/// How many entries of a handler have a status.
+/// Number of entries of a handler with a status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandlerCount {
     /// The handler, under the newest of its keys.
     pub handler: HandlerKey,
-    /// Their status.
+    /// Status of the entries.
     pub status: crate::state::Status,
-    /// How many there are.
+    /// Number of entries.
     pub count: u64,
 }
 
 impl Settlement {
-    /// The completion of `claim`.
+    /// Returns the completion of `claim`.
     pub fn done(claim: &Claim) -> Self {
         decide(&Policy::default(), claim, Outcome::Done)
     }
 
-    /// Whether this completes the entry.
+    /// Returns true if this completes the entry.
     pub fn is_completion(&self) -> bool {
-        self.next == Next::Completed
+        self.next == NextState::Completed
     }
 }

@@ -1,23 +1,23 @@
-//! Erasing one message, and what is known of it afterwards.
+//! Erasure of one message. Tests: `conformance/erase.rs` in `oncebox-testkit`.
 
 use serde_json::{Value, json};
 
-use super::Answer;
+use super::ActionResult;
 use crate::error::{Error, ErrorKind};
 use crate::key::Key;
 
-/// What an erasure found beside the message itself. Nothing of its content.
+/// Counts of an erasure. They hold no content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ErasureCounts {
-    /// How many unfinished entries ended as discarded.
+    /// Number of unfinished entries that were discarded.
     pub discarded: usize,
-    /// How many messages that were quarantined under the same key were removed.
+    /// Number of quarantined messages that were removed.
     pub quarantined: usize,
 }
 
 impl ErasureCounts {
-    /// What was found.
+    /// Returns the counts.
     pub const fn new(discarded: usize, quarantined: usize) -> Self {
         Self { discarded, quarantined }
     }
@@ -32,8 +32,8 @@ impl ErasureCounts {
     }
 }
 
-impl Answer {
-    /// The text of a stored answer without what it says of its message, for a store that erases that; nothing if it says nothing of it.
+impl ActionResult {
+    /// Returns the text of a stored result without the content of its message. Returns `None` if the text holds none.
     pub fn without_content(text: &str) -> Option<String> {
         match Self::decode(text) {
             Ok(Self::Entry(mut entry)) => {
@@ -46,12 +46,12 @@ impl Answer {
     }
 }
 
-/// The error about a key of which nothing is stored that could be erased.
+/// Returns the error for a key under which nothing is stored.
 pub fn nothing_to_erase(key: &Key) -> Error {
     Error::new(ErrorKind::NotFound, format!("nothing is known of {key}, so there is nothing to erase"))
 }
 
-/// The error about a message whose content was erased, and is needed.
+/// Returns the error for an operation that needs erased content.
 pub fn content_erased(key: &Key) -> Error {
     let what = format!("the content of {key} was erased; only its key is remembered");
     Error::new(ErrorKind::Refused, what)

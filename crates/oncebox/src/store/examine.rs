@@ -1,32 +1,32 @@
-//! What a store knows of its own health, for a doctor to tell.
+//! Findings about the health of a store and an inbox, for `doctor`.
 
 use std::fmt;
 use std::time::Duration;
 
-use super::{Admin, Backlog, BacklogParams, OrphanParams, RegisteredWindow, SweepParams, Windows};
+use super::{Admin, Backlog, BacklogParams, OrphanParams, RegisteredWindow, RetentionWindows, SweepParams};
 use crate::error::Result;
 use crate::name::{HandlerKey, InboxName};
-use crate::retention::{MARGIN, Span, whole};
+use crate::retention::{MARGIN, ShortDuration, whole};
 use crate::state::Status;
 use crate::time::Timestamp;
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Severity {
-    /// Good to know.
+    /// For information.
     Info,
-    /// Somebody should look at it.
+    /// An operator should check it.
     Warning,
-    /// What was promised is not kept, or may not be.
+    /// A guarantee is broken, or may be.
     Danger,
 }
 
 impl Severity {
-    /// All of them, the worst last.
+    /// Every severity, the worst last.
     pub const ALL: [Self; 3] = [Self::Info, Self::Warning, Self::Danger];
 
-    /// The word for it.
+    /// Returns the word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -36,22 +36,22 @@ impl Severity {
     }
 }
 
-/// Something that was found.
+/// A finding of `doctor`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// A stable word for it, for machines.
+    /// Stable code for programs.
     pub code: &'static str,
-    /// What was found.
+    /// Problem that was found.
     pub what: String,
-    /// What to do about it.
+    /// Advice for the operator.
     pub fix: String,
 }
 
 impl Finding {
-    /// A finding.
+    /// Returns a finding.
     pub fn new(
         severity: Severity,
         code: &'static str,
@@ -68,34 +68,34 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What a doctor is told before it looks.
+/// Parameters of an examination.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ExamineParams {
     /// The inbox.
     pub inbox: InboxName,
-    /// The time by the clock of the process that asks.
+    /// Time on the clock of the calling process.
     pub now: Timestamp,
-    /// The handler keys that are known to run somewhere. Orphans are looked for only if this is given.
+    /// Handler keys that are known to run somewhere. `None`: do not search for orphans.
     pub known: Option<Vec<HandlerKey>>,
-    /// How long after its first delivery a message may come again, if somebody knows: keys have to be remembered for longer.
+    /// Maximum time between two deliveries of a message, if the caller knows it. Keys must be remembered for longer.
     pub redelivery: Option<Duration>,
-    /// A transaction that is open for longer than this keeps dead rows from being removed. Default 10 minutes.
+    /// Age from which an open transaction is a finding, because it keeps dead rows. Default: 10 minutes.
     pub long_transaction: Duration,
 }
 
 impl ExamineParams {
-    /// Clocks that differ by more than this are a finding.
+    /// Clock difference from which it is a finding.
     pub const SKEW: Duration = Duration::from_secs(2);
-    /// To see how late duplicates come, a store looks at so many of the latest messages that were delivered again, at most.
+    /// Maximum number of redelivered messages, the latest first, that a store reads to measure how late duplicates come.
     pub const LOOKED: usize = 10_000;
 
-    /// To look at an inbox at a time.
+    /// Returns parameters for an inbox at a time.
     pub fn new(inbox: InboxName, now: Timestamp) -> Self {
         Self { inbox, now, known: None, redelivery: None, long_transaction: Duration::from_mins(10) }
     }
 
-    /// What a store finds of the handler keys that registered a window without an end; an empty one stands for the inbox.
+    /// Returns the finding about handler keys whose registered window never ends. An empty key stands for the inbox.
     pub fn unending<'a>(&self, handlers: impl IntoIterator<Item = &'a str>) -> Option<Finding> {
         let named = |key: &'a str| {
             if key.is_empty() { "messages without a handler".into() } else { format!("{key:?}") }
@@ -112,7 +112,7 @@ impl ExamineParams {
         })
     }
 
-    /// What a store finds of entries whose message is gone.
+    /// Returns the finding about entries whose message is gone.
     pub fn lost(count: u64) -> Option<Finding> {
         (count > 0).then(|| {
             Finding::new(
@@ -126,7 +126,7 @@ impl ExamineParams {
         })
     }
 
-    /// What a store whose clock says `theirs` finds of the clocks.
+    /// Returns the finding about the clocks, if the store's clock shows `theirs`.
     pub fn skew(&self, theirs: Timestamp) -> Option<Finding> {
         let apart = self.now.since(theirs).max(theirs.since(self.now));
         (apart > Self::SKEW).then(|| {
@@ -140,48 +140,48 @@ impl ExamineParams {
         })
     }
 
-    /// What a store finds of the windows that processes registered, the time on its clock being `now`. `latest` is how long after
-    /// its first delivery a message was seen to come again, as far as the store remembers.
+    /// Returns the findings about registered windows at `now` on the store's clock. `latest` is the longest time between
+    /// two deliveries of one message that the store remembers.
     pub fn windows(
         &self,
         registered: &[RegisteredWindow],
         latest: Option<Duration>,
         now: Timestamp,
     ) -> Vec<Finding> {
-        // A handler that nobody registers any more says nothing of those that are.
+        // A handler that no process registers any more does not limit the others.
         let mut said: Vec<_> = registered.iter().filter(|window| window.until >= now).cloned().collect();
         if said.is_empty() {
             said = registered.to_vec();
         }
-        // Nobody sweeps here: only what others said counts.
-        let nobody = SweepParams::new(self.inbox.clone(), Duration::ZERO, 1);
-        let windows = Windows::new(&nobody, &said, now);
-        // Before anybody has registered there is nothing to compare with.
+        // The caller does not sweep: only registered windows count.
+        let sweep = SweepParams::new(self.inbox.clone(), Duration::ZERO, 1);
+        let windows = RetentionWindows::new(&sweep, &said, now);
+        // Before a process has registered, there is nothing to compare.
         let Some(shortest) = windows.lengths().into_iter().find(|window| *window > Duration::ZERO) else {
             return Vec::new();
         };
         let mut findings = Vec::new();
-        let window = Span(shortest);
+        let window = ShortDuration(shortest);
         if let Some(again) = self.redelivery.filter(|again| *again > shortest) {
             let what = format!(
                 "a message may come again {} after its first delivery, and is forgotten {window} after it is done",
-                Span(again)
+                ShortDuration(again)
             );
             let fix = match again {
                 Duration::MAX => "remember keys for ever, or what comes later is handled again".to_owned(),
                 _ => format!(
                     "set `retention` to {} or more, or what comes later is handled again",
-                    Span(whole(again))
+                    ShortDuration(whole(again))
                 ),
             };
             findings.push(Finding::new(Severity::Danger, "short_window", what, fix));
         }
         if let Some(latest) = latest.filter(|latest| latest.saturating_mul(MARGIN) > shortest) {
-            let better = Span(whole(latest.saturating_mul(MARGIN)));
+            let better = ShortDuration(whole(latest.saturating_mul(MARGIN)));
             findings.push(Finding::new(
                 Severity::Warning,
                 "late_duplicates",
-                format!("a duplicate came {} after the first delivery, and keys are remembered for {window}", Span(latest)),
+                format!("a duplicate came {} after the first delivery, and keys are remembered for {window}", ShortDuration(latest)),
                 format!("set `retention` to {better} or more: the latest that was seen is not the latest there can be"),
             ));
         }
@@ -189,7 +189,8 @@ impl ExamineParams {
     }
 }
 
-/// What an operator should know of an inbox, whatever the store: what waits for a person, and what nobody waits for.
+/// Returns the findings about an inbox on any store: entries that wait for an operator, and entries that no process
+/// handles.
 pub(super) async fn of_inbox<S: Admin + ?Sized>(store: &S, params: &ExamineParams) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     let counts = store.count(&params.inbox).await?;
@@ -200,7 +201,7 @@ pub(super) async fn of_inbox<S: Admin + ?Sized>(store: &S, params: &ExamineParam
             Severity::Warning,
             "poisoned",
             what,
-            "list them, mend the cause, then retry or discard them",
+            "list them, fix the cause, then retry or discard them",
         ));
     }
     if counts.stale > 0 {
@@ -221,7 +222,7 @@ pub(super) async fn of_inbox<S: Admin + ?Sized>(store: &S, params: &ExamineParam
             Severity::Warning,
             "quarantined",
             what,
-            "look at them, ask their producers, then purge what is settled",
+            "list them, ask their producers, then purge the resolved ones",
         ));
     }
     for handler in &counts.paused {
@@ -245,8 +246,10 @@ pub(super) async fn of_inbox<S: Admin + ?Sized>(store: &S, params: &ExamineParam
     if let Some(known) = &params.known {
         let orphans = OrphanParams::new(params.inbox.clone(), known.clone(), Duration::ZERO);
         for orphan in store.orphans(&orphans).await? {
-            let what =
-                format!("{} entries or more wait for {:?}, which nobody runs", orphan.count, orphan.handler);
+            let what = format!(
+                "{} entries or more wait for {:?}, which no process runs",
+                orphan.count, orphan.handler
+            );
             findings.push(Finding::new(
                 Severity::Danger,
                 "orphaned",
@@ -258,7 +261,7 @@ pub(super) async fn of_inbox<S: Admin + ?Sized>(store: &S, params: &ExamineParam
     Ok(findings)
 }
 
-/// Ordering keys that poisoned entries hold back, by handler.
+/// Returns the findings about ordering keys that poisoned entries hold back, by handler.
 async fn blocked<S: Admin + ?Sized>(store: &S, params: &ExamineParams) -> Result<Vec<Finding>> {
     let backlog = store.backlog(&BacklogParams::new(params.inbox.clone())).await?;
     let mut findings = Vec::new();
@@ -266,7 +269,7 @@ async fn blocked<S: Admin + ?Sized>(store: &S, params: &ExamineParams) -> Result
         let waits = match blocked.oldest {
             None => "nothing is behind them yet".to_owned(),
             Some(oldest) => {
-                let oldest = Span(Duration::from_secs(oldest.as_secs()));
+                let oldest = ShortDuration(Duration::from_secs(oldest.as_secs()));
                 format!("{} entries wait behind them, the oldest for {oldest}", up_to(blocked.waiting))
             }
         };
@@ -281,7 +284,7 @@ async fn blocked<S: Admin + ?Sized>(store: &S, params: &ExamineParams) -> Result
     Ok(findings)
 }
 
-/// A number that was counted up to a limit.
+/// Returns a number that was counted up to a limit, as text.
 fn up_to(count: u64) -> String {
     if count < BacklogParams::COUNTED { count.to_string() } else { format!("{count} or more") }
 }
@@ -308,7 +311,7 @@ mod tests {
             let handler = handler.map(|name| HandlerKey::new(name).unwrap());
             RegisteredWindow::new(handler, DAY * days, Timestamp::MAX)
         };
-        assert!(codes(&params, &[], Some(DAY * 100)).is_empty(), "nobody has said anything");
+        assert!(codes(&params, &[], Some(DAY * 100)).is_empty(), "no window is registered");
         assert!(codes(&params, &[of(None, 7)], Some(DAY * 3)).is_empty());
         assert_eq!(codes(&params, &[of(None, 7)], Some(DAY * 4)), ["late_duplicates"]);
         params.redelivery = Some(DAY * 3);

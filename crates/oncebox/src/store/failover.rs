@@ -1,4 +1,4 @@
-//! What a store knows of a change of its database's history.
+//! Failover of the database to another copy of its data.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,41 +6,42 @@ use std::time::Duration;
 use super::{Finding, Severity};
 use crate::time::Timestamp;
 
-/// The database continued from another copy of its data: a promoted replica, or a restored backup. Tokens go on in a new epoch, so they
-/// do not go back. An asynchronous replica may lack the latest commits.
+/// The database continued from another copy of its data: a promoted replica or a restored backup. Tokens continue in a
+/// new epoch, so they never decrease. An asynchronous replica may lack the latest commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failover {
-    /// What tokens begin with from then on: greater than in any that was given before.
+    /// Epoch of later tokens. It is greater than every epoch before.
     pub epoch: i64,
-    /// When the first process noticed it, on the clock of the store.
+    /// Time when the first process noticed the failover, on the store's clock.
     pub noticed_at: Timestamp,
-    /// How many acknowledged messages the processes remembered that the database does not have any more. A process that ended before it
+    /// Number of acknowledged messages that processes remembered and the database lost. A process that ended before it
     /// noticed adds nothing.
     pub lost_messages: u64,
-    /// How many marks of inline handlers, with what they wrote. The marks of `once` are not counted: the caller commits them.
+    /// Number of lost marks of inline handlers, with their writes. Marks of `once` are not counted: the caller commits
+    /// them.
     pub lost_marks: u64,
-    /// How many claims the database does not have any more, of those that the processes remembered.
+    /// Number of lost claims that processes remembered.
     pub lost_claims: u64,
-    /// Between which times the store acknowledged the lost messages.
+    /// First and last time at which the store acknowledged a lost message.
     pub lost_between: Option<(Timestamp, Timestamp)>,
 }
 
 impl Failover {
-    /// How long `doctor` reports a failover.
+    /// Time for which `doctor` reports a failover.
     const REPORTED: Duration = Duration::from_hours(30 * 24);
 
-    /// One that nothing is known to be lost with.
+    /// Returns a failover without known losses.
     pub const fn new(epoch: i64, noticed_at: Timestamp) -> Self {
         Self { epoch, noticed_at, lost_messages: 0, lost_marks: 0, lost_claims: 0, lost_between: None }
     }
 
-    /// Whether a part of the history is known to be lost.
+    /// Returns true if commits are known to be lost.
     pub const fn lost_history(&self) -> bool {
         self.lost_messages > 0 || self.lost_marks > 0 || self.lost_claims > 0
     }
 
-    /// What an operator has to know of it. Nothing once it is older than 30 days.
+    /// Returns the finding for an operator, or `None` after 30 days.
     pub fn finding(&self, now: Timestamp) -> Option<Finding> {
         if now.since(self.noticed_at) > Self::REPORTED {
             return None;

@@ -1,4 +1,4 @@
-//! Which entries an operator wants to see, page by page.
+//! Lists of entries for operators: filters, cursors and pages.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,49 +10,49 @@ use crate::name::{HandlerKey, InboxName};
 use crate::state::{ErrorText, Status};
 use crate::time::Timestamp;
 
-/// Which entries to list. All that is given must hold; what is `None` or empty asks for nothing.
+/// Conditions for listing entries. An entry must meet all of them. `None` and empty values are no condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Filter {
+pub struct EntryFilter {
     /// The inbox.
     pub inbox: InboxName,
-    /// One of these statuses; any if there is none.
+    /// Statuses, any of them. Empty: every status.
     pub statuses: Vec<Status>,
-    /// Only the handler with this key, which may be any of its keys.
+    /// Only the handler with this key. Any of its keys matches.
     pub handler: Option<HandlerKey>,
     /// Only messages of this type.
     pub message_type: Option<Box<str>>,
     /// Only messages from this source.
     pub source: Option<Box<str>>,
-    /// Only messages whose id holds these bytes somewhere.
+    /// Only messages whose id contains these bytes.
     pub id_contains: Option<Box<[u8]>>,
     /// Only messages with this ordering key.
     pub ordering_key: Option<Box<[u8]>>,
     /// Only messages of this tenant.
     pub tenant: Option<Box<str>>,
-    /// Only messages that came at this time or later.
+    /// Only messages received at this time or later.
     pub received_from: Option<Timestamp>,
-    /// Only messages that came before this time.
+    /// Only messages received before this time.
     pub received_before: Option<Timestamp>,
-    /// Only entries whose last error holds this text somewhere. No character of it means anything else.
+    /// Only entries whose last error contains this text, literally.
     pub error_contains: Option<Box<str>>,
-    /// Where the previous page ended.
-    pub after: Option<Cursor>,
-    /// At most this many.
+    /// End of the previous page.
+    pub after: Option<EntryCursor>,
+    /// Maximum entries per page. Default: 100.
     pub limit: usize,
 }
 
-impl Filter {
-    /// A page is made of no more entries than this, whether they match or not: a list that matches little comes in short
-    /// pages, and never keeps a database busy for long.
+impl EntryFilter {
+    /// Maximum entries that a store reads for one page, matching or not. A filter that matches little gives short pages, and no
+    /// page keeps a database busy for long.
     pub const EXAMINED: usize = 2_000;
 
-    /// The first hundred entries with a status.
+    /// Returns a filter for the first 100 entries with a status.
     pub fn new(inbox: InboxName, status: Status) -> Self {
         Self { statuses: vec![status], ..Self::any(inbox) }
     }
 
-    /// The first hundred entries, whatever their status is.
+    /// Returns a filter for the first 100 entries of any status.
     pub fn any(inbox: InboxName) -> Self {
         Self {
             inbox,
@@ -71,13 +71,13 @@ impl Filter {
         }
     }
 
-    /// Whether entries with a status are wanted.
+    /// Returns true if the filter accepts entries with a status.
     pub fn wants(&self, status: Status) -> bool {
         self.statuses.is_empty() || self.statuses.contains(&status)
     }
 
-    /// Whether it asks for anything beyond the inbox and statuses: what acts on many entries refuses a filter that does not. An
-    /// empty part of an id or of an error is in every one: it asks for nothing.
+    /// Returns true if it has a condition beyond inbox and statuses. Operations on many entries refuse a filter without one. An
+    /// empty part of an id or of an error is no condition: every entry contains it.
     pub fn is_narrow(&self) -> bool {
         self.handler.is_some()
             || self.message_type.is_some()
@@ -90,16 +90,17 @@ impl Filter {
             || self.error_contains.as_ref().is_some_and(|part| !part.is_empty())
     }
 
-    /// The same filter for a store that calls a handler by `name`, whichever of its keys is asked for.
+    /// Returns the filter for a store that calls a handler by `name`. Any key of the handler may be given.
     #[must_use]
     pub fn named(&self, name: impl FnOnce(&HandlerKey) -> HandlerKey) -> Self {
         Self { handler: self.handler.as_ref().map(name), ..self.clone() }
     }
 
-    /// Whether an entry of the inbox is wanted. What is asked of a message is not true of one whose message has left.
+    /// Returns true if an entry of the inbox matches. A condition on the message does not match after the message was removed.
     pub fn takes(&self, entry: &EntryView) -> bool {
-        let label =
-            |asked: bool, holds: &dyn Fn(&Label) -> bool| !asked || entry.label.as_ref().is_some_and(holds);
+        let label = |asked: bool, holds: &dyn Fn(&MessageLabel) -> bool| {
+            !asked || entry.label.as_ref().is_some_and(holds)
+        };
         let error = entry.error.as_ref().map_or("", ErrorText::as_str);
         self.wants(entry.status)
             && self.handler.as_ref().is_none_or(|handler| *handler == entry.handler)
@@ -117,15 +118,15 @@ impl Filter {
             })
     }
 
-    /// Makes a page of entries that a store found, in the order of lists: by number, then handler. `found` are all there are
-    /// after the cursor, up to [`Self::EXAMINED`] of them, each with its place; `None` stands for one that is not to be
-    /// shown. `more` says that there are others behind them.
+    /// Builds a page from the entries that a store found. Lists are ordered by number, then handler. `found` holds all entries
+    /// after the cursor, at most [`Self::EXAMINED`], each with its cursor. `None` stands for an entry that is not shown. `more` is
+    /// true if others follow.
     pub fn page(
         &self,
-        found: impl IntoIterator<Item = Result<(Cursor, Option<EntryView>)>>,
+        found: impl IntoIterator<Item = Result<(EntryCursor, Option<EntryView>)>>,
         more: bool,
-    ) -> Result<Page> {
-        let mut page = Page::default();
+    ) -> Result<EntryPage> {
+        let mut page = EntryPage::default();
         let mut last = self.after.clone();
         for found in found {
             let (cursor, entry) = found?;
@@ -143,45 +144,45 @@ impl Filter {
     }
 }
 
-/// Whether some bytes hold others somewhere.
+/// Returns true if `bytes` contain `part`.
 fn contains(bytes: &[u8], part: &[u8]) -> bool {
     part.is_empty() || bytes.windows(part.len()).any(|window| window == part)
 }
 
-/// A place in a list: opaque, and good for as long as the list is; what changes meanwhile neither moves it nor makes an
-/// entry come twice. As text it can be handed out and taken back.
+/// Opaque position in a list, valid as long as the list exists. Later changes neither move it nor repeat an entry. Its text form
+/// can be given to clients and parsed again.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Cursor {
+pub struct EntryCursor {
     seq: Seq,
     handler: HandlerKey,
 }
 
-impl Cursor {
-    /// The place of an entry.
+impl EntryCursor {
+    /// Returns the position of an entry.
     pub const fn new(seq: Seq, handler: HandlerKey) -> Self {
         Self { seq, handler }
     }
 
-    /// The number of the message.
+    /// Returns the number of the message.
     pub const fn seq(&self) -> Seq {
         self.seq
     }
 
-    /// The handler key of the entry.
+    /// Returns the handler key of the entry.
     pub const fn handler(&self) -> &HandlerKey {
         &self.handler
     }
 }
 
-impl fmt::Display for Cursor {
+impl fmt::Display for EntryCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:x}.", self.seq.0)?;
-        // Digits only, so that it fits into an address and a shell as it is.
+        // Digits only, so that it needs no quoting in a URL or a shell.
         self.handler.as_str().bytes().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-impl FromStr for Cursor {
+impl FromStr for EntryCursor {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
@@ -190,7 +191,7 @@ impl FromStr for Cursor {
             let digits = |at: usize| u8::from_str_radix(handler.get(at..at + 2)?, 16).ok();
             let bytes: Option<Vec<u8>> = (0..handler.len()).step_by(2).map(digits).collect();
             let handler = HandlerKey::new(String::from_utf8(bytes?).ok()?).ok()?;
-            // No list gives out a number below zero.
+            // Lists give no number below zero.
             let seq = i64::from_str_radix(seq, 16).ok().filter(|seq| *seq >= 0)?;
             Some(Self::new(Seq(seq), handler))
         };
@@ -205,18 +206,18 @@ impl FromStr for Cursor {
 
 /// A page of entries.
 #[derive(Clone, Debug, Default)]
-pub struct Page {
-    /// The entries, by number and handler. May be fewer than asked for, or none, though there are more pages: a page looks
-    /// at [`Filter::EXAMINED`] entries at most.
+pub struct EntryPage {
+    /// The entries, by number and handler. A page reads at most [`EntryFilter::EXAMINED`] entries, so it may be short or empty
+    /// although more pages follow.
     pub entries: Vec<EntryView>,
-    /// Where the next page starts, if there is one.
-    pub next: Option<Cursor>,
+    /// Start of the next page, if there is one.
+    pub next: Option<EntryCursor>,
 }
 
-/// What a message says of itself, without its payload and headers.
+/// Attributes of a message, without payload and headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Label {
+pub struct MessageLabel {
     /// Its source.
     pub source: Box<str>,
     /// Its id.
@@ -227,8 +228,8 @@ pub struct Label {
     pub ordering_key: Option<Box<[u8]>>,
 }
 
-impl Label {
-    /// A label, as a store read it.
+impl MessageLabel {
+    /// Returns the attributes, as a store read them.
     pub fn new(
         source: impl Into<Box<str>>,
         id: impl Into<Box<[u8]>>,
@@ -238,7 +239,7 @@ impl Label {
         Self { source: source.into(), id: id.into(), message_type: message_type.into(), ordering_key }
     }
 
-    /// The label of a message.
+    /// Returns the attributes of a message.
     pub fn of(message: &Message) -> Self {
         Self::new(
             message.source(),
@@ -256,11 +257,11 @@ mod tests {
     #[test]
     fn a_cursor_comes_back_from_its_text() {
         for name in ["h", "paket.senden", "a-b_c:1/2"] {
-            let cursor = Cursor::new(Seq(1 << 40), HandlerKey::new(name).unwrap());
-            assert_eq!(cursor.to_string().parse::<Cursor>().unwrap(), cursor);
+            let cursor = EntryCursor::new(Seq(1 << 40), HandlerKey::new(name).unwrap());
+            assert_eq!(cursor.to_string().parse::<EntryCursor>().unwrap(), cursor);
         }
         for text in ["", ".", "1", "x.68", "1.6", "1.zz", "1.ff", "1.é"] {
-            assert_eq!(text.parse::<Cursor>().unwrap_err().kind(), ErrorKind::NotFound, "{text}");
+            assert_eq!(text.parse::<EntryCursor>().unwrap_err().kind(), ErrorKind::NotFound, "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a store remembers of what happened to a message, and what follows from it.
+//! History of a message, and the explanation of where its entries stand.
 
 use std::fmt::{self, Write as _};
 
@@ -6,48 +6,53 @@ use super::{ClaimId, EntryView, MessageView, OperationView, Seq};
 use crate::key::Key;
 use crate::message::Message;
 use crate::name::HandlerKey;
-use crate::state::{ErrorText, Event, InLine, Settlement, Status, Suspicion};
+use crate::state::{EntryEvent, ErrorText, InLine, Settlement, Status, Suspicion};
 use crate::time::Timestamp;
 
-/// An attempt that did not succeed.
+/// A failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// The handler, under the newest of its keys.
     pub handler: HandlerKey,
-    /// The first key that the store knew the handler by.
+    /// First key under which the store knew the handler.
     pub origin: HandlerKey,
-    /// The generation of the entry.
+    /// Generation of the entry.
     pub generation: u32,
-    /// When it was settled.
+    /// Time of the settlement.
     pub at: Timestamp,
-    /// What happened: fail, exhaust, reject, crash or `crash_out`.
-    pub event: Event,
-    /// Failed attempts until then, this one included.
+    /// Event: fail, exhaust, reject, crash or `crash_out`.
+    pub event: EntryEvent,
+    /// Failed attempts, including this one.
     pub attempts: u32,
-    /// How far the entry was suspected of taking its worker down, this run included.
+    /// Suspicion that the entry crashes its worker, including this run.
     pub suspicion: Suspicion,
-    /// What the handler said.
+    /// Error text of the handler.
     pub error: Option<ErrorText>,
-    /// The claim it was settled under: its worker's, or for a crash that of whoever found it.
+    /// Claim of the settlement: the worker's, or after a crash that of the process that rescued the entry.
     pub claim_id: ClaimId,
 }
 
 impl Attempt {
-    /// How many attempts of an entry are kept, from its beginning or from when an operator retried it: those after that are
-    /// only counted.
+    /// Maximum attempts kept per entry, counted from its start or its last retry by an operator. Later attempts are only counted.
     pub const KEPT: u32 = 100;
 
-    /// The word of an event that is kept.
-    pub fn event_of(word: &str) -> Option<Event> {
-        let kept = [Event::Fail, Event::Exhaust, Event::Reject, Event::Crash, Event::CrashOut];
+    /// Returns the event for the word that a store kept.
+    pub fn event_of(word: &str) -> Option<EntryEvent> {
+        let kept = [
+            EntryEvent::Fail,
+            EntryEvent::Exhaust,
+            EntryEvent::Reject,
+            EntryEvent::Crash,
+            EntryEvent::CrashOut,
+        ];
         kept.into_iter().find(|event| event.as_str() == word)
     }
 }
 
 impl Settlement {
-    /// What is kept of it in the history of attempts: nothing of what succeeded, was postponed or given back, and nothing
-    /// beyond [`Attempt::KEPT`].
-    pub fn failure(&self) -> Option<Event> {
+    /// Returns the event if the history keeps this attempt. It keeps no success, snooze or release, and nothing beyond
+    /// [`Attempt::KEPT`].
+    pub fn failure(&self) -> Option<EntryEvent> {
         let failed = Attempt::event_of(self.event.as_str()).is_some();
         let few = self.attempts.saturating_add(self.suspicion.stored()) <= Attempt::KEPT;
         Some(self.event).filter(|_| failed && few)
@@ -56,26 +61,24 @@ impl Settlement {
 
 /// Duplicate deliveries of a stored message.
 ///
-/// Processes count them in memory and write the sums down every now and then, so that a duplicate costs no write of its own. A
-/// process that dies takes what it had not written with it, and one that sees very many keys repeated at once does not tell
-/// them all apart: the number is a lower bound.
+/// Processes count duplicates in memory and store the sums from time to time, so a duplicate costs no write of its own. A process
+/// that dies loses its last counts, and one that sees very many keys at once may merge some. The number is a lower bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DuplicateCount {
-    /// The message that was known.
+    /// Stored message.
     pub seq: Seq,
-    /// How many.
+    /// Number of duplicates.
     pub count: u64,
-    /// When the first came, by the clock of the process that took it.
+    /// Time of the first duplicate, on the receiving process's clock.
     pub first: Timestamp,
-    /// When the last came.
+    /// Time of the last duplicate.
     pub last: Timestamp,
-    /// How many of them had another payload than the message: duplicates only because
-    /// [the first wins](crate::config::OnConflict::FirstWins).
+    /// Number of duplicates with another payload: duplicates only because [the first wins](crate::config::OnConflict::FirstWins).
     pub varied: u64,
 }
 
 impl DuplicateCount {
-    /// Both together; they are of the same message.
+    /// Adds the counts of the same message.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -88,84 +91,84 @@ impl DuplicateCount {
     }
 }
 
-/// Who holds an entry that runs.
+/// Worker that holds a running entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
+pub struct LeaseHolder {
     /// The handler, under the newest of its keys.
     pub handler: HandlerKey,
-    /// The claim of the worker.
+    /// Claim of the worker.
     pub claim_id: ClaimId,
-    /// When it was claimed.
+    /// Time of the claim.
     pub claimed_at: Timestamp,
-    /// Until when it is leased.
+    /// End of the lease.
     pub lease_until: Timestamp,
 }
 
-/// The first entry with the same ordering key that stands before another one.
+/// First entry before another one with the same ordering key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ahead {
-    /// The handler key of both.
+pub struct EntryAhead {
+    /// Handler key of both entries.
     pub handler: HandlerKey,
-    /// Its message's number.
+    /// Number of its message.
     pub seq: Seq,
-    /// Its key.
+    /// Key of its message.
     pub key: Key,
-    /// Where it stands.
+    /// Status.
     pub status: Status,
 }
 
-/// What a store remembers of one key beyond where its entries stand.
+/// History that a store keeps of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct History {
-    /// The time on the store's clock.
+pub struct MessageHistory {
+    /// Time on the store's clock.
     pub now: Timestamp,
-    /// Attempts that did not succeed, the oldest first.
+    /// Failed attempts, the oldest first.
     pub attempts: Vec<Attempt>,
-    /// Duplicate deliveries, as far as they were written down.
+    /// Duplicate deliveries that processes have stored.
     pub duplicates: Option<DuplicateCount>,
-    /// Who holds what runs.
-    pub holders: Vec<Holder>,
-    /// What stands before entries that wait for their turn, or are parked.
-    pub ahead: Vec<Ahead>,
+    /// Holders of running entries.
+    pub holders: Vec<LeaseHolder>,
+    /// Entries before those that wait for their turn or are parked.
+    pub ahead: Vec<EntryAhead>,
     /// Handlers that are paused.
     pub paused: Vec<HandlerKey>,
     /// Handlers for which the ordering key of the message is paused.
     pub key_paused: Vec<HandlerKey>,
 }
 
-/// Why an entry is where it is, and what it waits for.
+/// Reason for an entry's status, and the event that it waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Why {
-    /// It is finished.
+pub enum EntryExplanation {
+    /// Finished.
     Finished,
-    /// A later generation has taken its place.
+    /// A later generation has replaced it.
     Replayed,
-    /// A worker has it.
+    /// A worker holds it.
     Leased {
-        /// Who, and until when.
-        holder: Holder,
-        /// Whether the lease is over, so that it waits for the next rescue.
+        /// Holder and end of the lease.
+        holder: LeaseHolder,
+        /// True if the lease has expired, so the entry waits for the next rescue.
         over: bool,
     },
-    /// It failed for good and waits for a person.
+    /// It failed for good and waits for an operator.
     NeedsPerson,
-    /// It waits for an earlier one with its ordering key.
-    Behind(Ahead),
+    /// It waits for an earlier entry with its ordering key.
+    Behind(EntryAhead),
     /// Its handler is paused.
     Paused,
     /// Its ordering key is paused for its handler.
     KeyPaused,
     /// It is not due yet.
     NotDue(Timestamp),
-    /// It is due, and nobody has taken it yet.
+    /// It is due, and no worker has claimed it yet.
     Due(Timestamp),
 }
 
-impl Why {
-    /// Why an entry is where it is. Pure.
-    pub fn of(entry: &EntryView, view: &MessageView, history: &History) -> Self {
+impl EntryExplanation {
+    /// Explains where an entry stands. Pure.
+    pub fn of(entry: &EntryView, view: &MessageView, history: &MessageHistory) -> Self {
         let same = |handler: &HandlerKey| *handler == entry.handler;
         let later = |other: &EntryView| same(&other.handler) && other.generation > entry.generation;
         if view.entries.iter().any(later) {
@@ -193,7 +196,7 @@ impl Why {
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for EntryExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Finished => f.write_str("it is finished"),
@@ -220,35 +223,34 @@ impl fmt::Display for Why {
             Self::NotDue(at) => write!(f, "it is due at {at}"),
             Self::Due(at) => write!(
                 f,
-                "it is due since {at} and nobody has taken it: its handler is not running, busy, over its rate, or its breaker is \
+                "it is due since {at} and no worker has taken it: its handler is not running, busy, over its rate, or its breaker is \
                  open (each process has its own, which the store does not know)"
             ),
         }
     }
 }
 
-/// Everything known of a key, and why it is as it is.
+/// Everything known of a key, with an explanation for each entry.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Explanation {
     /// The message and its entries.
     pub view: MessageView,
-    /// What happened to it.
-    pub history: History,
-    /// What operators did with it, the oldest first; of many the latest.
+    /// History of the message.
+    pub history: MessageHistory,
+    /// Operations on it, the oldest first. Of more than 1,000, the latest.
     pub operations: Vec<OperationView>,
-    /// Why each entry of `view` is where it is, in the same order.
-    pub why: Vec<Why>,
+    /// Explanation for each entry of `view`, in the same order.
+    pub why: Vec<EntryExplanation>,
 }
 
 impl Explanation {
-    pub(super) fn new(view: MessageView, history: History, operations: Vec<OperationView>) -> Self {
-        let why = view.entries.iter().map(|entry| Why::of(entry, &view, &history)).collect();
+    pub(super) fn new(view: MessageView, history: MessageHistory, operations: Vec<OperationView>) -> Self {
+        let why = view.entries.iter().map(|entry| EntryExplanation::of(entry, &view, &history)).collect();
         Self { view, history, operations, why }
     }
 
-    /// Why each entry of `view` is where it is, as sentences: with what its suspicion leads to, if a worker died while it held the
-    /// entry.
+    /// Returns the explanations as sentences. If a worker died while it held the entry, the sentence includes the effect.
     pub fn reasons(&self) -> Vec<String> {
         let each = self.view.entries.iter().zip(&self.why);
         each.map(|(entry, why)| {
@@ -259,7 +261,7 @@ impl Explanation {
         .collect()
     }
 
-    /// What happened, in the order of time, a line each: deliveries, attempts, and what operators did.
+    /// Returns the history as lines in the order of time: deliveries, attempts and operations.
     pub fn story(&self) -> Vec<(Timestamp, String)> {
         let mut story = Vec::new();
         if let Some((seq, at, message)) = &self.view.stored {
@@ -314,14 +316,14 @@ impl Explanation {
     }
 }
 
-/// An actor in one line, with the token if there was one. A name that could be taken for more than a name stands in quotes.
+/// Formats an actor and its token as one line. Quotes a name that could be mistaken for more than a name.
 fn asker(actor: &str, token: Option<&str>) -> String {
     let plain = |c: char| c.is_alphanumeric() || " ._-@+'".contains(c);
     let name = if actor.chars().all(plain) { actor.to_owned() } else { format!("{actor:?}") };
     token.map_or(name.clone(), |token| format!("{name} (token {token:?})"))
 }
 
-/// What a message calls itself. An id may be long, and any bytes.
+/// Formats type, id and source of a message. An id may be long, and any bytes.
 fn named(message: &Message) -> String {
     const SHOWN: usize = 100;
     let id = String::from_utf8_lossy(message.id());

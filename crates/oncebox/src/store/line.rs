@@ -1,4 +1,4 @@
-//! The messages with one ordering key.
+//! Messages with one ordering key, and paused keys. Tests: `conformance/line.rs` in `oncebox-testkit`.
 
 use serde_json::{Value, json};
 
@@ -8,32 +8,32 @@ use crate::key::OrderKey;
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
 
-/// The messages that have one ordering key: it means something only within a tenant and a source.
+/// The messages with one ordering key. A key is unique only within its tenant and source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
-pub struct Line {
-    /// Whose they are.
+pub struct OrderQueue {
+    /// Tenant of the messages.
     pub tenant: Option<Box<str>>,
-    /// Where they come from.
+    /// Source of the messages.
     pub source: Box<str>,
-    /// The ordering key, as the producer gives it.
+    /// Ordering key, as the producer gave it.
     pub ordering_key: Box<[u8]>,
 }
 
-impl Line {
-    /// The messages with an ordering key from a source, without a tenant.
+impl OrderQueue {
+    /// Returns the queue of an ordering key from a source, without a tenant.
     pub fn new(source: impl Into<Box<str>>, ordering_key: impl Into<Box<[u8]>>) -> Self {
         Self { tenant: None, source: source.into(), ordering_key: ordering_key.into() }
     }
 
-    /// The line that an entry stands in; nothing if it has no ordering key, or its message has left.
+    /// Returns the queue of an entry. `None` if it has no ordering key, or its message was removed.
     pub fn of(entry: &EntryView) -> Option<Self> {
         let label = entry.label.as_ref()?;
         let line = Self::new(label.source.clone(), label.ordering_key.clone()?);
         Some(Self { tenant: entry.tenant.clone(), ..line })
     }
 
-    /// Its identity, as stores keep it.
+    /// Returns its identity in stores.
     pub fn order(&self, inbox: &InboxName) -> Option<OrderKey> {
         let message = Message::new("", "", "")
             .with_source(self.source.clone())
@@ -49,12 +49,12 @@ impl Line {
         json!({ "tenant": self.tenant, "source": self.source, "ordering_key": hex(&self.ordering_key) })
     }
 
-    /// As text, for a store to keep.
+    /// Returns it as text, for a store to keep.
     pub fn encode(&self) -> String {
         self.body().to_string()
     }
 
-    /// From the text a store kept.
+    /// Reads the text that a store kept.
     pub fn decode(text: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(text).ok()?;
         let text = |name: &str| value.get(name).and_then(Value::as_str);
@@ -63,11 +63,11 @@ impl Line {
     }
 }
 
-/// An ordering key that is paused for a handler.
+/// Ordering key that an operator paused for a handler.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PausedKey {
     /// The handler key.
     pub handler: HandlerKey,
-    /// The ordering key.
-    pub line: Line,
+    /// Ordering key, with its tenant and source.
+    pub line: OrderQueue,
 }

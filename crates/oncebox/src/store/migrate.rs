@@ -1,4 +1,4 @@
-//! Bringing a store's schema up to date.
+//! Schema migrations of a store.
 
 use std::borrow::Cow;
 
@@ -6,26 +6,26 @@ use async_trait::async_trait;
 
 use crate::error::Result;
 
-/// One step of a schema.
+/// One migration of a schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Migration {
-    /// The schema version after it.
+    /// Schema version after it.
     pub version: u32,
-    /// What it is for.
+    /// Purpose.
     pub name: &'static str,
-    /// What it runs.
+    /// SQL that it runs.
     pub sql: Cow<'static, str>,
 }
 
-/// A store with a schema.
+/// Store with a schema.
 #[async_trait]
 pub trait Migrate: Send + Sync {
-    /// The schema version the store has; 0 for none.
+    /// Returns the schema version of the database. 0 if there is none.
     async fn current(&self) -> Result<u32>;
 
-    /// The steps that are missing, in order. Printing their SQL is the plan.
+    /// Returns the missing migrations, in order. Their SQL is the plan.
     async fn pending(&self) -> Result<Vec<Migration>>;
 
-    /// Applies what is missing and returns it. Two callers at once do it once.
+    /// Applies the missing migrations and returns them. Of two concurrent callers, one applies them.
     async fn apply(&self) -> Result<Vec<Migration>>;
 }

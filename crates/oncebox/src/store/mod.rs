@@ -1,11 +1,10 @@
-//! The seam to the database: one trait with the verbs of an inbox, and small ones for what a store can do beyond.
+//! The interface to databases: one trait with the verbs of an inbox, and smaller ones for optional features.
 //!
-//! A store author implements [`Store`], then whichever of [`Transactional`] with [`MarkIn`], [`SettleIn`] and
-//! [`ShareIn`], [`Admin`], [`Migrate`] and [`Wakeups`] the database allows, and runs the conformance suite of
-//! `oncebox-testkit`.
+//! A store implements [`Store`], then as many as the database allows of [`Transactional`] with [`MarkIn`], [`SettleIn`] and
+//! [`ShareIn`], [`Admin`], [`Migrate`] and [`Wakeups`]. Its tests run the conformance suite of `oncebox-testkit`.
 //!
-//! Every verb works on batches and takes one parameter struct, so fields can be added without breaking stores.
-//! The store's clock dates everything; callers send durations, never times.
+//! Every verb works on batches and takes one parameter struct, so new fields break no store. All times come from the store's clock:
+//! callers send durations.
 
 mod action;
 mod actor;
@@ -30,21 +29,23 @@ mod transaction;
 mod wakeups;
 mod windows;
 
-pub use action::{Action, AuditFilter, AuditPage, OperationView, What};
+pub use action::{Action, ActionKind, AuditFilter, AuditPage, OperationView};
 pub use actor::Actor;
-pub use admin::{Admin, BlockedKey, BlockedParams, Counts, EntryView, MessageView, OfTenant};
-pub use answer::{Acted, Answer};
+pub use admin::{Admin, BlockedKey, BlockedParams, EntryView, InboxCounts, MessageView, TenantScope};
+pub use answer::{Acted, ActionResult};
 pub use backlog::{Backlog, BacklogParams, BlockedBacklog};
 pub use entry::{
-    Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, Known, NewMessage, RenewParams,
-    Renewed, RescueParams, Seq, Settled, Token, Want,
+    Accepted, Claim, ClaimId, ClaimMode, ClaimParams, ClaimQuota, Claimed, HandlerCount, KnownMessage,
+    NewMessage, RenewParams, Renewed, RescueParams, Seq, Settled, Token,
 };
 pub use erase::{ErasureCounts, content_erased, nothing_to_erase};
 pub use examine::{ExamineParams, Finding, Severity};
 pub use failover::Failover;
-pub use filter::{Cursor, Filter, Label, Page};
-pub use history::{Ahead, Attempt, DuplicateCount, Explanation, History, Holder, Why};
-pub use line::{Line, PausedKey};
+pub use filter::{EntryCursor, EntryFilter, EntryPage, MessageLabel};
+pub use history::{
+    Attempt, DuplicateCount, EntryAhead, EntryExplanation, Explanation, LeaseHolder, MessageHistory,
+};
+pub use line::{OrderQueue, PausedKey};
 pub use migrate::{Migrate, Migration};
 pub use operation_id::OperationId;
 pub use quarantine::{
@@ -55,115 +56,113 @@ pub use sweep::{BackfillParams, Backfilled, Orphan, OrphanParams, SweepId, Sweep
 pub use tenancy::Tenancy;
 pub use transaction::{Mark, MarkIn, SettleIn, ShareIn, Transactional};
 pub use wakeups::{Wakeup, Wakeups};
-pub use windows::{RegisterParams, RegisteredWindow, SweepCursor, SweepPosition, Windows};
+pub use windows::{RegisterParams, RegisteredWindow, RetentionWindows, SweepCursor, SweepPosition};
 
 use async_trait::async_trait;
 
 use crate::error::Result;
 use crate::state::Settlement;
 
-/// What a store can do. Wrappers report what is true of the whole, not of themselves.
+/// Features of a store. A wrapper reports those of the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub struct Capabilities {
-    /// The name of the store, for messages and labels.
+    /// Name of the store, for messages and labels.
     pub name: &'static str,
-    /// What was accepted survives the end of the process.
+    /// Accepted messages survive the end of the process.
     pub durable: bool,
     /// A handler's own writes and its completion can share one commit.
     pub transactions: bool,
     /// Several processes can work on the same data.
     pub shared: bool,
-    /// Nothing is stored at all, and handlers run while the delivery is held: [`Direct`](crate::Direct).
+    /// It stores nothing. Handlers run while the source holds the delivery: see [`Direct`](crate::Direct).
     pub direct: bool,
-    /// How many calls of accept are stored at the same time, rather than one after the other.
+    /// Maximum concurrent accept calls.
     pub writers: usize,
 }
 
 impl Capabilities {
-    /// A store that can do nothing beyond the verbs.
+    /// Returns the features of a store without any.
     pub const fn new(name: &'static str) -> Self {
         Self { name, durable: false, transactions: false, shared: false, direct: false, writers: 1 }
     }
 }
 
-/// The verbs of an inbox. Each call is one atomic change: all of it happened, or none of it.
+/// Verbs of an inbox. Each call is one atomic change.
 ///
-/// An error of kind [`CommitUnknown`](crate::ErrorKind::CommitUnknown) says that the change may have happened; the
-/// caller repeats the call with the same arguments, and the store recognises what it already did.
+/// After an error of kind [`CommitUnknown`](crate::ErrorKind::CommitUnknown) the change may have happened. The caller repeats the
+/// call with the same arguments, and the store recognises its own earlier change.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// What this store can do.
+    /// Returns the features of this store.
     fn capabilities(&self) -> Capabilities;
 
-    /// Stores each message with one pending entry per handler, once per key. Answers in the order of the batch.
+    /// Stores each message with one pending entry per handler, once per key. Returns results in the order of the batch.
     ///
-    /// A batch is one transaction; a key that stands in it twice is a duplicate of itself.
+    /// A batch is one transaction. If a key occurs twice in it, the second message is a duplicate of the first.
     async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>>;
 
-    /// Leases due entries of the wanted handlers, at most one worker to an entry. Each claim gets a token greater
-    /// than every token before it. Repeating a call with the same claim id returns what it already holds.
+    /// Leases due entries of the given handlers, each to one worker. Each claim gets a token greater than every token before it. A
+    /// repeated call with the same claim id returns the claims that still hold.
     ///
-    /// Entries with an ordering key are handed out one at a time per handler and key, in the order of acceptance. The keys
-    /// of a route are one handler here: nothing is handed out while an earlier one waits, runs or blocks under another.
-    /// Handlers that are paused get nothing.
+    /// Entries with an ordering key are claimed one at a time per handler and key, in the order of acceptance. All keys of a route
+    /// count as one handler: an entry waits while an earlier one waits, runs or blocks under another key. Entries of paused
+    /// handlers are not claimed.
     async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>>;
 
-    /// Writes each settlement whose claim still holds; one that does not changes nothing. Repeating a settlement
-    /// that was applied answers [`Settled::Applied`] again.
+    /// Stores each settlement whose claim still holds. Others change nothing. Repeating an applied settlement returns
+    /// [`Settled::Applied`] again.
     async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>>;
 
     /// Extends the leases of claims that still hold.
     async fn renew(&self, params: &RenewParams) -> Result<Vec<Renewed>>;
 
-    /// Takes over entries whose lease ran out, under a new token, for the caller to settle as crashed. What the
-    /// previous owner still writes is refused from here on.
+    /// Takes over entries whose lease has expired, under a new token, for the caller to settle as crashed. From then on the store
+    /// refuses writes of the previous owner.
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>>;
 
-    /// Notes the windows that a process goes by, for sweeps of all processes. Of several windows for one handler key the
-    /// longest counts that was registered within the last `hold`.
+    /// Records the retention windows of a process, for the sweeps of all processes. If processes register different windows for a
+    /// handler key, the longest one registered within the last `hold` wins.
     async fn register(&self, params: &RegisterParams) -> Result<()>;
 
-    /// Removes finished messages past their retention, a bounded number at a time, oldest first. A message leaves when
-    /// each of its entries is finished and past the window of its handler. Never removes anything pending, running,
-    /// poisoned or quarantined.
+    /// Removes expired finished messages, oldest first, a bounded number per call. A message expires when each of its entries is
+    /// finished and past the window of its handler. Never removes anything pending, running, poisoned or quarantined.
     ///
-    /// What was looked at and did not leave because a window of it is longer is not read again before that window is over;
-    /// a [`SweepCursor`] for each window remembers how far sweeps have come. What is forgotten moves the watermark of the handlers that it
-    /// had entries for, or that of the inbox if it had none.
+    /// A sweep does not read a message again before its longest window has passed. A [`SweepCursor`] for each window records the
+    /// position of all sweeps. Removing a message moves the watermark of its handlers, or that of the inbox if it had no entry.
     ///
-    /// One sweeps an inbox at a time, over all processes. While somebody else does, the answer is [`Swept::NOTHING`].
+    /// One process at a time sweeps an inbox. While another one does, the result is [`Swept::NOTHING`].
     async fn sweep(&self, params: &SweepParams) -> Result<Swept>;
 
-    /// Handler keys that the caller does not know, whose entries have waited for longer than a grace, and of which none
-    /// is held by a worker; the one that waits longest first. Costs no more for a large backlog than for a small one.
+    /// Lists unknown handler keys whose entries have waited for longer than a grace, and none of which a worker holds; the longest
+    /// wait first. A large backlog costs no more than a small one.
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>>;
 
-    /// Writes down how many duplicates of stored messages were delivered; each adds to what was written before. Repeating a call
-    /// counts twice, so nobody repeats it. A store that keeps no history leaves this as it is.
+    /// Adds the counts of delivered duplicates to the stored ones. Repeating a call counts twice, so callers never repeat it.
+    /// Default: does nothing, for a store without history.
     async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
         let _ = batch;
         Ok(())
     }
 
-    /// What waits for each handler key of an inbox, those with something alone, by key. Costs no more for a large backlog
-    /// than for a small one: it is asked for all the time, by every process.
+    /// Returns the backlog of each handler key that has one, by key. A large backlog costs no more than a small one: every process
+    /// calls this all the time.
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>>;
 
-    /// The store's source of wake-ups, if it has one.
+    /// Returns the store's wake-ups, if it has any.
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         None
     }
 
-    /// The latest failover of the database that this process knows of. Makes no call: the store notices it when it connects again.
+    /// Returns the latest failover that this process knows of. Makes no call: the store notices a failover when it reconnects.
     fn failover(&self) -> Option<Failover> {
         None
     }
 
-    /// Whether an error of the database says that the same transaction may well succeed if it is made again: it was
-    /// chosen to end a deadlock, could not be serialized, or found a lock taken. Handlers get such errors from the
-    /// driver, which only the store knows. The library asks for each cause of an error in turn.
+    /// Returns true if the same transaction may succeed when repeated: the database ended it because of a deadlock, a serialization
+    /// failure or a lock timeout. Handlers get such errors from the driver, which only the store knows. The library asks for each
+    /// cause of an error in turn.
     fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {
         let _ = error;
         false

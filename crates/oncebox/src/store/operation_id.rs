@@ -1,4 +1,4 @@
-//! The identity of an operation.
+//! Identity of an operation.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,34 +9,34 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Digest, Key, Purpose};
 use crate::name::HandlerKey;
 
-/// The identity of an operation, made by its caller. The same action for the same reason under the same identity is done
-/// once, and gets the same answer each time.
+/// Identity of an operation, made by its caller. The store does the same action for the same reason once under one
+/// identity, and returns the same result each time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperationId(Uuid);
 
 impl OperationId {
-    /// A new one, never seen before.
+    /// Returns a new, unique identity.
     pub fn fresh() -> Self {
         Self(Uuid::now_v7())
     }
 
-    /// From the bytes a store kept.
+    /// Reads the bytes that a store kept.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// The bytes a store keeps.
+    /// Returns the bytes for a store to keep.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
     }
 
-    /// The operation on one entry within an operation on many: always the same for the same entry, so that it is done once
-    /// however often the whole is begun again.
+    /// Returns the identity of the operation on one entry, as a part of an operation on many. It is the same for the same
+    /// entry, so restarting the whole operation repeats no entry.
     pub fn of_entry(&self, key: &Key, handler: &HandlerKey) -> Self {
         self.part(Purpose::EntryOperation, &[key.as_bytes(), handler.as_str().as_bytes()])
     }
 
-    /// The operation on a key that a handler had before, within an operation on the handler: always the same, as above.
+    /// Returns the identity of the operation on a former key of a handler, as a part of an operation on the handler.
     pub fn of_legacy(&self, handler: &HandlerKey) -> Self {
         self.part(Purpose::LegacyOperation, &[handler.as_str().as_bytes()])
     }

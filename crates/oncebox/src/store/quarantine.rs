@@ -1,20 +1,20 @@
-//! Messages that were quarantined instead of run.
+//! Quarantined messages. Tests: `conformance/quarantine.rs` in `oncebox-testkit`.
 
 use std::sync::Arc;
 
-use super::Label;
+use super::MessageLabel;
 use crate::key::Key;
 use crate::message::Message;
 use crate::name::InboxName;
 use crate::time::Timestamp;
 
-/// Why a message was quarantined.
+/// Reason for a quarantine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QuarantineReason {
     /// Its key was known with another payload.
     Conflict,
-    /// It is older than what the store remembers.
+    /// It is older than the watermark, so it may have run before.
     Stale,
 }
 
@@ -22,7 +22,7 @@ impl QuarantineReason {
     /// Every reason.
     pub const ALL: [Self; 2] = [Self::Conflict, Self::Stale];
 
-    /// The word for it in the database.
+    /// Returns the word for it in the database.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Conflict => "conflict",
@@ -31,83 +31,83 @@ impl QuarantineReason {
     }
 }
 
-/// A message that was quarantined instead of run.
+/// A quarantined message.
 #[derive(Clone, Debug)]
 pub struct Quarantined {
-    /// Why.
+    /// Reason.
     pub reason: QuarantineReason,
-    /// When it came.
+    /// Time when it was received.
     pub received_at: Timestamp,
     /// The message.
     pub message: Arc<Message>,
 }
 
-/// The number of a message that was quarantined; later ones have greater ones.
+/// Number of a quarantined message. Later messages have greater numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QuarantineId(pub i64);
 
-/// Which messages that were quarantined to list.
+/// Conditions for listing quarantined messages.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct QuarantineFilter {
     /// The inbox.
     pub inbox: InboxName,
-    /// Only those that are quarantined for this reason.
+    /// Only messages with this reason.
     pub reason: Option<QuarantineReason>,
     /// Only messages of this tenant.
     pub tenant: Option<Box<str>>,
-    /// Only those after this one; where the previous page ended.
+    /// End of the previous page.
     pub after: Option<QuarantineId>,
-    /// At most this many.
+    /// Maximum messages per page. Default: 100.
     pub limit: usize,
 }
 
 impl QuarantineFilter {
-    /// The first hundred, for whatever reason.
+    /// Returns a filter for the first 100 messages with any reason.
     pub fn new(inbox: InboxName) -> Self {
         Self { inbox, reason: None, tenant: None, after: None, limit: 100 }
     }
 }
 
-/// A message that was quarantined, as an operator sees it in a list: without its payload and headers, since a page of large ones
-/// would fill the memory of whoever looks. [`Admin::show`](super::Admin::show) has those.
+/// A quarantined message as lists show it: without payload and headers, because a page of large ones would use too much memory.
+/// [`Admin::show`](super::Admin::show) returns those.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QuarantinedView {
-    /// Its number among those quarantined.
+    /// Number of the quarantined message.
     pub id: QuarantineId,
-    /// Why.
+    /// Reason.
     pub reason: QuarantineReason,
-    /// The key it came under; what else is known of that is shown by [`Admin::show`](super::Admin::show).
+    /// Key. [`Admin::show`](super::Admin::show) returns what else is known of it.
     pub key: Key,
-    /// When it came.
+    /// Time when it was received.
     pub received_at: Timestamp,
-    /// Whose it is.
+    /// Tenant.
     pub tenant: Option<Box<str>>,
-    /// What it says of itself.
-    pub label: Label,
-    /// How long its payload is, as it is stored: an encrypted one is a little longer than what was sent.
+    /// Attributes.
+    pub label: MessageLabel,
+    /// Bytes of the stored payload. An encrypted one is a little longer than the original.
     pub payload_bytes: u64,
 }
 
 impl QuarantinedView {
-    /// A message that was quarantined, without a tenant and a payload, for a store to fill in.
+    /// Returns a quarantined message without tenant and payload, for a store to fill in.
     pub const fn new(
         id: QuarantineId,
         reason: QuarantineReason,
         key: Key,
         received_at: Timestamp,
-        label: Label,
+        label: MessageLabel,
     ) -> Self {
         Self { id, reason, key, received_at, tenant: None, label, payload_bytes: 0 }
     }
 }
 
-/// A page of messages that were quarantined.
+/// A page of quarantined messages.
 #[derive(Clone, Debug, Default)]
 pub struct QuarantinePage {
-    /// The messages, the first kept first.
+    /// The messages, the oldest first.
     pub quarantined: Vec<QuarantinedView>,
-    /// Where the next page starts, if there is one.
+    /// Start of the next page, if there is one.
     pub next: Option<QuarantineId>,
 }

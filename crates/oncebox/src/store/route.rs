@@ -1,35 +1,36 @@
-//! The handlers that a message goes to, and how a store knows them.
+//! Handlers of a message, and the identity of a handler in a store.
 
 use std::sync::Arc;
 
 use crate::name::HandlerKey;
 
-/// A handler a message goes to, with the names it had before.
+/// A handler of a message, with its former keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The handler's key.
     pub key: HandlerKey,
-    /// Its former keys, the newest first. The store links them with `key`: all of them are one handler.
+    /// Former keys, the newest first. The store links them with `key`: all of them are one handler.
     pub legacy: Arc<[HandlerKey]>,
 }
 
 impl Route {
-    /// A handler without legacy keys.
+    /// Returns a handler without former keys.
     pub fn new(key: HandlerKey) -> Self {
         Self { key, legacy: Arc::new([]) }
     }
 
-    /// Its key, then its former ones.
+    /// Returns its key, then its former keys.
     pub fn keys(&self) -> impl Iterator<Item = &HandlerKey> {
         std::iter::once(&self.key).chain(self.legacy.iter())
     }
 
-    /// The oldest of its keys: the one that a store names a new handler's origin.
+    /// Returns the oldest of its keys. A store takes it as the origin of a new handler.
     pub fn origin(&self) -> &HandlerKey {
         self.legacy.last().unwrap_or(&self.key)
     }
 
-    /// What a store has to write so that the keys of this route are one handler. `id_of` returns the store's id of a key.
+    /// Returns the rows that a store has to write so that all keys of this route are one handler. `id_of` returns the store's id of
+    /// a key.
     pub fn link<I: Clone + PartialEq>(&self, id_of: impl Fn(&HandlerKey) -> Option<I>) -> HandlerLink<I> {
         let mut link = HandlerLink { ids: Vec::new(), added: Vec::new(), renamed: false };
         for key in self.keys() {
@@ -44,23 +45,23 @@ impl Route {
         link
     }
 
-    /// Whether `key` is this handler's, now or formerly.
+    /// Returns true if `key` is or was a key of this handler.
     pub fn answers_to(&self, key: &HandlerKey) -> bool {
         self.key == *key || self.legacy.contains(key)
     }
 }
 
-/// How the keys of a [`Route`] are known to a store; see [`Route::link`].
+/// State of a [`Route`]'s keys in a store; see [`Route::link`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HandlerLink<I> {
-    /// The ids that the route's keys have, in the order of the keys, each once. With more than one, the ids stay apart, and
-    /// the store notes that they are one group: an entry under any of them counts for all.
+    /// Ids of the route's keys, in the order of the keys, each once. If there are several, they stay apart and the store notes one
+    /// group: an entry under any of them counts for all.
     pub ids: Vec<I>,
     /// Keys without an id, the oldest first. They get the first of `ids`, or one new id whose origin is
     /// [`Route::origin`].
     pub added: Vec<HandlerKey>,
-    /// Whether the current key is among `added`: operators see the handler under it from now on.
+    /// True if the current key is in `added`. Operators see the handler under it from then on.
     pub renamed: bool,
 }
 

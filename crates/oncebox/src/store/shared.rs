@@ -1,4 +1,4 @@
-//! A store that is shared is a store.
+//! Implementations of the store traits for `Arc`.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use async_trait::async_trait;
 
 use super::{
     Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
-    Counts, ExamineParams, Explanation, Filter, Finding, History, MessageView, OperationId, Page,
-    QuarantineFilter, QuarantinePage,
+    EntryFilter, EntryPage, ExamineParams, Explanation, Finding, InboxCounts, MessageHistory, MessageView,
+    OperationId, QuarantineFilter, QuarantinePage,
 };
 use crate::error::Result;
 use crate::key::Key;
@@ -15,15 +15,15 @@ use crate::name::InboxName;
 
 #[async_trait]
 impl<S: Admin + ?Sized> Admin for Arc<S> {
-    async fn count(&self, inbox: &InboxName) -> Result<Counts> {
+    async fn count(&self, inbox: &InboxName) -> Result<InboxCounts> {
         (**self).count(inbox).await
     }
 
-    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts> {
+    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<InboxCounts> {
         (**self).count_tenant(inbox, tenant).await
     }
 
-    async fn list(&self, filter: &Filter) -> Result<Page> {
+    async fn list(&self, filter: &EntryFilter) -> Result<EntryPage> {
         (**self).list(filter).await
     }
 
@@ -31,7 +31,7 @@ impl<S: Admin + ?Sized> Admin for Arc<S> {
         (**self).show(inbox, key).await
     }
 
-    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageHistory>> {
         (**self).history(inbox, key).await
     }
 

@@ -1,4 +1,4 @@
-//! What goes in and out of the verbs that look after what is stored.
+//! Parameters and results of the upkeep verbs: sweep, orphans and backfill.
 
 use std::time::Duration;
 
@@ -8,103 +8,100 @@ use super::{Route, Seq, SweepPosition};
 use crate::name::{HandlerKey, InboxName};
 use crate::time::Timestamp;
 
-/// The identity of one sweep, made by the caller: all its pages have the same.
+/// Identity of one sweep, made by the caller. All its pages have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SweepId(Uuid);
 
 impl SweepId {
-    /// A new one, never seen before.
+    /// Returns a new, unique identity.
     pub fn fresh() -> Self {
         Self(Uuid::now_v7())
     }
 
-    /// From the bytes a store kept.
+    /// Reads the bytes that a store kept.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// The bytes a store keeps.
+    /// Returns the bytes for a store to keep.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
     }
 }
 
-/// What is asked of sweep.
+/// Parameters of a sweep.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SweepParams {
     /// The inbox.
     pub inbox: InboxName,
-    /// The identity of this sweep. Of all who sweep an inbox, one goes on from page to page; the others are answered
-    /// with an empty page until it is done.
+    /// Identity of this sweep. One sweep of an inbox continues from page to page. Others get an empty page until it is done.
     pub sweep_id: SweepId,
-    /// How long the caller remembers finished messages, from completion, and those without an entry from their arrival;
-    /// [`Duration::MAX`] for ever. A longer window that another process registered counts more, as
-    /// [`Windows`](super::Windows) says.
+    /// Window of finished messages from completion, and of messages without an entry from arrival. [`Duration::MAX`]: for ever. A
+    /// longer window of another process wins, see [`RetentionWindows`](super::RetentionWindows).
     pub retention: Duration,
-    /// The windows of handler keys that the caller knows: for their entries and their marks. Legacy keys are named like
-    /// others. What it does not know leaves by what was [registered](super::Store::register).
+    /// Windows of the caller's handler keys, legacy keys included, for their entries and marks. Other keys have the window that was
+    /// [registered](super::Store::register) for them.
     pub windows: Vec<(HandlerKey, Duration)>,
-    /// How long the records of operations are kept, from when they were done.
+    /// Retention of the records of operations, from the operation. Default: 400 days.
     pub audit: Duration,
-    /// How long others are kept away after a page. One that does not come back within it has died.
+    /// Time after a page in which other processes do not sweep. Default: 1 minute.
     pub lease: Duration,
-    /// Look at no more messages than this.
+    /// Maximum messages to read.
     pub limit: usize,
-    /// Where the previous page ended; `None` for the first.
+    /// End of the previous page. `None` for the first.
     pub after: Option<SweepPosition>,
 }
 
 impl SweepParams {
-    /// How long others are kept away after a page, unless it is said otherwise.
+    /// Default of [`lease`](Self::lease): 1 minute.
     pub const LEASE: Duration = Duration::from_mins(1);
 
-    /// How long the records of operations are kept, unless it is said otherwise: 400 days, longer than a year's audit looks
-    /// back.
+    /// Default retention of the records of operations: 400 days, longer than the year of an audit.
     pub const AUDIT: Duration = Duration::from_hours(400 * 24);
 
-    /// The first page of a sweep.
+    /// Returns the first page of a sweep.
     pub fn new(inbox: InboxName, retention: Duration, limit: usize) -> Self {
         let (sweep_id, audit, lease) = (SweepId::fresh(), Self::AUDIT, Self::LEASE);
         Self { inbox, sweep_id, retention, windows: Vec::new(), audit, lease, limit, after: None }
     }
 }
 
-/// What a sweep removed.
+/// Result of a sweep: the removed rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Swept {
-    /// Messages with their keys, outcomes and history.
+    /// Messages, with their keys, outcomes and history.
     pub messages: usize,
-    /// Entries of these messages: one for each handler that a message had.
+    /// Entries of these messages: one per message and handler.
     pub entries: usize,
     /// Marks of `once` and inline handlers.
     pub marks: usize,
-    /// Records of what operators did.
+    /// Records of operations.
     pub operations: usize,
-    /// Messages that were looked at for that.
+    /// Messages that were read.
     pub looked: usize,
-    /// Where to go on; `None` when everything old enough was looked at, or somebody else sweeps. Set also when as many
-    /// marks as the limit allows were removed, because there may be more.
+    /// Start of the next page. `None` when the sweep has read everything old enough, or another process sweeps. Also set if it
+    /// removed as many marks as the limit allows, because there may be more.
     pub next: Option<SweepPosition>,
 }
 
 impl Swept {
-    /// Nothing removed, nothing left.
+    /// Nothing removed, nothing left to sweep.
     pub const NOTHING: Self =
         Self { messages: 0, entries: 0, marks: 0, operations: 0, looked: 0, next: None };
 
-    /// A page of a sweep that looked at so many messages.
+    /// Returns a page that read `looked` messages.
     pub const fn new(looked: usize, next: Option<SweepPosition>) -> Self {
         Self { looked, next, ..Self::NOTHING }
     }
 
-    /// Whether the sweep removed nothing of any kind.
+    /// Returns true if the sweep removed nothing.
     pub const fn is_nothing(&self) -> bool {
         self.messages == 0 && self.entries == 0 && self.marks == 0 && self.operations == 0
     }
 
-    /// Adds the counts of a page to those of the pages before it, and takes its position.
+    /// Adds the counts of a later page, and takes its position.
     pub fn add(&mut self, page: &Self) {
         let Self { messages, entries, marks, operations, looked, next } = *page;
         self.messages += messages;
@@ -116,98 +113,97 @@ impl Swept {
     }
 }
 
-/// What is asked of orphans.
+/// Parameters of a search for orphans.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct OrphanParams {
     /// The inbox.
     pub inbox: InboxName,
-    /// The handler keys that the caller knows, current and former ones.
+    /// Handler keys that the caller knows, current and former.
     pub known: Vec<HandlerKey>,
-    /// What has waited for less than this is not missed yet.
+    /// Minimum wait of an orphan.
     pub grace: Duration,
-    /// At most this many handler keys.
+    /// Maximum number of handler keys. Default: 100.
     pub limit: usize,
 }
 
 impl OrphanParams {
-    /// Entries of a handler key are counted up to this number: a large backlog is not read through for it.
+    /// Maximum count per handler key. Counting stops there, so a large backlog costs no more.
     pub const COUNTED: u64 = 10_000;
 
-    /// Up to a hundred handler keys that the caller does not know.
+    /// Returns a search for at most 100 unknown handler keys.
     pub fn new(inbox: InboxName, known: Vec<HandlerKey>, grace: Duration) -> Self {
         Self { inbox, known, grace, limit: 100 }
     }
 }
 
-/// A handler key that nobody seems to work for.
+/// A handler key that no process seems to handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Orphan {
-    /// The key that entries are stored under.
+    /// Key under which the entries are stored.
     pub handler: HandlerKey,
-    /// How many of them are not finished: pending, or left behind by a worker that died. No more than
-    /// [`OrphanParams::COUNTED`], which then stands for that many or more.
+    /// Number of unfinished entries: pending, or left behind by a worker that died. [`OrphanParams::COUNTED`] stands for that many
+    /// or more.
     pub count: u64,
-    /// When the one that waits longest was due.
+    /// Due time of the entry that waits longest.
     pub oldest: Timestamp,
 }
 
 impl Orphan {
-    /// A handler key with entries that wait.
+    /// Returns an orphan with waiting entries.
     pub const fn new(handler: HandlerKey, count: u64, oldest: Timestamp) -> Self {
         Self { handler, count, oldest }
     }
 }
 
-/// What is asked of backfill.
+/// Parameters of a backfill.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BackfillParams {
     /// The inbox.
     pub inbox: InboxName,
-    /// The handler that gets entries. A message that has one under a legacy key gets none.
+    /// Handler that gets entries. A message with an entry under a legacy key gets none.
     pub route: Route,
-    /// The types of messages it handles, or patterns of them (`order.*`); others are passed over.
+    /// Types of messages, or patterns of them (`order.*`). Other messages are skipped.
     pub types: Vec<Box<str>>,
-    /// Where the previous page ended; `None` for the first.
+    /// End of the previous page. `None` for the first.
     pub after: Option<Seq>,
-    /// Look at no more messages than this.
+    /// Maximum messages to read.
     pub limit: usize,
 }
 
 impl BackfillParams {
-    /// The first page for a handler of some message types.
+    /// Returns the first page for a handler of some message types.
     pub fn new(inbox: InboxName, route: Route, types: Vec<Box<str>>) -> Self {
         Self { inbox, route, types, after: None, limit: 1_000 }
     }
 
-    /// Whether a message of this type gets an entry.
+    /// Returns true if a message of this type gets an entry.
     pub fn takes(&self, message_type: &str) -> bool {
         self.types.iter().any(|pattern| crate::handler::takes(pattern, message_type))
     }
 }
 
-/// What became of a page of messages.
+/// Result of one page of a backfill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Backfilled {
-    /// Entries that were added.
+    /// Number of added entries.
     pub added: usize,
-    /// Messages without an entry that got none, because they are older than what the handler remembers: it may have had them
-    /// before.
+    /// Messages that got no entry because they are older than the handler's watermark: the handler may have had them before.
     pub stale: usize,
-    /// Where to go on; `None` when every message was looked at.
+    /// Start of the next page. `None` after the last message.
     pub next: Option<Seq>,
 }
 
 impl Backfilled {
-    /// A page of a backfill.
+    /// Returns the result of a page.
     pub const fn new(added: usize, next: Option<Seq>) -> Self {
         Self { added, stale: 0, next }
     }
 
-    /// The same, with messages that are too old to tell.
+    /// Sets the number of messages that are older than the watermark.
     #[must_use]
     pub const fn stale(mut self, stale: usize) -> Self {
         self.stale = stale;

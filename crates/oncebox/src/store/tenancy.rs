@@ -1,14 +1,14 @@
-//! How an inbox treats tenants, as processes registered it: keys depend on it, so it does not change unnoticed.
+//! The tenants setting of an inbox, as processes register it. Keys depend on it, so it must not change by accident.
 
 use crate::config::{OnTenantsChange, Tenants};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::InboxName;
 
-/// What precedes the name of an adopted tenant in a recorded setting.
+/// Prefix of an adopted tenant's name in a recorded setting.
 const ADOPTS: &str = "adopts:";
 
-/// How an inbox treats tenants. A store records the setting of an inbox when a process first registers it, and refuses a process
-/// with another one: a message that was accepted without a tenant and comes again with one would have another key, and run twice.
+/// Tenants setting of an inbox. A store records it when a process first registers, and refuses a process with another one.
+/// Otherwise a message that was accepted without a tenant and comes again with one would have another key, and run twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenancy {
     setting: Box<str>,
@@ -16,7 +16,7 @@ pub struct Tenancy {
 }
 
 impl Tenancy {
-    /// The setting of a process.
+    /// Returns the setting of a process.
     pub fn new(tenants: Tenants) -> Self {
         let setting = match tenants {
             Tenants::Off => "off",
@@ -26,26 +26,26 @@ impl Tenancy {
         Self { setting: setting.into(), on_change: OnTenantsChange::Refuse }
     }
 
-    /// The setting of a process whose messages all have tenants, and in which one tenant has the keys of the messages that were
+    /// Returns the setting of a process whose messages all have tenants. The adopted tenant has the keys of messages that were
     /// accepted without one.
     pub fn adopting(tenant: &str) -> Self {
         Self { setting: format!("{ADOPTS}{tenant}").into(), on_change: OnTenantsChange::Refuse }
     }
 
-    /// The same setting; `on_change` says what happens if another one is recorded.
+    /// Sets the handling of another recorded setting.
     #[must_use]
     pub fn on_change(mut self, on_change: OnTenantsChange) -> Self {
         self.on_change = on_change;
         self
     }
 
-    /// The text that a store records.
+    /// Returns the text that a store records.
     pub fn setting(&self) -> &str {
         &self.setting
     }
 
-    /// Compares it with the recorded setting: whether the store has to record this one now, or an error if the inbox may not change
-    /// to it.
+    /// Compares it with the recorded setting. Returns true if the store has to record this one, and an error if the inbox may not
+    /// change to it.
     pub fn is_new(&self, inbox: &InboxName, recorded: Option<&str>) -> Result<bool> {
         let Some(recorded) = recorded else { return Ok(true) };
         if *self.setting == *recorded {
@@ -66,7 +66,7 @@ impl Tenancy {
     }
 }
 
-/// A recorded setting, in the words of the configuration.
+/// Formats a recorded setting in the words of the configuration.
 fn described(setting: &str) -> String {
     match setting.strip_prefix(ADOPTS) {
         Some(tenant) => format!("`tenants` = required and `adopted_tenant` = {tenant:?}"),

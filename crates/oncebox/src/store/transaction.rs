@@ -1,4 +1,4 @@
-//! Stores whose transactions a handler can share.
+//! Stores whose transactions a handler can share. Tests: `conformance/mark.rs` and `conformance/share.rs` in `oncebox-testkit`.
 
 use std::future::Future;
 
@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::key::{Fingerprint, Key};
 use crate::name::{HandlerKey, InboxName};
 
-/// What a mark found.
+/// Result of marking a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a duplicate's work must not be done again"]
 pub enum Mark {
@@ -17,22 +17,21 @@ pub enum Mark {
     First,
     /// The work was committed before.
     Duplicate,
-    /// Another transaction that has not ended holds the key: it is neither done nor free. Hold the delivery back; never
-    /// acknowledge it.
+    /// Another open transaction holds the key: it is neither done nor free. Hold the delivery back, and never acknowledge it.
     Busy,
-    /// The work was committed before, for another message under the same key: the one with this fingerprint. Do not do
-    /// the work for this one, and do not take it for a duplicate.
+    /// The work was committed for another message under this key, which has this fingerprint. Do not do the work for this message,
+    /// and do not treat it as a duplicate.
     Conflict(Fingerprint),
 }
 
 impl Mark {
-    /// Whether the work is to be done.
+    /// Returns true if the caller has to do the work.
     pub const fn is_first(self) -> bool {
         matches!(self, Self::First)
     }
 
-    /// The answer for a key that is marked: `known` is the fingerprint of its mark, `new` that of the message that came now.
-    /// Without one of the two nothing can be compared, and the message is a duplicate.
+    /// Returns the result for a marked key. `known` is the fingerprint of the mark, `new` that of the present message. If one is
+    /// missing, the message counts as a duplicate.
     pub fn of_known(known: Option<Fingerprint>, new: Option<Fingerprint>) -> Self {
         match known.filter(|known| new.is_some_and(|new| new != *known)) {
             Some(known) => Self::Conflict(known),
@@ -40,7 +39,7 @@ impl Mark {
         }
     }
 
-    /// The word for it in metrics.
+    /// Returns the word for it in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::First => "first",
@@ -51,25 +50,25 @@ impl Mark {
     }
 }
 
-/// A store that can open transactions for handlers, and complete their entries in them.
+/// Store that opens transactions for handlers and completes entries in them.
 #[diagnostic::on_unimplemented(
     message = "the store `{Self}` has no transactions for handlers",
     label = "this needs a store with transactions",
     note = "take a store with transactions, or leave out what needs them: `inline`, `share_commit` and `cx.tx()`"
 )]
 pub trait Transactional: SettleIn<<Self as Transactional>::Tx> {
-    /// An open transaction. Dropping it rolls it back.
+    /// Open transaction. Dropping it rolls it back.
     type Tx: Send + 'static;
 
     /// Opens a transaction.
     fn begin(&self) -> impl Future<Output = Result<Self::Tx>> + Send;
 
-    /// Commits. An error of kind [`CommitUnknown`](crate::ErrorKind::CommitUnknown) means that it may have happened;
-    /// any other error, that it did not. The library waits for it in a task of its own, which nothing aborts.
+    /// Commits. After an error of kind [`CommitUnknown`](crate::ErrorKind::CommitUnknown) the commit may have happened. After any
+    /// other error it did not. The library waits for it in a task that nothing aborts.
     fn commit(&self, tx: Self::Tx) -> impl Future<Output = Result<()>> + Send;
 
-    /// Completes the entry and commits, if the claim still holds; on [`Settled::LeaseLost`] nothing is committed. Errors mean
-    /// what they mean for [`commit`](Self::commit). For a store that can do both in one round trip; others leave this as it is.
+    /// Completes the entry and commits, if the claim still holds. On [`Settled::LeaseLost`] it commits nothing. Errors mean the
+    /// same as for [`commit`](Self::commit). A store may override it to do both in one round trip.
     fn finish(&self, mut tx: Self::Tx, claim: &Claim) -> impl Future<Output = Result<Settled>> + Send {
         async move {
             let settled = self.complete(&mut tx, claim).await?;
@@ -80,24 +79,23 @@ pub trait Transactional: SettleIn<<Self as Transactional>::Tx> {
         }
     }
 
-    /// Rolls back, and returns when that is done: then nothing of the transaction is in anybody's way. A store for which
-    /// dropping it does as much leaves this as it is.
+    /// Rolls back and returns when the transaction's locks are released. A store where dropping does the same keeps the default.
     fn rollback(&self, tx: Self::Tx) -> impl Future<Output = ()> + Send {
         async move { drop(tx) }
     }
 }
 
-/// A store that can mark a key as handled inside a transaction of type `Tx`: the caller's own, or the store's.
+/// Store that marks a key as handled inside a transaction of type `Tx`: the caller's, or the store's.
 #[diagnostic::on_unimplemented(
     message = "the store `{Self}` cannot mark messages in a transaction of type `{Tx}`",
     label = "this needs a store that can"
 )]
 pub trait MarkIn<Tx: ?Sized>: Store {
-    /// Marks the key for the handler. Do this first in the transaction: then a concurrent duplicate cannot run.
+    /// Marks the key for the handler. Call this first in the transaction, so that a concurrent duplicate cannot run.
     ///
-    /// The mark keeps the fingerprint. A later mark of the key with another fingerprint is answered
-    /// [`Mark::Conflict`], as [`Mark::of_known`] has it; the policy of the inbox decides what that means. A transaction of another
-    /// database is [`Refused`](crate::ErrorKind::Refused), as far as the store can tell without another round trip.
+    /// The mark keeps the fingerprint. Another fingerprint gives [`Mark::Conflict`], by the rule of [`Mark::of_known`], and the
+    /// policy of the inbox decides about it. A transaction of another database is [`Refused`](crate::ErrorKind::Refused), if the
+    /// store can tell without another round trip.
     fn mark(
         &self,
         tx: &mut Tx,
@@ -107,11 +105,11 @@ pub trait MarkIn<Tx: ?Sized>: Store {
         fingerprint: Option<Fingerprint>,
     ) -> impl Future<Output = Result<Mark>> + Send;
 
-    /// Quarantines a message after [`Mark::Conflict`] in the same transaction, as [`accept`](Store::accept) does with one in
-    /// conflict: operators list it, and no sweep removes it. The same message again adds nothing.
+    /// Quarantines a message after [`Mark::Conflict`] in the same transaction, as [`accept`](Store::accept) does. Operators list
+    /// it, and no sweep removes it. Repeating it adds nothing.
     fn quarantine(&self, tx: &mut Tx, message: &NewMessage) -> impl Future<Output = Result<()>> + Send;
 
-    /// Leaves a result with a mark that this transaction made, for whoever finds the mark later. Once for each mark:
+    /// Stores a result with a mark of this transaction, for later duplicates. Once for each mark:
     /// [`Refused`](crate::ErrorKind::Refused) if there is a result already, or no mark.
     fn record(
         &self,
@@ -122,8 +120,8 @@ pub trait MarkIn<Tx: ?Sized>: Store {
         result: &[u8],
     ) -> impl Future<Output = Result<()>> + Send;
 
-    /// The result that was left with a mark, after [`Mark::Duplicate`] in the same transaction. A call of its own: most
-    /// duplicates are not asked for their result.
+    /// Returns the result stored with a mark, after [`Mark::Duplicate`] in the same transaction. It is a call of its own because
+    /// most duplicates need no result.
     fn recall(
         &self,
         tx: &mut Tx,
@@ -133,32 +131,30 @@ pub trait MarkIn<Tx: ?Sized>: Store {
     ) -> impl Future<Output = Result<Option<Bytes>>> + Send;
 }
 
-/// A store that can complete a claim inside a transaction of type `Tx`.
+/// Store that completes a claim inside a transaction of type `Tx`.
 pub trait SettleIn<Tx: ?Sized>: Store {
-    /// Completes the entry if the claim still holds. On [`Settled::LeaseLost`] the transaction must be rolled back:
-    /// somebody else owns the work.
+    /// Completes the entry if the claim still holds. On [`Settled::LeaseLost`] the caller must roll back: another worker owns the
+    /// entry.
     fn complete(&self, tx: &mut Tx, claim: &Claim) -> impl Future<Output = Result<Settled>> + Send;
 }
 
-/// A store whose transactions several runs of a handler can share, each in a part of its own that can be undone alone.
+/// Store whose transactions several runs share. Each run has a part that can be rolled back alone.
 ///
-/// Any error says that the transaction is of no use any more. Then it is dropped, and each run gets one of its own: a
-/// store that is not sure whether a transaction can go on answers with an error.
+/// After any error the transaction is useless: the library drops it and gives each run its own. A store that is not sure whether a
+/// transaction can continue returns an error.
 pub trait ShareIn<Tx: ?Sized>: SettleIn<Tx> {
-    /// Answers [`Settled::Applied`] for each claim that holds, and sees to it that one of the two happens until the
-    /// transaction ends: nobody can take the claim over, or its completion in this transaction is refused. Renewals of
-    /// these claims may have to wait for the transaction, but must not fail: a sixth of a lease after it was opened the
-    /// last run in it is over.
+    /// Returns [`Settled::Applied`] for each claim that holds. Until the transaction ends, the store must prevent a takeover of the
+    /// claim, or refuse its completion in this transaction. Renewals of these claims may wait for the transaction, but must not
+    /// fail: the last run ends a sixth of a lease after the transaction was opened.
     fn hold(&self, tx: &mut Tx, claims: &[Claim]) -> impl Future<Output = Result<Vec<Settled>>> + Send;
 
-    /// Begins the part of the next run, and keeps what was written before.
+    /// Starts the part of the next run, and keeps earlier writes.
     fn savepoint(&self, tx: &mut Tx) -> impl Future<Output = Result<()>> + Send;
 
-    /// Undoes what was written since the last savepoint; the transaction goes on. The run may have been stopped
-    /// anywhere, in the middle of a statement too.
+    /// Rolls back to the last savepoint. The transaction continues. The run may have stopped anywhere, also within a statement.
     fn rollback_to_savepoint(&self, tx: &mut Tx) -> impl Future<Output = Result<()>> + Send;
 
-    /// Completes each entry whose claim still holds. If one does not, the transaction must be rolled back.
+    /// Completes each entry whose claim still holds. If one does not, the caller must roll back.
     fn complete_all(
         &self,
         tx: &mut Tx,

@@ -1,14 +1,14 @@
-//! Hints that there may be work. Best effort: polling is the truth.
+//! Hints that there may be work. They may be lost: workers poll as well.
 
 use tokio::sync::watch;
 
-/// A store that can say when there may be work.
+/// Store that reports when there may be work.
 pub trait Wakeups: Send + Sync {
-    /// Starts listening; what happened before is not reported.
+    /// Starts listening. Earlier events are not reported.
     fn subscribe(&self) -> Wakeup;
 }
 
-/// A listener for "there may be work". Any number of events between two calls are one.
+/// Listener for wake-ups. Events between two calls count as one.
 #[derive(Clone, Debug)]
 pub struct Wakeup(watch::Receiver<u64>);
 
@@ -18,7 +18,7 @@ impl Wakeup {
         Self(receiver)
     }
 
-    /// Completes at the next event; never, if the store is gone.
+    /// Completes at the next event. Never completes if the store is gone.
     pub async fn woken(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending::<()>().await;

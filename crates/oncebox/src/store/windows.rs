@@ -1,4 +1,4 @@
-//! How long what belongs to a handler is remembered, as all processes of an inbox said it, and how far a sweep has come.
+//! Retention windows of an inbox, as all processes register them, and the cursors of sweeps.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,37 +9,37 @@ use crate::key::{Digest, Purpose};
 use crate::name::{HandlerKey, InboxName};
 use crate::time::Timestamp;
 
-/// What is asked of register: the windows that one process goes by.
+/// Parameters of a registration: the windows of one process.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RegisterParams {
     /// The inbox.
     pub inbox: InboxName,
-    /// The window of the inbox: of messages without an entry, and of handlers that nobody registered;
-    /// [`Duration::MAX`] for ever.
+    /// Window of the inbox: for messages without an entry, and for handlers that no process registered. [`Duration::MAX`]: for
+    /// ever.
     pub retention: Duration,
-    /// The window of each handler key that the process knows, former keys included.
+    /// Window of each handler key that the process knows, former keys included.
     pub windows: Vec<(HandlerKey, Duration)>,
-    /// The handlers that store their messages: the store links the keys of each before the process stores anything.
+    /// Durable handlers. The store links the keys of each before the process stores anything.
     pub routes: Vec<Route>,
-    /// How the process treats tenants; `None` if it has nothing to say of that. The store checks it before it changes anything.
+    /// Tenants setting of the process. `None`: do not check it. The store checks it before it changes anything.
     pub tenancy: Option<Tenancy>,
-    /// For how long this counts, unless it is said again.
+    /// Time for which this registration counts. Default: 24 hours.
     pub hold: Duration,
 }
 
 impl RegisterParams {
-    /// For how long a registration counts at least. A process says it again whenever it sweeps.
+    /// Default of [`hold`](Self::hold): 24 hours. A process registers again whenever it sweeps.
     pub const HOLD: Duration = Duration::from_hours(24);
 
-    /// The windows of a process, for a day.
+    /// Returns the windows of a process.
     pub fn new(inbox: InboxName, retention: Duration) -> Self {
         let (windows, routes) = (Vec::new(), Vec::new());
         Self { inbox, retention, windows, routes, tenancy: None, hold: Self::HOLD }
     }
 
-    /// Refuses two handlers of a process that are one to the store: a key that was renamed stays a name of its handler. `ids`
-    /// has the ids of each route, in the order of [`routes`](Self::routes).
+    /// Refuses two handlers of a process that are one to the store: a renamed key stays a name of its handler. `ids` has the ids of
+    /// each route, in the order of [`routes`](Self::routes).
     pub fn refuse_shared<I: PartialEq>(&self, ids: &[Vec<I>]) -> Result<()> {
         for (at, (route, own)) in self.routes.iter().zip(ids).enumerate() {
             let mut others = self.routes[..at].iter().zip(ids);
@@ -55,49 +55,48 @@ impl RegisterParams {
         Ok(())
     }
 
-    /// The tenants setting that the store has to record, given the recorded one; an error if the inbox may not change to it.
+    /// Returns the setting that the store has to record, given the recorded one, or an error if the inbox may not change to it.
     pub fn new_tenancy(&self, recorded: Option<&str>) -> Result<Option<&str>> {
         let Some(tenancy) = &self.tenancy else { return Ok(None) };
         Ok(tenancy.is_new(&self.inbox, recorded)?.then(|| tenancy.setting()))
     }
 
-    /// Everything that is said: the window of the inbox, then those of handlers.
+    /// Returns all windows: that of the inbox, then those of handlers.
     pub fn all(&self) -> impl Iterator<Item = (Option<&HandlerKey>, Duration)> {
         let handlers = self.windows.iter().map(|(handler, window)| (Some(handler), *window));
         std::iter::once((None, self.retention)).chain(handlers)
     }
 }
 
-/// A window that somebody registered.
+/// A registered window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegisteredWindow {
-    /// The handler key; `None` for the window of the inbox.
+    /// Handler key. `None` for the window of the inbox.
     pub handler: Option<HandlerKey>,
     /// The window.
     pub window: Duration,
-    /// Until when it counts against a shorter one.
+    /// End of the registration.
     pub until: Timestamp,
 }
 
 impl RegisteredWindow {
-    /// A window that counts until a time.
+    /// Returns a window that is registered until a time.
     pub const fn new(handler: Option<HandlerKey>, window: Duration, until: Timestamp) -> Self {
         Self { handler, window, until }
     }
 }
 
-/// The windows that a sweep goes by. While processes disagree, the longest of what they say counts: nothing is forgotten that
-/// somebody still relies on.
+/// Windows that a sweep uses. If processes register different ones, the longest wins, so that no process loses what it relies on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Windows {
+pub struct RetentionWindows {
     default: Duration,
     own: BTreeMap<HandlerKey, Duration>,
 }
 
-impl Windows {
-    /// What counts `now` for whoever sweeps with `params`. A registration counts until its time is over, what the
-    /// sweeper itself says always; for a handler of which nothing counts any more, the last registration does.
+impl RetentionWindows {
+    /// Returns the windows at `now` for a sweep with `params`. Registrations count until they end, and the sweeper's own windows
+    /// always. For a handler without a valid one, the last registration counts.
     pub fn new(params: &SweepParams, registered: &[RegisteredWindow], now: Timestamp) -> Self {
         let mut said: BTreeMap<Option<&HandlerKey>, Vec<(bool, Timestamp, Duration)>> = BTreeMap::new();
         for one in registered {
@@ -124,8 +123,7 @@ impl Windows {
         windows
     }
 
-    /// The same windows, if each of `handlers` is one handler with several keys: the longest window that was registered for
-    /// one of its keys counts for all of them.
+    /// Merges the keys of each handler: the longest window registered for one of them counts for all.
     #[must_use]
     pub fn over(mut self, handlers: impl IntoIterator<Item = Vec<HandlerKey>>) -> Self {
         for keys in handlers {
@@ -137,22 +135,22 @@ impl Windows {
         self
     }
 
-    /// The window of the inbox: of messages without an entry, and of handlers that nobody registered.
+    /// Returns the window of the inbox: for messages without an entry, and for handlers that no process registered.
     pub fn default_window(&self) -> Duration {
         self.default
     }
 
-    /// The window of a handler key.
+    /// Returns the window of a handler key.
     pub fn of(&self, handler: &HandlerKey) -> Duration {
         self.own.get(handler).copied().unwrap_or(self.default)
     }
 
-    /// Handler keys with a window that somebody registered.
+    /// Returns the handler keys that have a registered window.
     pub fn own(&self) -> impl Iterator<Item = (&HandlerKey, Duration)> {
         self.own.iter().map(|(handler, window)| (handler, *window))
     }
 
-    /// Each window that ends, the shortest first. A sweep walks once for each.
+    /// Returns each window that ends, the shortest first. A sweep has one cursor for each.
     pub fn lengths(&self) -> Vec<Duration> {
         let all = self.own.values().copied().chain([self.default]);
         let mut lengths: Vec<Duration> = all.filter(|window| *window < Duration::MAX).collect();
@@ -161,12 +159,12 @@ impl Windows {
         lengths
     }
 
-    /// The longest window that ends: what is older has left, but for what never does.
+    /// Returns the longest window that ends.
     pub fn longest(&self) -> Duration {
         self.lengths().last().copied().unwrap_or(Duration::MAX)
     }
 
-    /// Tells these windows from others: how far a sweep has come under others says nothing.
+    /// Returns a digest that differs between sets of windows. A cursor is valid only for its own set.
     pub fn digest(&self) -> i64 {
         let mut digest = Digest::new(Purpose::Windows);
         digest.part(&self.default.as_millis().to_le_bytes());
@@ -178,22 +176,22 @@ impl Windows {
     }
 }
 
-/// Stores count in milliseconds.
+/// Rounds down to milliseconds, the unit of stores.
 fn whole_millis(window: Duration) -> Duration {
     u64::try_from(window.as_millis()).map_or(Duration::MAX, Duration::from_millis)
 }
 
-/// Where a sweep is: with which window, and after which message. Later ones are greater.
+/// Position of a sweep: its window and its last message. Later positions are greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SweepPosition {
-    /// The window it walks for.
+    /// Window of the cursor.
     pub window: Duration,
-    /// The last message it has looked at.
+    /// Last message that was read.
     pub seq: Seq,
 }
 
 impl SweepPosition {
-    /// After a message.
+    /// Returns the position after a message.
     pub const fn new(window: Duration, seq: Seq) -> Self {
         Self { window, seq }
     }
@@ -202,14 +200,13 @@ impl SweepPosition {
     pub const START: Self = Self { window: Duration::ZERO, seq: Seq(0) };
 }
 
-/// How far sweeps have come with one window, over all sweeps: what is behind it is not read again, but for the few messages
-/// that were not over when they were passed.
+/// Cursor of all sweeps with one window. Sweeps do not read messages before it again, except the few that had not expired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SweepCursor {
-    /// Everything up to here was looked at.
+    /// Last message that was read.
     pub upto: Seq,
-    /// Messages up to there that have to be looked at again.
+    /// Earlier messages that must be read again.
     pub left: Vec<Seq>,
 }
 
@@ -220,34 +217,33 @@ impl Default for SweepCursor {
 }
 
 impl SweepCursor {
-    /// No more messages than this are left behind; a cursor that finds more of them stays where it is, and reads on from there
-    /// the next time.
+    /// Maximum messages left behind. With more, the cursor stays and the next sweep reads from there again.
     pub const MAX_LEFT: usize = 1_000;
 
-    /// What is younger than this is not passed for good: it may have been stored by a transaction that lasted.
+    /// Minimum age of messages that the cursor passes: a long transaction may still add younger ones.
     pub const SETTLED: Duration = Duration::from_mins(10);
 
-    /// A cursor that has come so far.
+    /// Returns a cursor.
     pub const fn new(upto: Seq, left: Vec<Seq>) -> Self {
         Self { upto, left }
     }
 
-    /// Messages that were left behind and come next, after `after`; `limit` at most.
+    /// Returns messages left behind after `after`, at most `limit`.
     pub fn again(&self, after: Seq, limit: usize) -> Vec<Seq> {
         self.left.iter().copied().filter(|seq| *seq > after).take(limit).collect()
     }
 
-    /// After which message the cursor goes on.
+    /// Returns the message after which the cursor continues.
     pub fn from(&self, after: Seq) -> Seq {
         self.upto.max(after)
     }
 
-    /// Messages that were left behind are gone.
+    /// Forgets messages left behind that are gone.
     pub fn gone(&mut self, gone: &[Seq]) {
         self.left.retain(|seq| !gone.contains(seq));
     }
 
-    /// Everything after `from` up to `to` was looked at; `stays` were not over, in order.
+    /// Records that all messages after `from` up to `to` were read. `stays` had not expired, in order.
     pub fn pass(&mut self, from: Seq, to: Seq, stays: &[Seq]) {
         if from == self.upto && to > from && self.left.len() + stays.len() <= Self::MAX_LEFT {
             self.upto = to;
@@ -271,13 +267,13 @@ mod tests {
         retention: Duration,
         given: &[(&str, Duration)],
         registered: &[(Option<&str>, Duration, i64)],
-    ) -> Windows {
+    ) -> RetentionWindows {
         let mut params = SweepParams::new(InboxName::new("i").unwrap(), retention, 1);
         params.windows = given.iter().map(|(name, window)| (key(name), *window)).collect();
         let registered = registered.iter().map(|(name, window, until)| {
             RegisteredWindow::new(name.map(key), *window, Timestamp::from_millis(*until))
         });
-        Windows::new(&params, &registered.collect::<Vec<_>>(), Timestamp::from_millis(100))
+        RetentionWindows::new(&params, &registered.collect::<Vec<_>>(), Timestamp::from_millis(100))
     }
 
     #[test]
@@ -289,7 +285,7 @@ mod tests {
 
     // FAULTS H6
     #[test]
-    fn the_longest_that_somebody_relies_on_counts() {
+    fn the_longest_window_that_a_process_relies_on_wins() {
         let registered = [(Some("h"), DAY, 100), (Some("h"), HOUR, 200), (None, 2 * DAY, 100)];
         let longest = windows(HOUR, &[("h", HOUR)], &registered);
         assert_eq!((longest.of(&key("h")), longest.default_window()), (DAY, 2 * DAY));
@@ -299,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_says_any_more_counts_as_it_was_said_last() {
+    fn an_expired_registration_counts_as_it_was_registered_last() {
         let registered = [(Some("h"), 2 * DAY, 50), (Some("h"), DAY, 99), (Some("h"), 3 * DAY, 10)];
         assert_eq!(windows(HOUR, &[], &registered).of(&key("h")), DAY);
         assert_eq!(windows(HOUR, &[("h", HOUR)], &registered).of(&key("h")), HOUR, "the sweeper knows it");

@@ -4,17 +4,17 @@
 
 use oncebox::{BoxError, Context, Message};
 use oncebox_sqlite::rusqlite::Connection;
-use oncebox_sqlite::{Options, Sqlite, Synchronous};
+use oncebox_sqlite::{Sqlite, SqliteOptions, Synchronous};
 use oncebox_testkit::FaultyStore;
 
 /// A store whose handlers can write to the business table in the transaction of their completion.
-pub(crate) type Ledger = FaultyStore<Sqlite>;
+pub(crate) type FaultySqlite = FaultyStore<Sqlite>;
 
-pub(crate) struct Books {
+pub(crate) struct EffectsDatabase {
     dir: tempfile::TempDir,
 }
 
-impl Books {
+impl EffectsDatabase {
     pub(crate) fn new() -> Self {
         let books = Self { dir: tempfile::tempdir().unwrap() };
         // Nothing is unique here: what happens twice must be seen twice.
@@ -23,12 +23,12 @@ impl Books {
         books
     }
 
-    /// How a store on the file is opened. What is tested here does not depend on the power staying on.
-    pub(crate) fn options(&self) -> Options {
+    /// Options of a store on the file. No test here depends on a power failure.
+    pub(crate) fn options(&self) -> SqliteOptions {
         Sqlite::options(self.dir.path().join("books.db")).synchronous(Synchronous::Normal)
     }
 
-    pub(crate) fn store(&self) -> Ledger {
+    pub(crate) fn store(&self) -> FaultySqlite {
         FaultyStore::new(self.options().open().unwrap())
     }
 
@@ -39,7 +39,7 @@ impl Books {
         connection
     }
 
-    /// How often a message took effect.
+    /// Returns the number of effects of a message.
     pub(crate) fn effects(&self, id: &str) -> i64 {
         let count = "SELECT count(*) FROM effect WHERE message = ?1";
         self.connect().query_row(count, [id], |row| row.get(0)).unwrap()
@@ -47,7 +47,7 @@ impl Books {
 }
 
 /// Books a message in the transaction of its completion.
-pub(crate) async fn book(message: Message, cx: &mut Context<Ledger>) -> Result<(), BoxError> {
+pub(crate) async fn book(message: Message, cx: &mut Context<FaultySqlite>) -> Result<(), BoxError> {
     let id = String::from_utf8_lossy(message.id()).into_owned();
     cx.tx().await?.execute("INSERT INTO effect VALUES (?1)", [id])?;
     Ok(())

@@ -1,10 +1,10 @@
-//! What the tests of the runtime share: an inbox on a clock that stands still, over a store that fails on demand, and
-//! handlers that do what their message says.
+//! Fixtures of the runtime tests: an inbox on a test clock, over a store that fails on demand, and handlers that do what
+//! their message says.
 #![allow(dead_code, reason = "no test file needs all of it")]
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 pub(crate) mod books;
-pub(crate) mod ear;
+pub(crate) mod log_capture;
 pub(crate) mod meter;
 pub(crate) mod panicky;
 
@@ -14,54 +14,56 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::state::Status;
-use oncebox::store::{Admin, Counts, EntryView, Store};
+use oncebox::store::{Admin, EntryView, InboxCounts, Store};
 use oncebox::{
-    BoxError, Builder, Context, Discard, ErrorKind, Inbox, KeyStrategy, Memory, Message, Registration,
+    BoxError, Context, Discard, ErrorKind, Inbox, InboxBuilder, KeyStrategy, Memory, Message, Registration,
     Reject, RetryAfter, Running, Snooze, handler,
 };
-use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
+use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
 /// The store of most tests.
-pub(crate) type Faulty = FaultyStore<Memory>;
+pub(crate) type FaultyMemory = FaultyStore<Memory>;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// An inbox over an empty memory store that can be made to fail, with its clock and its handlers' stage.
-pub(crate) struct World {
+/// An inbox over an empty memory store that fails on demand, with its clock and the script of its handlers.
+pub(crate) struct Testbed {
     pub(crate) clock: TestClock,
-    pub(crate) inbox: Inbox<Faulty>,
-    pub(crate) stage: Stage,
+    pub(crate) inbox: Inbox<FaultyMemory>,
+    pub(crate) script: RunScript,
 }
 
-impl World {
-    /// `build` registers the handlers, which play on the stage.
-    pub(crate) fn new(build: impl FnOnce(Builder<Faulty>, &Stage) -> Builder<Faulty>) -> Self {
+impl Testbed {
+    /// `build` registers the handlers, which follow the script.
+    pub(crate) fn new(
+        build: impl FnOnce(InboxBuilder<FaultyMemory>, &RunScript) -> InboxBuilder<FaultyMemory>,
+    ) -> Self {
         let clock = TestClock::new();
         Self::over(FaultyStore::new(Memory::with_clock(clock.shared())), clock, build)
     }
 
     /// The same over a store that others use too.
     pub(crate) fn over(
-        store: Faulty,
+        store: FaultyMemory,
         clock: TestClock,
-        build: impl FnOnce(Builder<Faulty>, &Stage) -> Builder<Faulty>,
+        build: impl FnOnce(InboxBuilder<FaultyMemory>, &RunScript) -> InboxBuilder<FaultyMemory>,
     ) -> Self {
-        let stage = Stage::default();
-        let builder = build(Inbox::builder("test", store), &stage);
+        let script = RunScript::default();
+        let builder = build(Inbox::builder("test", store), &script);
         let inbox = builder.clock(clock.shared()).build().unwrap();
-        Self { clock, inbox, stage }
+        Self { clock, inbox, script }
     }
 
-    pub(crate) fn store(&self) -> &Faulty {
+    pub(crate) fn store(&self) -> &FaultyMemory {
         self.inbox.store()
     }
 
     /// Lets a worker die with everything that it has in hand, and its leases run out. Nothing of it reaches the store any more.
-    pub(crate) async fn die(&self, running: Running<Faulty>, lease: Duration) {
-        let away = Fault::ErrBefore(ErrorKind::Unavailable);
-        for verb in [Verb::Settle, Verb::Renew] {
+    pub(crate) async fn die(&self, running: Running<FaultyMemory>, lease: Duration) {
+        let away = StoreFault::ErrBefore(ErrorKind::Unavailable);
+        for verb in [StoreVerb::Settle, StoreVerb::Renew] {
             self.store().faults().always(verb, away);
         }
         drop(running);
@@ -84,12 +86,12 @@ impl World {
         self.entry(id, handler).await.status
     }
 
-    /// How many entries there are with each status that occurs.
+    /// Returns the number of entries with a status.
     pub(crate) async fn count(&self, status: Status) -> u64 {
         counts(&self.inbox).await.with_status(status)
     }
 
-    /// Lets time pass in small steps, and everybody act at each.
+    /// Advances the clock in small steps, and lets all tasks run at each.
     pub(crate) async fn pass(&self, time: Duration) {
         pass(&self.clock, time).await;
     }
@@ -118,18 +120,18 @@ pub(crate) async fn entry<S: Admin>(inbox: &Inbox<S>, id: &str, handler: &str) -
     found.unwrap_or_else(|| panic!("{id:?} has no entry for {handler:?}"))
 }
 
-pub(crate) async fn counts<S: Admin>(inbox: &Inbox<S>) -> Counts {
+pub(crate) async fn counts<S: Admin>(inbox: &Inbox<S>) -> InboxCounts {
     inbox.store().count(inbox.name()).await.unwrap()
 }
 
-/// Lets every task act until it waits for something. All tasks of these tests share one thread.
+/// Lets every task run until it waits. All tasks of these tests share one thread.
 pub(crate) async fn quiet() {
     for _ in 0..64 {
         tokio::task::yield_now().await;
     }
 }
 
-/// Lets time pass in steps of a quarter second, and everybody act at each.
+/// Advances the clock in steps of a quarter second, and lets all tasks run at each.
 pub(crate) async fn pass(clock: &TestClock, time: Duration) {
     let mut left = time;
     quiet().await;
@@ -146,9 +148,9 @@ pub(crate) async fn in_time<T>(test: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_mins(3), test).await.expect("the test ends by itself")
 }
 
-/// Where handlers play: it remembers what ran, and holds those that wait.
+/// Script of the handlers: it records every run, and holds those that wait.
 #[derive(Clone)]
-pub(crate) struct Stage {
+pub(crate) struct RunScript {
     shared: Arc<Shared>,
 }
 
@@ -163,9 +165,9 @@ struct Shared {
     go: Semaphore,
 }
 
-impl Default for Stage {
+impl Default for RunScript {
     fn default() -> Self {
-        ear::install();
+        log_capture::install();
         let shared = Shared {
             log: Mutex::default(),
             plays: Mutex::default(),
@@ -178,13 +180,13 @@ impl Default for Stage {
     }
 }
 
-impl Stage {
+impl RunScript {
     /// A handler that does what the payload says: `ok`, `wait`, `fail why`, `panic why`, `reject why`, `discard why`,
     /// `snooze seconds`, `after seconds`. Several, separated by `;`, are for one attempt each.
     pub(crate) fn handler<S: Store>(&self, key: &'static str) -> Registration<S> {
-        let stage = self.clone();
+        let script = self.clone();
         handler(key, move |message: Message, cx: &mut Context<S>| {
-            stage.clone().play(key, message, cx.attempt())
+            script.clone().play(key, message, cx.attempt())
         })
     }
 
@@ -198,7 +200,7 @@ impl Stage {
         self.shared.log.lock().clone()
     }
 
-    /// How often a handler ran for a message.
+    /// Returns the number of runs of a handler for a message.
     pub(crate) fn runs(&self, handler: &str, id: &str) -> usize {
         let start = format!("{handler} {id} ");
         self.log().iter().filter(|line| line.starts_with(&start)).count()
@@ -209,7 +211,7 @@ impl Stage {
         let _ = self.shared.started.subscribe().wait_for(|started| *started >= runs).await;
     }
 
-    /// How many runs go on.
+    /// Returns the number of active runs.
     pub(crate) fn running(&self) -> usize {
         self.shared.running.lock().0
     }
@@ -225,7 +227,7 @@ impl Stage {
         running.1 = running.0;
     }
 
-    /// How many runs were stopped from outside.
+    /// Returns the number of aborted runs.
     pub(crate) fn cut(&self) -> usize {
         *self.shared.cut.borrow()
     }
@@ -238,7 +240,7 @@ impl Stage {
     async fn play(self, handler: &'static str, message: Message, attempt: u32) -> Result<(), BoxError> {
         let id = String::from_utf8_lossy(message.id()).into_owned();
         self.shared.log.lock().push(format!("{handler} {id} {attempt}"));
-        let mut run = Run::new(&self.shared);
+        let mut run = RunGuard::new(&self.shared);
         let said = self.shared.plays.lock().get(&(handler.to_owned(), id)).cloned();
         let all = said.unwrap_or_else(|| String::from_utf8_lossy(message.payload()).into_owned());
         let turn = usize::try_from(attempt - 1).unwrap();
@@ -263,13 +265,13 @@ impl Stage {
     }
 }
 
-/// Counts a run while it goes on, and tells if it was stopped from outside.
-struct Run<'a> {
+/// Counts a run while it is active, and records an abort.
+struct RunGuard<'a> {
     shared: &'a Shared,
     ended: bool,
 }
 
-impl<'a> Run<'a> {
+impl<'a> RunGuard<'a> {
     fn new(shared: &'a Shared) -> Self {
         let mut running = shared.running.lock();
         running.0 += 1;
@@ -279,7 +281,7 @@ impl<'a> Run<'a> {
     }
 }
 
-impl Drop for Run<'_> {
+impl Drop for RunGuard<'_> {
     fn drop(&mut self) {
         self.shared.running.lock().0 -= 1;
         if !self.ended {

@@ -1,4 +1,4 @@
-//! A store that panics on demand, as one with a bug would, and that tells nobody of work, or of one entry at a time, if it is told to.
+//! A store that panics on demand, and that may have no wakeups or return one entry at a time.
 #![allow(dead_code, reason = "no test file needs all of it")]
 
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use oncebox::store::{
     RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
 };
 use oncebox::{Memory, Result};
-use oncebox_testkit::Verb;
+use oncebox_testkit::StoreVerb;
 use parking_lot::Mutex;
 
 #[derive(Clone)]
 pub(crate) struct Panicky {
     pub(crate) memory: Memory,
-    next: Arc<Mutex<Vec<Verb>>>,
+    next: Arc<Mutex<Vec<StoreVerb>>>,
     mute: bool,
     thrifty: bool,
 }
@@ -39,11 +39,11 @@ impl Panicky {
     }
 
     /// Lets the next call of a verb panic.
-    pub(crate) fn panic_at(&self, verb: Verb) {
+    pub(crate) fn panic_at(&self, verb: StoreVerb) {
         self.next.lock().push(verb);
     }
 
-    fn may_panic(&self, verb: Verb) {
+    fn may_panic(&self, verb: StoreVerb) {
         let mut next = self.next.lock();
         if let Some(index) = next.iter().position(|one| *one == verb) {
             next.remove(index);
@@ -60,12 +60,12 @@ impl Store for Panicky {
     }
 
     async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
-        self.may_panic(Verb::Accept);
+        self.may_panic(StoreVerb::Accept);
         self.memory.accept(batch).await
     }
 
     async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
-        self.may_panic(Verb::Claim);
+        self.may_panic(StoreVerb::Claim);
         let mut params = params.clone();
         for want in params.wants.iter_mut().filter(|_| self.thrifty) {
             want.limit = want.limit.min(1);
@@ -74,37 +74,37 @@ impl Store for Panicky {
     }
 
     async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
-        self.may_panic(Verb::Settle);
+        self.may_panic(StoreVerb::Settle);
         self.memory.settle(batch).await
     }
 
     async fn renew(&self, params: &RenewParams) -> Result<Vec<Renewed>> {
-        self.may_panic(Verb::Renew);
+        self.may_panic(StoreVerb::Renew);
         self.memory.renew(params).await
     }
 
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
-        self.may_panic(Verb::Rescue);
+        self.may_panic(StoreVerb::Rescue);
         self.memory.rescue(params).await
     }
 
     async fn register(&self, params: &RegisterParams) -> Result<()> {
-        self.may_panic(Verb::Register);
+        self.may_panic(StoreVerb::Register);
         self.memory.register(params).await
     }
 
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {
-        self.may_panic(Verb::Sweep);
+        self.may_panic(StoreVerb::Sweep);
         self.memory.sweep(params).await
     }
 
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
-        self.may_panic(Verb::Orphans);
+        self.may_panic(StoreVerb::Orphans);
         self.memory.orphans(params).await
     }
 
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
-        self.may_panic(Verb::Backlog);
+        self.may_panic(StoreVerb::Backlog);
         self.memory.backlog(params).await
     }
 

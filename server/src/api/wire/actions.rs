@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BoundedText, EntryFilter, EntryRecord, HandlerName, HexText, OperationRecord, OperationUuid, Reason,
+    BoundedText, EntryRecord, EntrySelection, HandlerName, HexText, OperationRecord, OperationUuid, Reason,
 };
 
 /// An action on an entry.
@@ -122,7 +122,7 @@ actions! {
 pub(crate) struct BulkPlan {
     pub(crate) verb: EntryVerb,
     /// Filter for entries. Default for `status`: the statuses that the verb applies to.
-    pub(crate) which: EntryFilter,
+    pub(crate) which: EntrySelection,
     /// Maximum entries. Default: 1,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100_000))]
@@ -148,7 +148,7 @@ actions! {
     BulkAction {
         pub(crate) verb: EntryVerb,
         /// Filter for entries. Default for `status`: the statuses that the verb applies to.
-        pub(crate) which: EntryFilter,
+        pub(crate) which: EntrySelection,
         /// Maximum entries. Default: 1,000.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 1, max = 100_000))]

@@ -1,7 +1,7 @@
 //! Entries and filters for them.
 
 use oncebox::state::Status;
-use oncebox::store::Filter;
+use oncebox::store::EntryFilter;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -52,14 +52,14 @@ macro_rules! filters {
 
         impl $name {
             /// Converts to a filter of the store.
-            pub(crate) fn filter(&self, inbox: InboxName) -> oncebox::Result<Filter> {
+            pub(crate) fn filter(&self, inbox: InboxName) -> oncebox::Result<EntryFilter> {
                 if self.status.len() > Status::ALL.len() {
                     let what = "`status` lists more statuses than exist";
                     return Err(Error::new(ErrorKind::InvalidMessage, what));
                 }
                 let text = |text: &Option<BoundedText>| text.as_deref().map(Into::into);
                 let bytes = |text: &Option<BoundedText>| text.as_deref().map(|text| text.as_bytes().into());
-                let mut filter = Filter::any(inbox);
+                let mut filter = EntryFilter::any(inbox);
                 filter.statuses = self.status.iter().map(|status| status.0).collect();
                 filter.handler = self.handler.as_deref().map(HandlerKey::new).transpose()?;
                 (filter.message_type, filter.source) = (text(&self.message_type), text(&self.source));
@@ -76,7 +76,7 @@ macro_rules! filters {
 
 filters! {
     /// Filter for entries. All conditions must hold.
-    EntryFilter {}
+    EntrySelection {}
 }
 
 filters! {

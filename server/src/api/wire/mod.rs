@@ -12,7 +12,7 @@ pub(crate) use actions::{
     ErasureAction, ErasureResult, OperationProgress, OperationReport, OrderingKeyRef, PauseAction,
     PurgeAction, PurgePlan, PurgePreview,
 };
-pub(crate) use entries::{EntriesQuery, EntryFilter, EntryList, EntryRecord, MessageLabel};
+pub(crate) use entries::{EntriesQuery, EntryList, EntryRecord, EntrySelection, MessageLabel};
 pub(crate) use queries::{
     AuditQuery, BlockedCount, BlockedKeyList, BlockedOrderingKey, BlockedQuery, CallerInfo, DoctorFinding,
     DoctorReport, EntryCount, ExplainedEntry, FailedAttempt, HandlerList, HandlerStatus, InboxCounts,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use oncebox::state::Status as EntryStatus;
-use oncebox::store::Cursor;
+use oncebox::store::EntryCursor;
 use serde_json::json;
 
 use super::CommandError;
@@ -100,7 +100,7 @@ pub(crate) struct ListArgs {
 }
 
 fn cursor(text: &str) -> Result<String, String> {
-    text.parse::<Cursor>().map(|_| text.to_owned()).map_err(|error| error.what().to_owned())
+    text.parse::<EntryCursor>().map(|_| text.to_owned()).map_err(|error| error.what().to_owned())
 }
 
 pub(super) async fn list(args: &ListArgs) -> Result<(), CommandError> {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oncebox::operate::{Backfill, Bulk};
-use oncebox::store::{Action, Admin, AuditFilter, Cursor, ExamineParams, Line, Route, What};
+use oncebox::operate::{Backfill, BulkOperation};
+use oncebox::store::{Action, ActionKind, Admin, AuditFilter, EntryCursor, ExamineParams, OrderQueue, Route};
 use oncebox::time::{SharedClock, SystemClock};
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key};
 
@@ -39,7 +39,7 @@ impl StoreClient {
             .into()
     }
 
-    fn action(&self, what: What, audit: wire::AuditFields<'_>) -> Result<Action, CommandError> {
+    fn action(&self, what: ActionKind, audit: wire::AuditFields<'_>) -> Result<Action, CommandError> {
         let action = Action::new(self.inbox.clone(), what).id(audit.operation.0);
         Ok(action.by(actor_of(audit)?, audit.reason))
     }
@@ -48,7 +48,7 @@ impl StoreClient {
         Ok(shared::acted(action.id, &self.store.act(&action).await?, &self.privacy))
     }
 
-    fn plan_of(&self, plan: &wire::BulkPlan) -> Result<Bulk, CommandError> {
+    fn plan_of(&self, plan: &wire::BulkPlan) -> Result<BulkOperation, CommandError> {
         let everything = "add a filter, or --everything";
         let mut bulk = shared::bulk(plan, self.inbox.clone(), everything).map_err(usage)?;
         bulk.limit = number(plan.limit, bulk.limit);
@@ -99,7 +99,7 @@ impl OperatorClient for StoreClient {
 
     async fn entries(&self, query: &wire::EntriesQuery) -> Result<wire::EntryList, CommandError> {
         let mut filter = query.filter(self.inbox.clone())?;
-        let after = query.after.as_deref().map(str::parse::<Cursor>).transpose();
+        let after = query.after.as_deref().map(str::parse::<EntryCursor>).transpose();
         (filter.after, filter.limit) =
             (after.map_err(|error| usage(error.what()))?, number(query.limit, 100));
         let page = self.store.list(&filter).await?;
@@ -184,7 +184,8 @@ impl OperatorClient for StoreClient {
         key: &Key,
         action: &wire::EntryAction,
     ) -> Result<wire::ActionResponse, CommandError> {
-        let what = What::Entry { key: *key, handler: handler(&action.handler)?, operation: verb.into() };
+        let what =
+            ActionKind::Entry { key: *key, handler: handler(&action.handler)?, operation: verb.into() };
         self.run(self.action(what, action.audit())?).await
     }
 
@@ -193,7 +194,7 @@ impl OperatorClient for StoreClient {
         key: &Key,
         erasure: &wire::ErasureAction,
     ) -> Result<wire::ActionResponse, CommandError> {
-        let what = What::Erase { key: *key, discard_unfinished: erasure.discard_unfinished };
+        let what = ActionKind::Erase { key: *key, discard_unfinished: erasure.discard_unfinished };
         self.run(self.action(what, erasure.audit())?).await
     }
 
@@ -205,7 +206,7 @@ impl OperatorClient for StoreClient {
         let (handler, store) = (handler(&hold.handler)?, &*self.store);
         let line = hold.line.as_ref().map(|named| {
             let key = named.ordering_key.as_deref().unwrap_or_default();
-            let mut line = Line::new(named.source.as_deref().unwrap_or_default(), key.as_bytes());
+            let mut line = OrderQueue::new(named.source.as_deref().unwrap_or_default(), key.as_bytes());
             line.tenant = named.tenant.as_deref().map(Into::into);
             line
         });
@@ -240,7 +241,7 @@ impl OperatorClient for StoreClient {
         }
         bulk.limit = shared::cap(known.as_ref(), "limit", bulk.limit, action.expected);
         let ended =
-            bulk.run_telling(&*self.store, &self.clock, |now| on_progress(&show::report(now))).await?;
+            bulk.run_with_progress(&*self.store, &self.clock, |now| on_progress(&show::report(now))).await?;
         Ok(show::report(&ended))
     }
 
@@ -256,7 +257,8 @@ impl OperatorClient for StoreClient {
         if known.is_none() {
             as_expected(self.count_old(age, limit).await?, purge.expected, "messages")?;
         }
-        let what = What::Purge { age, limit: shared::cap(known.as_ref(), "limit", limit, purge.expected) };
+        let what =
+            ActionKind::Purge { age, limit: shared::cap(known.as_ref(), "limit", limit, purge.expected) };
         self.run(self.action(what, purge.audit())?).await
     }
 
@@ -280,7 +282,7 @@ impl OperatorClient for StoreClient {
         let mut operation = Backfill::new(self.inbox.clone(), route, types).id(backfill.action.operation.0);
         operation = operation.by(actor_of(backfill.action.audit())?, &backfill.action.reason.0);
         operation.limit = backfill.limit.unwrap_or(operation.limit);
-        let ended = operation.run_telling(&*self.store, |now| on_progress(&show::report(now))).await?;
+        let ended = operation.run_with_progress(&*self.store, |now| on_progress(&show::report(now))).await?;
         Ok(show::report(&ended))
     }
 }

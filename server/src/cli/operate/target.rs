@@ -322,8 +322,8 @@ macro_rules! filled {
 }
 
 impl EntryFilterArgs {
-    pub(super) fn wire(&self) -> wire::EntryFilter {
-        filled!(self, EntryFilter {})
+    pub(super) fn wire(&self) -> wire::EntrySelection {
+        filled!(self, EntrySelection {})
     }
 
     pub(super) fn query(&self, after: Option<&str>, limit: usize) -> wire::EntriesQuery {

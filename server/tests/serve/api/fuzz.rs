@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use oncebox_servers::Python;
+use oncebox_servers::PythonEnv;
 
 use super::{Depot, Operator, failing, key_of, poison, token};
 
@@ -14,7 +14,7 @@ OPENAPI_31_VALIDATOR.validate(json.load(sys.stdin))";
 fn python(dir: &std::path::Path, args: &[&str], input: &str) -> Output {
     use std::io::Write as _;
     use std::process::Stdio;
-    let mut child = Command::new(Python::binary().expect("the clients are installed"))
+    let mut child = Command::new(PythonEnv::binary().expect("the clients are installed"))
         .current_dir(dir)
         .args(args)
         .stdin(Stdio::piped())

@@ -1,6 +1,6 @@
 //! The API on PostgreSQL, also while it is unavailable.
 
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 use serde_json::json;
 
 use super::super::support::{Sidecar, post, request};
@@ -8,7 +8,7 @@ use super::{Depot, Operator, config, fresh, key_of, poison, problem};
 
 #[test]
 fn the_api_works_on_postgresql() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(PostgresVersion::Debian).unwrap();
     cluster.create_database("orders").unwrap();
     let url = cluster.url("orders");
     let depot = Depot::closed();

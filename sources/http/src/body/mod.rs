@@ -1,5 +1,6 @@
-//! Reading bodies of untrusted clients: not too much, not too slowly, and not all at once.
+//! Reads bodies of untrusted clients within limits of size, time and memory. Tests: below and tests/limits.rs.
 
+mod digests;
 mod unverified;
 
 use std::sync::Arc;
@@ -13,21 +14,22 @@ use http::header::EXPECT;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
 
-use crate::problem::{Cause, Problem};
+use crate::problem::{ProblemType, RequestProblem};
+pub(crate) use digests::DigestTurns;
 pub(crate) use unverified::{UnverifiedPool, UnverifiedShare};
 
-/// What bodies may cost. These hold for all endpoints together.
+/// Limits on the memory and time of bodies, for all endpoints together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BodyLimits {
     /// Bytes of one body. An endpoint may take less. Default 4 MiB.
     pub max: usize,
-    /// How long a body may take from its first byte to its last. Default 30 seconds.
+    /// Maximum time from the first byte of a body to its last. Default: 30 seconds.
     pub timeout: Duration,
-    /// How long a sender may pause within a body. Default 10 seconds.
+    /// Maximum pause of a sender within a body. Default: 10 seconds.
     pub pause: Duration,
-    /// Bytes of all bodies of verified senders together that are being read or stored. Beyond that senders are told to come
-    /// again. Bodies of more than 64 KiB may take half of it, so that they leave room for others. Default 256 MiB.
+    /// Maximum bytes of all bodies of verified senders that are being read or stored. Beyond that, senders get 503 and
+    /// retry. Bodies of more than 64 KiB may take half of it. Default: 256 MiB.
     pub in_flight: usize,
     /// Bytes of all requests together that are read to verify their senders: those with a signature, and those to endpoints
     /// that are open. If it is full, the connection that holds most gives way. Default 64 MiB.
@@ -46,19 +48,19 @@ impl Default for BodyLimits {
     }
 }
 
-/// How many bytes are in memory for bodies. Counted as they come, not as they are announced: an announcement costs
-/// nothing, so it may not take anything from others.
+/// Bytes in memory for bodies. Counts bytes as they arrive, not as they are announced: an announcement costs nothing,
+/// so it reserves nothing.
 #[derive(Debug)]
 pub(crate) struct Budget {
     used: AtomicUsize,
-    /// What of it large bodies have.
+    /// Bytes of large bodies among them.
     large: AtomicUsize,
     max: usize,
 }
 
 /// The largest body that is not large.
 pub(crate) const SMALL: usize = 64 << 10;
-/// How long a refused request may take to bring the rest of a small body, so that its sender reads the answer.
+/// Maximum time to read the rest of a small body of a refused request, so that its sender reads the answer.
 const REST: Duration = Duration::from_millis(250);
 
 impl Budget {
@@ -69,17 +71,17 @@ impl Budget {
 
 /// A part of the budget; given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub(crate) struct BudgetShare {
     budget: Arc<Budget>,
     bytes: usize,
 }
 
-impl Share {
+impl BudgetShare {
     pub(crate) fn none(budget: &Arc<Budget>) -> Self {
         Self { budget: Arc::clone(budget), bytes: 0 }
     }
 
-    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
+    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), RequestProblem> {
         let Budget { used, large, max } = &*self.budget;
         let all = self.bytes + bytes;
         // The moment a body is large, all of it is.
@@ -102,23 +104,23 @@ fn add(counter: &AtomicUsize, bytes: usize, max: usize) -> bool {
     counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
 }
 
-fn no_room() -> Problem {
-    Problem::new(Cause::Unavailable, "too many messages are being taken in")
+fn no_room() -> RequestProblem {
+    RequestProblem::new(ProblemType::Unavailable, "too many messages are being taken in")
 }
 
-/// What a sender is told that has not proven who it is, if unverified senders take all the room there is for them.
-pub(crate) fn no_room_for_unverified() -> Problem {
-    Problem::new(Cause::Unavailable, "too many requests wait to be verified")
+/// Returns the problem for an unverified sender while the room for unverified requests is full.
+pub(crate) fn no_room_for_unverified() -> RequestProblem {
+    RequestProblem::new(ProblemType::Unavailable, "too many requests wait to be verified")
 }
 
 /// Where the bytes of a body are counted while it is read.
 pub(crate) enum Holding<'a> {
-    Verified(&'a mut Share),
+    Verified(&'a mut BudgetShare),
     Unverified(&'a mut UnverifiedShare),
 }
 
 impl Holding<'_> {
-    fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
+    fn grow(&mut self, bytes: usize) -> Result<(), RequestProblem> {
         match self {
             Self::Verified(share) => share.grow(bytes),
             Self::Unverified(share) => share.grow(bytes).then_some(()).ok_or_else(no_room_for_unverified),
@@ -134,7 +136,7 @@ impl Holding<'_> {
     }
 }
 
-impl Drop for Share {
+impl Drop for BudgetShare {
     fn drop(&mut self) {
         self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
         if self.bytes > SMALL {
@@ -150,7 +152,7 @@ pub(crate) async fn read(
     max: usize,
     limits: &BodyLimits,
     mut holding: Holding<'_>,
-) -> Result<Bytes, Problem> {
+) -> Result<Bytes, RequestProblem> {
     let announced = announced(headers);
     if announced.is_some_and(|len| len > max as u64) {
         return Err(too_large(max));
@@ -165,11 +167,12 @@ pub(crate) async fn read(
             frame = timeout_at(end.min(Instant::now() + limits.pause), body.frame()) => frame,
             () = holding.evicted() => return Err(no_room_for_unverified()),
         };
-        let frame = frame.map_err(|_| Problem::new(Cause::Timeout, "the body did not come in time"))?;
-        let Some(frame) = frame else { break };
         let frame =
-            frame.map_err(|_| Problem::new(Cause::Malformed, "the body ended before it was whole"))?;
-        // Trailers are of no use here.
+            frame.map_err(|_| RequestProblem::new(ProblemType::Timeout, "the body did not come in time"))?;
+        let Some(frame) = frame else { break };
+        let frame = frame
+            .map_err(|_| RequestProblem::new(ProblemType::Malformed, "the body ended before it was whole"))?;
+        // Trailers are ignored.
         let Ok(data) = frame.into_data() else { continue };
         len += data.len();
         if len > max {
@@ -209,8 +212,8 @@ fn announced(headers: &HeaderMap) -> Option<u64> {
     headers.get(http::header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-pub(crate) fn too_large(max: usize) -> Problem {
-    Problem::new(Cause::TooLarge, format!("the body has more than {max} bytes"))
+pub(crate) fn too_large(max: usize) -> RequestProblem {
+    RequestProblem::new(ProblemType::TooLarge, format!("the body has more than {max} bytes"))
 }
 
 #[cfg(test)]
@@ -221,7 +224,7 @@ mod tests {
     #[test]
     fn the_budget_is_shared_and_given_back() {
         let budget = Budget::new(10);
-        let (mut one, mut other) = (Share::none(&budget), Share::none(&budget));
+        let (mut one, mut other) = (BudgetShare::none(&budget), BudgetShare::none(&budget));
         assert!(one.grow(6).is_ok() && other.grow(4).is_ok());
         assert_eq!(other.grow(1).unwrap_err().status().as_u16(), 503);
         drop(one);
@@ -234,13 +237,13 @@ mod tests {
     #[test]
     fn large_bodies_have_half_of_it() {
         let budget = Budget::new(4 * SMALL);
-        let shares = || (Share::none(&budget), Share::none(&budget), Share::none(&budget));
+        let shares = || (BudgetShare::none(&budget), BudgetShare::none(&budget), BudgetShare::none(&budget));
         let (mut large, mut another, mut small) = shares();
         assert!(large.grow(SMALL).is_ok() && large.grow(SMALL).is_ok());
         assert!(large.grow(1).is_err(), "that is half of all");
         assert!(another.grow(SMALL).is_ok() && another.grow(1).is_err(), "it would be large");
         assert!(small.grow(SMALL).is_ok());
-        assert!(small.grow(0).is_ok() && Share::none(&budget).grow(1).is_err(), "all of it is used");
+        assert!(small.grow(0).is_ok() && BudgetShare::none(&budget).grow(1).is_err(), "all of it is used");
         drop(large);
         assert!(another.grow(1).is_ok());
         drop((another, small));

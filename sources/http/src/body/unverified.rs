@@ -24,7 +24,7 @@ pub(crate) struct UnverifiedPool {
 }
 
 /// A connection: its network, and its address with the port.
-type Peer = Option<SocketAddr>;
+pub(crate) type PeerAddress = Option<SocketAddr>;
 
 #[derive(Debug, Default)]
 struct HeldBodies {
@@ -36,7 +36,7 @@ struct HeldBodies {
 #[derive(Debug, Default)]
 struct HeldByNetwork {
     bytes: usize,
-    connections: HashMap<Peer, HeldByConnection>,
+    connections: HashMap<PeerAddress, HeldByConnection>,
 }
 
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ struct HeldByConnection {
 #[derive(Debug)]
 pub(crate) struct UnverifiedShare {
     pool: Arc<UnverifiedPool>,
-    peer: Peer,
+    peer: PeerAddress,
     number: u64,
     needed: usize,
     charged: usize,
@@ -63,7 +63,7 @@ impl UnverifiedPool {
     }
 
     /// Takes room for a request of which `bytes` are in memory; `None` if there is none for it.
-    pub(crate) fn enter(self: &Arc<Self>, peer: Peer, bytes: usize) -> Option<UnverifiedShare> {
+    pub(crate) fn enter(self: &Arc<Self>, peer: PeerAddress, bytes: usize) -> Option<UnverifiedShare> {
         let (give_way, evicted) = oneshot::channel();
         let mut held = self.held.lock();
         let number = held.next;
@@ -114,25 +114,25 @@ impl Drop for UnverifiedShare {
     }
 }
 
-fn network_of(peer: Peer) -> Option<IpAddr> {
+pub(super) fn network_of(peer: PeerAddress) -> Option<IpAddr> {
     peer.map(|peer| network(peer.ip()))
 }
 
 impl HeldBodies {
-    fn connection(&mut self, peer: Peer) -> &mut HeldByConnection {
+    fn connection(&mut self, peer: PeerAddress) -> &mut HeldByConnection {
         let network = self.networks.entry(network_of(peer)).or_default();
         network.connections.entry(peer).or_default()
     }
 
     /// Bytes of a network and of a connection.
-    fn bytes_of(&self, peer: Peer) -> (usize, usize) {
+    fn bytes_of(&self, peer: PeerAddress) -> (usize, usize) {
         let network = self.networks.get(&network_of(peer));
         let connection = network.and_then(|network| network.connections.get(&peer));
         (network.map_or(0, |network| network.bytes), connection.map_or(0, |connection| connection.bytes))
     }
 
     /// Adds bytes to a body, if room can be made for them.
-    fn charge(&mut self, peer: Peer, number: u64, bytes: usize, max: usize) -> bool {
+    fn charge(&mut self, peer: PeerAddress, number: u64, bytes: usize, max: usize) -> bool {
         while self.bytes + bytes > max {
             let largest = self.largest_with(peer, bytes);
             if !self.evict_oldest(largest, number) {
@@ -151,7 +151,7 @@ impl HeldBodies {
     }
 
     /// The connection that would hold most, in the network that would hold most, if `peer` got `bytes` more.
-    fn largest_with(&self, peer: Peer, bytes: usize) -> Peer {
+    fn largest_with(&self, peer: PeerAddress, bytes: usize) -> PeerAddress {
         let own_network = network_of(peer);
         let (in_network, in_connection) = self.bytes_of(peer);
         let (in_network, in_connection) = (in_network + bytes, in_connection + bytes);
@@ -176,7 +176,7 @@ impl HeldBodies {
     }
 
     /// Takes its room from the oldest body of a connection, other than `kept`; returns whether there was one.
-    fn evict_oldest(&mut self, peer: Peer, kept: u64) -> bool {
+    fn evict_oldest(&mut self, peer: PeerAddress, kept: u64) -> bool {
         let connection = self.networks.get(&network_of(peer)).and_then(|held| held.connections.get(&peer));
         let oldest = connection.and_then(|held| held.bodies.keys().copied().find(|number| *number != kept));
         let Some(give_way) = oldest.and_then(|oldest| self.remove(peer, oldest)) else { return false };
@@ -185,7 +185,7 @@ impl HeldBodies {
         true
     }
 
-    fn remove(&mut self, peer: Peer, number: u64) -> Option<oneshot::Sender<()>> {
+    fn remove(&mut self, peer: PeerAddress, number: u64) -> Option<oneshot::Sender<()>> {
         let name = network_of(peer);
         let network = self.networks.get_mut(&name)?;
         let connection = network.connections.get_mut(&peer)?;

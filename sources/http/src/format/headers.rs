@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName};
 use oncebox::Headers;
 use oncebox::privacy::names_credential;
 
-use crate::problem::{Cause, Problem};
+use crate::problem::{ProblemType, RequestProblem};
 
 /// Headers of the connection rather than of the message.
 const TRANSPORT: [&str; 19] = [
@@ -30,8 +30,8 @@ const TRANSPORT: [&str; 19] = [
     "x-real-ip",
 ];
 
-/// The headers that are stored with a message: none that prove who somebody is, `proof` among them, the one that the
-/// endpoint goes by.
+/// Returns the headers to store with a message: none with a credential, nor `proof`, the header that the endpoint
+/// verifies.
 pub(crate) fn kept(headers: &HeaderMap, proof: Option<&HeaderName>) -> Headers {
     let mut kept = Headers::default();
     for (name, value) in headers {
@@ -45,18 +45,19 @@ pub(crate) fn kept(headers: &HeaderMap, proof: Option<&HeaderName>) -> Headers {
 }
 
 /// The only value of a header. One that comes twice is refused: two readers might take different ones.
-pub(super) fn only<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a [u8]>, Problem> {
+pub(super) fn only<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a [u8]>, RequestProblem> {
     let mut values = headers.get_all(name).iter();
     let value = values.next();
     if values.next().is_some() {
-        return Err(Problem::new(Cause::Malformed, format!("the header {name:?} comes twice")));
+        return Err(RequestProblem::new(ProblemType::Malformed, format!("the header {name:?} comes twice")));
     }
     Ok(value.map(http::HeaderValue::as_bytes))
 }
 
 /// The same, as text.
-pub(super) fn text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
+pub(super) fn text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, RequestProblem> {
     let Some(value) = only(headers, name)? else { return Ok(None) };
     let text = std::str::from_utf8(value);
-    text.map(Some).map_err(|_| Problem::new(Cause::Malformed, format!("the header {name:?} is not UTF-8")))
+    text.map(Some)
+        .map_err(|_| RequestProblem::new(ProblemType::Malformed, format!("the header {name:?} is not UTF-8")))
 }

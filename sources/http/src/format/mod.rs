@@ -1,4 +1,4 @@
-//! How a request becomes messages.
+//! Formats: turn a request into messages. Tests: format/tests.rs.
 
 mod headers;
 mod plain;
@@ -10,14 +10,14 @@ use oncebox::{Headers, Message};
 use serde_json::value::RawValue;
 
 use crate::cloudevents::{self, Event, Split};
-use crate::problem::{Cause, Problem};
+use crate::problem::{ProblemType, RequestProblem};
 pub(crate) use headers::kept;
 use headers::{only, text};
 
 /// Where id and type of a message stand.
 #[derive(Clone, Debug)]
-pub(crate) enum Format {
-    Plain(Names),
+pub(crate) enum BodyFormat {
+    Plain(HeaderNames),
     CloudEvents,
     Standard,
     GitHub,
@@ -41,14 +41,14 @@ pub enum ShopifyId {
 
 /// The headers that say what a plain message is.
 #[derive(Clone, Debug)]
-pub(crate) struct Names {
+pub(crate) struct HeaderNames {
     pub(crate) id: HeaderName,
     pub(crate) message_type: HeaderName,
     pub(crate) order: HeaderName,
 }
 
 /// A request that was verified, but for its body.
-pub(crate) struct Sent<'a> {
+pub(crate) struct VerifiedRequest<'a> {
     pub(crate) headers: &'a HeaderMap,
     /// Those of them that are stored.
     pub(crate) kept: Headers,
@@ -58,22 +58,22 @@ pub(crate) struct Sent<'a> {
     pub(crate) max_batch: usize,
 }
 
-/// What a request holds.
+/// Content of a request.
 pub(crate) enum Content {
     /// One message.
     One(Message),
     /// A list; some of it may be none.
-    Many(Vec<Result<Message, Problem>>),
+    Many(Vec<Result<Message, RequestProblem>>),
     /// A question that is answered at once, with this text; nothing is stored.
     Question(String),
 }
 
-impl Format {
+impl BodyFormat {
     /// Reads what was verified.
-    pub(crate) fn read(&self, sent: Sent<'_>, body: Bytes) -> Result<Content, Problem> {
+    pub(crate) fn read(&self, sent: VerifiedRequest<'_>, body: Bytes) -> Result<Content, RequestProblem> {
         if encoded(sent.headers) {
             let what = "the body is compressed; this address takes bodies as they are";
-            return Err(Problem::new(Cause::MediaType, what));
+            return Err(RequestProblem::new(ProblemType::MediaType, what));
         }
         match self {
             Self::Plain(names) => plain::read(names, sent, body).map(Content::One),
@@ -92,7 +92,7 @@ fn encoded(headers: &HeaderMap) -> bool {
     all.iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
-fn cloud_events(sent: &Sent<'_>, body: Bytes) -> Result<Content, Problem> {
+fn cloud_events(sent: &VerifiedRequest<'_>, body: Bytes) -> Result<Content, RequestProblem> {
     let headers = sent.headers;
     let media_type = text(headers, header::CONTENT_TYPE.as_str())?.unwrap_or_default();
     let mut parts = media_type.split(';').map(str::trim);
@@ -122,7 +122,7 @@ fn cloud_events(sent: &Sent<'_>, body: Bytes) -> Result<Content, Problem> {
         }
         _ => {
             let what = "events come in JSON and UTF-8: application/cloudevents+json or -batch+json";
-            Err(Problem::new(Cause::MediaType, what))
+            Err(RequestProblem::new(ProblemType::MediaType, what))
         }
     }
 }
@@ -139,13 +139,13 @@ fn with_transport(event: Event, kept: &Headers) -> Message {
     message.with_headers(all)
 }
 
-fn too_many(count: usize, max: usize) -> Problem {
+fn too_many(count: usize, max: usize) -> RequestProblem {
     let what = format!("there are {count} messages in the request, the limit is {max}");
-    Problem::new(Cause::TooLarge, what)
+    RequestProblem::new(ProblemType::TooLarge, what)
 }
 
-fn malformed(error: &cloudevents::Malformed) -> Problem {
-    Problem::new(Cause::Malformed, error.to_string())
+fn malformed(error: &cloudevents::Malformed) -> RequestProblem {
+    RequestProblem::new(ProblemType::Malformed, error.to_string())
 }
 
 #[cfg(test)]

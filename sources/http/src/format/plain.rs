@@ -3,11 +3,15 @@
 use bytes::Bytes;
 use oncebox::Message;
 
-use super::{Names, Sent, only, text};
-use crate::problem::{Cause, Problem};
+use super::{HeaderNames, VerifiedRequest, only, text};
+use crate::problem::{ProblemType, RequestProblem};
 
-pub(super) fn read(names: &Names, sent: Sent<'_>, body: Bytes) -> Result<Message, Problem> {
-    let Sent { headers, kept, message_type, .. } = sent;
+pub(super) fn read(
+    names: &HeaderNames,
+    sent: VerifiedRequest<'_>,
+    body: Bytes,
+) -> Result<Message, RequestProblem> {
+    let VerifiedRequest { headers, kept, message_type, .. } = sent;
     // Without an id the inbox decides: it may go by something else.
     let id = only(headers, names.id.as_str())?.unwrap_or_default();
     let message_type = match message_type {
@@ -15,8 +19,8 @@ pub(super) fn read(names: &Names, sent: Sent<'_>, body: Bytes) -> Result<Message
         None => text(headers, names.message_type.as_str())?
             .filter(|message_type| !message_type.is_empty())
             .ok_or_else(|| {
-            Problem::new(
-                Cause::Malformed,
+            RequestProblem::new(
+                ProblemType::Malformed,
                 format!("the header {:?} with the type is missing", names.message_type.as_str()),
             )
         })?,

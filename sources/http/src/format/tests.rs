@@ -5,21 +5,21 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn formats() -> [Format; 8] {
-    let names = Names {
+fn formats() -> [BodyFormat; 8] {
+    let names = HeaderNames {
         id: HeaderName::from_static("message-id"),
         message_type: HeaderName::from_static("message-type"),
         order: HeaderName::from_static("message-ordering-key"),
     };
     [
-        Format::Plain(names),
-        Format::CloudEvents,
-        Format::Standard,
-        Format::GitHub,
-        Format::Stripe,
-        Format::Slack,
-        Format::Shopify(ShopifyId::Event),
-        Format::Shopify(ShopifyId::Webhook),
+        BodyFormat::Plain(names),
+        BodyFormat::CloudEvents,
+        BodyFormat::Standard,
+        BodyFormat::GitHub,
+        BodyFormat::Stripe,
+        BodyFormat::Slack,
+        BodyFormat::Shopify(ShopifyId::Event),
+        BodyFormat::Shopify(ShopifyId::Webhook),
     ]
 }
 
@@ -60,7 +60,7 @@ proptest! {
             }
         }
         for format in formats() {
-            let sent = Sent { headers: &map, kept: kept(&map, None), message_type: None, max_batch: 10 };
+            let sent = VerifiedRequest { headers: &map, kept: kept(&map, None), message_type: None, max_batch: 10 };
             let read = format.read(sent, Bytes::from(body.clone()));
             if let Ok(Content::One(message)) = read {
                 // What is stored is what was sent.
@@ -88,8 +88,9 @@ fn a_standard_webhook_needs_nothing_but_its_type() {
     let mut headers = HeaderMap::new();
     headers.insert("webhook-id", HeaderValue::from_static("msg_1"));
     let body = r#"{"type":"t","id":7,"created":{"at":"noon"},"data":null}"#;
-    let sent = Sent { headers: &headers, kept: kept(&headers, None), message_type: None, max_batch: 1 };
-    let read = Format::Standard.read(sent, Bytes::from(body));
+    let sent =
+        VerifiedRequest { headers: &headers, kept: kept(&headers, None), message_type: None, max_batch: 1 };
+    let read = BodyFormat::Standard.read(sent, Bytes::from(body));
     assert!(
         matches!(read, Ok(Content::One(message)) if message.message_type() == "t" && message.id() == b"msg_1")
     );

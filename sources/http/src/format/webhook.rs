@@ -11,12 +11,12 @@ use percent_encoding::percent_decode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Content, Sent, ShopifyId, only, text};
+use super::{Content, ShopifyId, VerifiedRequest, only, text};
 use crate::cloudevents::rfc3339;
-use crate::problem::{Cause, Problem};
+use crate::problem::{ProblemType, RequestProblem};
 use crate::verify::StandardHeaders;
 
-/// What a signed webhook has to say of itself. Nothing else is looked at: it is the sender's, whatever it is.
+/// Fields of a signed webhook that are read. All other fields are passed on unread.
 #[derive(Deserialize)]
 struct StandardBody<'a> {
     #[serde(borrow, default, rename = "type")]
@@ -56,8 +56,8 @@ struct SlackEvent<'a> {
 }
 
 /// The id (`webhook-id` or `svix-id`) is signed with the rest, so it can be trusted as the key.
-pub(super) fn standard(sent: Sent<'_>, body: Bytes) -> Result<Message, Problem> {
-    let Sent { headers, kept, message_type, .. } = sent;
+pub(super) fn standard(sent: VerifiedRequest<'_>, body: Bytes) -> Result<Message, RequestProblem> {
+    let VerifiedRequest { headers, kept, message_type, .. } = sent;
     let names = StandardHeaders::of(headers);
     let id = need(headers, names.id)?;
     let message_type = match message_type {
@@ -68,8 +68,8 @@ pub(super) fn standard(sent: Sent<'_>, body: Bytes) -> Result<Message, Problem> 
     Ok(timed(Message::new(id, message_type, body).with_headers(kept), time))
 }
 
-pub(super) fn github(sent: Sent<'_>, body: Bytes) -> Result<Message, Problem> {
-    let Sent { headers, kept, message_type, .. } = sent;
+pub(super) fn github(sent: VerifiedRequest<'_>, body: Bytes) -> Result<Message, RequestProblem> {
+    let VerifiedRequest { headers, kept, message_type, .. } = sent;
     let id = need(headers, "x-github-delivery")?;
     let message_type = message_type
         .map_or_else(|| needed_text(headers, "x-github-event"), |message_type| Ok(message_type.to_owned()))?;
@@ -80,18 +80,18 @@ pub(super) fn github(sent: Sent<'_>, body: Bytes) -> Result<Message, Problem> {
     Ok(Message::new(id, message_type, body).with_headers(kept))
 }
 
-/// Whether the body is a form, as older GitHub webhooks are set to.
-fn is_form(headers: &HeaderMap) -> Result<bool, Problem> {
+/// Returns true if the body is a form, as older GitHub webhooks send it.
+fn is_form(headers: &HeaderMap) -> Result<bool, RequestProblem> {
     let media_type = text(headers, CONTENT_TYPE.as_str())?.unwrap_or_default();
     let essence = media_type.split(';').next().unwrap_or_default().trim();
     Ok(essence.eq_ignore_ascii_case("application/x-www-form-urlencoded"))
 }
 
 /// The JSON in the only field of a form, `payload`.
-fn form_payload(body: &[u8]) -> Result<Bytes, Problem> {
+fn form_payload(body: &[u8]) -> Result<Bytes, RequestProblem> {
     let wrong = |what: &str| {
         let advice = "set the content type of the webhook to application/json in its settings at GitHub";
-        Problem::new(Cause::Malformed, format!("the body is a form {what}; {advice}"))
+        RequestProblem::new(ProblemType::Malformed, format!("the body is a form {what}; {advice}"))
     };
     let mut fields = body.split(|b| *b == b'&').filter_map(|field| field.strip_prefix(b"payload="));
     let (Some(payload), None) = (fields.next(), fields.next()) else {
@@ -120,8 +120,12 @@ fn as_json(kept: &Headers) -> Headers {
 }
 
 /// By the event, its topic belongs to the id: Shopify sends one event under several topics, with another body for each.
-pub(super) fn shopify(by: ShopifyId, sent: Sent<'_>, body: Bytes) -> Result<Message, Problem> {
-    let Sent { headers, kept, message_type, .. } = sent;
+pub(super) fn shopify(
+    by: ShopifyId,
+    sent: VerifiedRequest<'_>,
+    body: Bytes,
+) -> Result<Message, RequestProblem> {
+    let VerifiedRequest { headers, kept, message_type, .. } = sent;
     let event = match by {
         ShopifyId::Event => only(headers, "x-shopify-event-id")?.filter(|id| !id.is_empty()),
         ShopifyId::Webhook => None,
@@ -140,8 +144,8 @@ pub(super) fn shopify(by: ShopifyId, sent: Sent<'_>, body: Bytes) -> Result<Mess
 
 /// The event is written anew for each attempt, with the number of deliveries still open in it; what happened is in
 /// `data`, so that is what is compared.
-pub(super) fn stripe(sent: Sent<'_>, body: Bytes) -> Result<Message, Problem> {
-    let Sent { kept, message_type, .. } = sent;
+pub(super) fn stripe(sent: VerifiedRequest<'_>, body: Bytes) -> Result<Message, RequestProblem> {
+    let VerifiedRequest { kept, message_type, .. } = sent;
     let StripeBody { id, message_type: named_kind, created, data } = json(&body)?;
     let id = named(id, "id")?.into_owned();
     let message_type = message_type.map_or_else(
@@ -157,8 +161,8 @@ pub(super) fn stripe(sent: Sent<'_>, body: Bytes) -> Result<Message, Problem> {
     Ok(timed(message, time))
 }
 
-pub(super) fn slack(sent: Sent<'_>, body: Bytes) -> Result<Content, Problem> {
-    let Sent { kept, message_type, .. } = sent;
+pub(super) fn slack(sent: VerifiedRequest<'_>, body: Bytes) -> Result<Content, RequestProblem> {
+    let VerifiedRequest { kept, message_type, .. } = sent;
     let slack: SlackBody<'_> = json(&body)?;
     if slack.message_type == "url_verification" {
         return Ok(Content::Question(named(slack.challenge, "challenge")?.into_owned()));
@@ -171,31 +175,31 @@ pub(super) fn slack(sent: Sent<'_>, body: Bytes) -> Result<Content, Problem> {
     Ok(Content::One(timed(Message::new(id, message_type, body).with_headers(kept), time)))
 }
 
-fn json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
+fn json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, RequestProblem> {
     serde_json::from_slice(body).map_err(|error| {
         let what =
             format!("the body is not the expected JSON (line {}, column {})", error.line(), error.column());
-        Problem::new(Cause::Malformed, what)
+        RequestProblem::new(ProblemType::Malformed, what)
     })
 }
 
 /// A member that must be there and not be empty.
-fn named<'a>(member: Option<Cow<'a, str>>, name: &str) -> Result<Cow<'a, str>, Problem> {
-    let cause = if name == "type" { Cause::Malformed } else { Cause::MissingKey };
+fn named<'a>(member: Option<Cow<'a, str>>, name: &str) -> Result<Cow<'a, str>, RequestProblem> {
+    let cause = if name == "type" { ProblemType::Malformed } else { ProblemType::MissingKey };
     member
         .filter(|text| !text.is_empty())
-        .ok_or_else(|| Problem::new(cause, format!("the member {name:?} is missing")))
+        .ok_or_else(|| RequestProblem::new(cause, format!("the member {name:?} is missing")))
 }
 
-fn need(headers: &HeaderMap, name: &str) -> Result<Bytes, Problem> {
+fn need(headers: &HeaderMap, name: &str) -> Result<Bytes, RequestProblem> {
     let value = only(headers, name)?.filter(|value| !value.is_empty());
-    let missing = || Problem::new(Cause::MissingKey, format!("the header {name:?} is missing"));
+    let missing = || RequestProblem::new(ProblemType::MissingKey, format!("the header {name:?} is missing"));
     value.map(Bytes::copy_from_slice).ok_or_else(missing)
 }
 
-fn needed_text(headers: &HeaderMap, name: &str) -> Result<String, Problem> {
+fn needed_text(headers: &HeaderMap, name: &str) -> Result<String, RequestProblem> {
     let value = text(headers, name)?.filter(|value| !value.is_empty());
-    let missing = || Problem::new(Cause::Malformed, format!("the header {name:?} is missing"));
+    let missing = || RequestProblem::new(ProblemType::Malformed, format!("the header {name:?} is missing"));
     value.map(str::to_owned).ok_or_else(missing)
 }
 

@@ -1,4 +1,4 @@
-//! What a connection is doing, and since when.
+//! State of a connection: its open requests, and the time of its last change.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,19 +10,22 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::Limits;
+use super::ServerLimits;
 
-/// The state of one connection, written by whoever reads, answers and watches.
+/// Time in which a new connection without a request may still make one.
+const NEW: Duration = Duration::from_secs(1);
+
+/// State of one connection. Its reader, its responses and its watchdog write it.
 #[derive(Debug)]
 pub(super) struct Activity {
     start: Instant,
     requests: AtomicUsize,
     resets: AtomicUsize,
     max_resets: usize,
-    /// Whether a request was ever begun.
+    /// True after the first request has begun.
     served: AtomicBool,
     http2: AtomicBool,
-    /// Whether a request ever had success.
+    /// True after the first request with success.
     proven: AtomicBool,
     /// Answers that wait because their senders have not proven who they are.
     waiting: AtomicUsize,
@@ -35,6 +38,8 @@ pub(super) struct Activity {
     /// Requests so far.
     begun: AtomicUsize,
     pub(super) too_many_resets: Notify,
+    /// Tells the connection to close: another one needs its place.
+    pub(super) evicted: Notify,
 }
 
 impl Activity {
@@ -53,7 +58,45 @@ impl Activity {
             unsent: Mutex::default(),
             begun: AtomicUsize::new(0),
             too_many_resets: Notify::new(),
+            evicted: Notify::new(),
         })
+    }
+
+    /// Returns true if a sender on it was verified.
+    pub(super) fn is_proven(&self) -> bool {
+        self.proven.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if no request is open.
+    pub(super) fn is_idle(&self) -> bool {
+        self.requests.load(Ordering::Relaxed) == 0
+    }
+
+    /// Returns the rank in which it gives way while it is unproven: the greatest first. That is a connection that has
+    /// been silent for long, then one with many open requests, then a new one, then one that waits for its first
+    /// answer.
+    pub(super) fn nuisance(&self) -> (u8, usize) {
+        let requests = self.requests.load(Ordering::Relaxed);
+        match requests {
+            0 if self.idle_since().elapsed() > NEW => (3, 0),
+            0 => (1, 0),
+            1 => (0, 0),
+            _ => (2, requests),
+        }
+    }
+
+    /// When the last request ended, or the connection began.
+    pub(super) fn idle_since(&self) -> Instant {
+        self.at(self.idle_since.load(Ordering::Relaxed))
+    }
+
+    /// Makes the connection close.
+    pub(super) fn evict(&self) {
+        self.evicted.notify_one();
+    }
+
+    fn at(&self, millis: u64) -> Instant {
+        self.start + Duration::from_millis(millis.saturating_sub(1))
     }
 
     fn now(&self) -> u64 {
@@ -70,9 +113,8 @@ impl Activity {
     }
 
     /// When the connection is over unless something happens; `None` while a request is open and not answered.
-    pub(super) fn deadline(&self, limits: &Limits) -> Option<Instant> {
-        let at =
-            |millis: u64, wait: Duration| self.start + Duration::from_millis(millis.saturating_sub(1)) + wait;
+    pub(super) fn deadline(&self, limits: &ServerLimits) -> Option<Instant> {
+        let at = |millis: u64, wait: Duration| self.at(millis) + wait;
         if self.requests.load(Ordering::Relaxed) > 0 {
             return self.unsent.lock().values().min().map(|since| at(*since, limits.write));
         }
@@ -89,14 +131,14 @@ impl Activity {
 
 /// An open request: until its answer is sent or given up.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenRequest {
     activity: Arc<Activity>,
     answered: bool,
     number: usize,
     http2: bool,
 }
 
-impl Open {
+impl OpenRequest {
     pub(super) fn new(activity: &Arc<Activity>, version: Version) -> Self {
         activity.served.store(true, Ordering::Relaxed);
         let http2 = version == Version::HTTP_2;
@@ -111,7 +153,7 @@ impl Open {
         self.waits_for_client(true);
     }
 
-    /// Whether others share the connection.
+    /// Returns true if requests share the connection.
     pub(super) fn is_http2(&self) -> bool {
         self.http2
     }
@@ -119,7 +161,7 @@ impl Open {
     /// Notes that a request had success.
     pub(super) fn proven(&self) {
         // Most connections know it already; only reading leaves the others their copy of it.
-        if !self.activity.proven.load(Ordering::Relaxed) {
+        if !self.activity.is_proven() {
             self.activity.proven.store(true, Ordering::Relaxed);
         }
     }
@@ -131,7 +173,7 @@ impl Open {
         let waiting = WaitingAnswer(activity);
         let before = activity.waiting.fetch_add(1, Ordering::Relaxed);
         let half = usize::try_from(streams / 2).unwrap_or(usize::MAX).max(1);
-        (!activity.proven.load(Ordering::Relaxed) || before < half).then_some(waiting)
+        (!activity.is_proven() || before < half).then_some(waiting)
     }
 
     /// Notes whether it is the client that has to make room for more of the answer, from now on. In HTTP/1 it is the
@@ -158,7 +200,7 @@ impl Drop for WaitingAnswer<'_> {
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         self.waits_for_client(false);
         let activity = &self.activity;
@@ -168,5 +210,16 @@ impl Drop for Open {
         if !self.answered && activity.resets.fetch_add(1, Ordering::Relaxed) >= activity.max_resets {
             activity.too_many_resets.notify_one();
         }
+    }
+}
+
+#[cfg(test)]
+impl Activity {
+    pub(super) fn prove(&self) {
+        self.proven.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn open(self: &Arc<Self>) -> OpenRequest {
+        OpenRequest::new(self, Version::HTTP_11)
     }
 }

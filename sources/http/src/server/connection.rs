@@ -22,29 +22,30 @@ use tokio::time::{Instant, sleep_until};
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
-use super::Limits;
-use super::activity::{Activity, Open};
-use super::io::Watched;
-use super::refusals::{Refusals, Unproven};
+use super::ServerLimits;
+use super::activity::{Activity, OpenRequest};
+use super::io::WatchedStream;
+use super::refusals::{Anonymous, Refusals, Unproven};
 
-/// How long a connection has to say goodbye.
+/// Maximum time to close a connection.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Bytes that HTTP/2 may bring before they are read: they are in no budget.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
 
-pub(super) struct Connection {
+pub(super) struct ClientConnection {
     pub(super) stream: TcpStream,
     pub(super) tls: Option<TlsAcceptor>,
     pub(super) peer: SocketAddr,
+    pub(super) activity: Arc<Activity>,
     pub(super) router: Router,
-    pub(super) limits: Arc<Limits>,
+    pub(super) limits: Arc<ServerLimits>,
     pub(super) builder: Arc<Builder<TokioExecutor>>,
     pub(super) refusals: Arc<Refusals>,
     pub(super) stopped: watch::Receiver<bool>,
 }
 
-pub(super) fn builder(limits: &Limits) -> Builder<TokioExecutor> {
+pub(super) fn builder(limits: &ServerLimits) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -68,42 +69,46 @@ pub(super) fn builder(limits: &Limits) -> Builder<TokioExecutor> {
     builder
 }
 
-impl Connection {
+impl ClientConnection {
     pub(super) async fn run(self) {
-        let Self { stream, tls, peer, router, limits, builder, refusals, stopped } = self;
+        let Self { stream, tls, peer, activity, router, limits, builder, refusals, stopped } = self;
         // Answers are small; waiting to fill a packet only delays them.
         let _ = stream.set_nodelay(true);
-        let activity = Activity::new(limits.resets);
-        let socket = Watched::new(stream, Arc::clone(&activity), limits.write);
-        let spoken = Spoken { peer, router, limits, builder, refusals, stopped, activity };
+        let socket = WatchedStream::new(stream, Arc::clone(&activity), limits.write);
+        let spoken = HttpConnection { peer, router, limits, builder, refusals, stopped, activity };
         let Some(tls) = tls else { return spoken.run(socket).await };
         // A handshake is the head of a head, and may take as long.
-        match tokio::time::timeout(spoken.limits.head, tls.accept(socket)).await {
+        let handshake = tokio::time::timeout(spoken.limits.head, tls.accept(socket));
+        let handshake = tokio::select! {
+            handshake = handshake => handshake,
+            () = spoken.activity.evicted.notified() => return,
+        };
+        match handshake {
             Ok(Ok(socket)) => spoken.run(socket).await,
             Ok(Err(error)) => tracing::debug!(%peer, %error, "a TLS handshake failed"),
-            Err(_) => tracing::debug!(%peer, "closed a connection: its TLS handshake took too long"),
+            Err(_) => tracing::debug!(%peer, "connection closed, TLS handshake too slow"),
         }
     }
 }
 
 /// A connection on which HTTP is spoken, in whatever it is wrapped.
-struct Spoken {
+struct HttpConnection {
     peer: SocketAddr,
     router: Router,
-    limits: Arc<Limits>,
+    limits: Arc<ServerLimits>,
     builder: Arc<Builder<TokioExecutor>>,
     refusals: Arc<Refusals>,
     stopped: watch::Receiver<bool>,
     activity: Arc<Activity>,
 }
 
-impl Spoken {
+impl HttpConnection {
     async fn run(self, socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
         let Self { peer, router, limits, builder, refusals, mut stopped, activity } = self;
         let service = {
             let (activity, streams) = (Arc::clone(&activity), limits.streams);
             hyper::service::service_fn(move |request| {
-                let open = Open::new(&activity, request.version());
+                let open = OpenRequest::new(&activity, request.version());
                 answer(router.clone(), peer, open, Arc::clone(&refusals), streams, request)
             })
         };
@@ -137,8 +142,12 @@ impl Spoken {
                     };
                     timer.as_mut().reset(next);
                 }
+                () = activity.evicted.notified() => {
+                    tracing::debug!(%peer, "connection closed, place needed");
+                    return;
+                }
                 () = activity.too_many_resets.notified() => {
-                    tracing::debug!(%peer, "closed a connection: it takes back its requests");
+                    tracing::debug!(%peer, "connection closed, too many stream resets");
                     return;
                 }
                 _ = stopped.wait_for(|stopped| *stopped), if !stopping => {
@@ -154,25 +163,25 @@ impl Spoken {
 async fn answer(
     router: Router,
     peer: SocketAddr,
-    mut open: Open,
+    mut open: OpenRequest,
     refusals: Arc<Refusals>,
     streams: u32,
     request: Request<Incoming>,
-) -> Result<Response<Answered>, Infallible> {
+) -> Result<Response<AnswerBody>, Infallible> {
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(ConnectInfo(peer));
     let response = router.oneshot(request).await?;
     if response.status() == StatusCode::UNAUTHORIZED || response.extensions().get::<Unproven>().is_some() {
         slow_down(&refusals, peer, &open, streams).await;
-    } else if response.status().is_success() {
+    } else if response.status().is_success() && response.extensions().get::<Anonymous>().is_none() {
         open.proven();
     }
     open.answered();
-    Ok(response.map(|body| Answered { body, open }))
+    Ok(response.map(|body| AnswerBody { body, open }))
 }
 
 /// Lets the answer to a request wait whose sender has not proven who it is, if there were many such from its address.
-async fn slow_down(refusals: &Arc<Refusals>, peer: SocketAddr, open: &Open, streams: u32) {
+async fn slow_down(refusals: &Arc<Refusals>, peer: SocketAddr, open: &OpenRequest, streams: u32) {
     let Some(wait) = refusals.refuse(peer.ip(), Instant::now(), !open.is_http2()) else { return };
     if let Some(_waiting) = open.wait(streams) {
         sleep_until(Instant::now() + wait.wait).await;
@@ -180,12 +189,12 @@ async fn slow_down(refusals: &Arc<Refusals>, peer: SocketAddr, open: &Open, stre
 }
 
 /// The body of an answer; its request is open until it is sent.
-struct Answered {
+struct AnswerBody {
     body: Body,
-    open: Open,
+    open: OpenRequest,
 }
 
-impl hyper::body::Body for Answered {
+impl hyper::body::Body for AnswerBody {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -12,15 +12,15 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::activity::Activity;
 
-pub(super) struct Watched {
+pub(super) struct WatchedStream {
     stream: TcpStream,
     activity: Arc<Activity>,
-    /// How long a write may be stuck.
+    /// Maximum time without progress of a write.
     patience: Duration,
     stuck: Option<Pin<Box<Sleep>>>,
 }
 
-impl Watched {
+impl WatchedStream {
     pub(super) fn new(stream: TcpStream, activity: Arc<Activity>, patience: Duration) -> Self {
         Self { stream, activity, patience, stuck: None }
     }
@@ -37,7 +37,7 @@ impl Watched {
     }
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for WatchedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -52,7 +52,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for WatchedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.written(cx, result)

@@ -1,22 +1,26 @@
-//! What connections may cost.
+//! Limits on connections. Tests: tests/limits.rs.
 
 use std::time::Duration;
 
 /// The limits of a [`Server`](super::Server). Each holds by itself, whatever the router does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Limits {
-    /// Connections at once. Further ones wait to be accepted. Default 4,096.
+pub struct ServerLimits {
+    /// Connections at once. For a further one, the address with most unproven connections closes one: the oldest, those without a
+    /// request first. If all senders have proven who they are, the connection closes that is idle for longest; if none is idle, the
+    /// new one waits. Default 4,096.
     pub connections: usize,
-    /// Connections at once from one address; of IPv6 from one network of 64 bits. Further ones are closed. Behind a proxy
-    /// all come from its address. Default 1,024.
+    /// Connections at once from one address; of IPv6 from one network of 64 bits. For a further one, another of the address closes in
+    /// the same way; if none may close, the new one does. Behind a proxy all come from its address. Default 1,024.
     pub connections_per_address: usize,
-    /// How long the head of a request may take, and the first one from the beginning of the connection. Measured
-    /// loosely: nobody gets more than twice that. Default 10 seconds.
+    /// Connections, of all, that only this machine may have, beyond the limit of its address. Default 0.
+    pub loopback: usize,
+    /// Maximum time of the head of a request; of the first one from the beginning of the connection. A client gets at
+    /// most twice that. Default: 10 seconds.
     pub head: Duration,
-    /// How long a connection may wait for its next request. Default 60 seconds.
+    /// Maximum wait of a connection for its next request. Default: 60 seconds.
     pub idle: Duration,
-    /// How long a client may refuse to take more of an answer; then its connection is closed. Default 30 seconds.
+    /// Maximum time in which a client takes no more of an answer; then its connection is closed. Default: 30 seconds.
     pub write: Duration,
     /// Bytes of the head of a request, at least 8,192. Default 32 KiB.
     pub head_bytes: usize,
@@ -29,15 +33,16 @@ pub struct Limits {
     /// Requests of one address that may fail to prove who sends them and are answered at once; ten more every second. Further
     /// ones wait for their answer, up to five seconds. Default 100.
     pub refusals: u32,
-    /// How long open requests may go on once the server is to stop. Default 20 seconds.
+    /// Maximum time for open requests after shutdown begins. Default: 20 seconds.
     pub grace: Duration,
 }
 
-impl Default for Limits {
+impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             connections: 4_096,
             connections_per_address: 1_024,
+            loopback: 0,
             head: Duration::from_secs(10),
             idle: Duration::from_mins(1),
             write: Duration::from_secs(30),

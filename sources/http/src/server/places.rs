@@ -1,53 +1,143 @@
-//! How many connections there are, and from where.
+//! Counts connections by client address, and chooses the one that makes room for a new one. Tests: below, and
+//! `tests/limits.rs`.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::ServerLimits;
+use super::activity::Activity;
 
 /// Connections by address.
 #[derive(Debug, Default)]
-pub(super) struct Places(Mutex<HashMap<IpAddr, usize>>);
-
-/// The place of one connection; free again when dropped.
-#[derive(Debug)]
-pub(super) struct Place {
-    places: Arc<Places>,
-    address: IpAddr,
+pub(super) struct ConnectionSlots {
+    held: Mutex<HeldPlaces>,
+    freed: Notify,
 }
 
-impl Places {
-    /// A place for one more connection from `address`, if fewer than `max` are there.
-    pub(super) fn take(self: &Arc<Self>, address: IpAddr, max: usize) -> Option<Place> {
+#[derive(Debug, Default)]
+struct HeldPlaces {
+    next: u64,
+    count: usize,
+    /// Connections from other machines.
+    remote: usize,
+    /// By age.
+    addresses: HashMap<IpAddr, BTreeMap<u64, Arc<Activity>>>,
+}
+
+/// The slot of one connection; freed when dropped.
+#[derive(Debug)]
+pub(super) struct ConnectionSlot {
+    places: Arc<ConnectionSlots>,
+    address: IpAddr,
+    number: u64,
+}
+
+/// Why there is no place.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NoPlace {
+    /// Until a connection ends or becomes idle.
+    Now,
+    /// For this address.
+    ForAddress,
+}
+
+impl ConnectionSlots {
+    /// Takes a place for one more connection from `address`. If there is none, another connection gives way. It is one whose sender
+    /// has proven nothing, of the address that has most of them; which of those, [`Activity::nuisance`] says. If all have proven
+    /// something, it is the one that has been idle for longest, of the address with most connections. A connection that has proven
+    /// something and has an open request never gives way.
+    pub(super) fn take(
+        self: &Arc<Self>,
+        address: IpAddr,
+        activity: &Arc<Activity>,
+        limits: &ServerLimits,
+    ) -> Result<ConnectionSlot, NoPlace> {
         let address = network(address);
-        let mut places = self.0.lock();
-        let count = places.entry(address).or_default();
-        // An entry is only ever left at zero by a limit of zero.
-        if *count >= max {
-            return None;
+        let local = address.is_loopback();
+        let of_address = limits.connections_per_address + if local { limits.loopback } else { 0 };
+        let of_remote = limits.connections.saturating_sub(limits.loopback);
+        let mut held = self.held.lock();
+        if held.addresses.get(&address).map_or(0, BTreeMap::len) >= of_address {
+            held.give_way(|other| *other == address).ok_or(NoPlace::ForAddress)?;
+        } else if !local && limits.loopback > 0 && held.remote >= of_remote {
+            held.give_way(|other| !other.is_loopback()).ok_or(NoPlace::ForAddress)?;
+        } else if held.count >= limits.connections {
+            held.give_way(|_| true).ok_or(NoPlace::Now)?;
         }
-        *count += 1;
-        drop(places);
-        Some(Place { places: Arc::clone(self), address })
+        let number = held.next;
+        held.next += 1;
+        held.count += 1;
+        held.remote += usize::from(!local);
+        held.addresses.entry(address).or_default().insert(number, Arc::clone(activity));
+        drop(held);
+        Ok(ConnectionSlot { places: Arc::clone(self), address, number })
+    }
+
+    /// Waits until a connection has ended.
+    pub(super) async fn freed(&self) {
+        self.freed.notified().await;
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut places = self.places.0.lock();
-        if let Some(count) = places.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                places.remove(&self.address);
-            }
+impl HeldPlaces {
+    /// Closes one connection of the addresses that `among` takes, if one may be closed.
+    fn give_way(&mut self, among: impl Fn(&IpAddr) -> bool) -> Option<()> {
+        let (address, number) = self.unproven(&among).or_else(|| self.idle(&among))?;
+        self.remove(address, number)?.evict();
+        Some(())
+    }
+
+    fn unproven(&self, among: impl Fn(&IpAddr) -> bool) -> Option<(IpAddr, u64)> {
+        let of_address = |(address, held): (&IpAddr, &BTreeMap<u64, Arc<Activity>>)| {
+            let unproven = held.iter().filter(|(_, activity)| !activity.is_proven());
+            let ranks = unproven.map(|(number, activity)| (activity.nuisance(), Reverse(*number)));
+            let (count, worst) =
+                ranks.fold((0, None), |(count, worst), rank| (count + 1, worst.max(Some(rank))));
+            Some((count, worst?, *address))
+        };
+        let addresses = self.addresses.iter().filter(|(address, _)| among(address));
+        addresses.filter_map(of_address).max().map(|(_, (_, Reverse(number)), address)| (address, number))
+    }
+
+    fn idle(&self, among: impl Fn(&IpAddr) -> bool) -> Option<(IpAddr, u64)> {
+        let of_address = |(address, held): (&IpAddr, &BTreeMap<u64, Arc<Activity>>)| {
+            let idle = held.iter().filter(|(_, activity)| activity.is_idle());
+            let since = idle.map(|(number, activity)| (activity.idle_since(), *number)).min()?;
+            Some((held.len(), Reverse(since), *address))
+        };
+        let addresses = self.addresses.iter().filter(|(address, _)| among(address));
+        addresses.filter_map(of_address).max().map(|(_, Reverse((_, number)), address)| (address, number))
+    }
+
+    fn remove(&mut self, address: IpAddr, number: u64) -> Option<Arc<Activity>> {
+        let held = self.addresses.get_mut(&address)?;
+        let activity = held.remove(&number)?;
+        if held.is_empty() {
+            self.addresses.remove(&address);
         }
+        self.count -= 1;
+        self.remote -= usize::from(!address.is_loopback());
+        Some(activity)
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        // One that gave way has left already.
+        self.places.held.lock().remove(self.address, self.number);
+        self.places.freed.notify_one();
     }
 }
 
 /// The address that counts for limits: a client with a network of IPv6 has all its addresses.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
+        IpAddr::V6(address) if address.is_loopback() => address.into(),
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
         address @ IpAddr::V4(_) => address,
     }
@@ -57,18 +147,100 @@ pub(crate) fn network(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
+    fn limits(connections: usize, per_address: usize, loopback: usize) -> ServerLimits {
+        let mut limits = ServerLimits::default();
+        (limits.connections, limits.connections_per_address, limits.loopback) =
+            (connections, per_address, loopback);
+        limits
+    }
+
+    /// A connection from an address, with what it does.
+    struct Connected {
+        place: Result<ConnectionSlot, NoPlace>,
+        activity: Arc<Activity>,
+    }
+
+    impl Connected {
+        fn has_given_way(&self) -> bool {
+            let place = self.place.as_ref().unwrap();
+            let held = place.places.held.lock();
+            held.addresses.get(&place.address).is_none_or(|held| !held.contains_key(&place.number))
+        }
+    }
+
+    fn connect(places: &Arc<ConnectionSlots>, limits: &ServerLimits, address: &str) -> Connected {
+        let activity = Activity::new(1);
+        let place = places.take(address.parse().unwrap(), &activity, limits);
+        Connected { place, activity }
+    }
+
     #[test]
     fn places_are_counted_by_address_and_given_back() {
-        let places = Arc::new(Places::default());
-        let take = |address: &str| places.take(address.parse().unwrap(), 2);
-        let held = [take("10.0.0.1"), take("::ffff:10.0.0.1"), take("10.0.0.2"), take("2001:db8::1")];
-        assert!(held.iter().all(Option::is_some));
-        assert!(take("10.0.0.1").is_none());
-        let second = take("2001:db8::2:1");
-        assert!(second.is_some() && take("2001:db8::3").is_none() && take("2001:db8:0:1::3").is_some());
-        drop(held);
-        drop(second);
-        assert!(take("10.0.0.1").is_some());
-        assert!(places.0.lock().is_empty());
+        let (places, limits) = (Arc::new(ConnectionSlots::default()), limits(10, 2, 0));
+        let connect = |address: &str| connect(&places, &limits, address);
+        let held = ["10.0.0.1", "::ffff:10.0.0.1", "10.0.0.2", "2001:db8::1"].map(connect);
+        assert!(connect("10.0.0.1").place.is_ok() && held[0].has_given_way() && !held[1].has_given_way());
+        let second = connect("2001:db8::2:1");
+        assert!(connect("2001:db8::3").place.is_ok() && held[3].has_given_way());
+        assert!(connect("2001:db8:0:1::3").place.is_ok() && !second.has_given_way());
+        drop((held, second));
+        let held = places.held.lock();
+        assert_eq!((held.count, held.remote, held.addresses.len()), (0, 0, 0));
+    }
+
+    // FAULTS S5: strangers make room for each other, and for everybody.
+    #[test]
+    fn the_address_with_most_unproven_connections_gives_way() {
+        let (places, limits) = (Arc::new(ConnectionSlots::default()), limits(6, 5, 0));
+        let connect = |address: &str| connect(&places, &limits, address);
+        let senders = [connect("10.0.0.1"), connect("10.0.0.1"), connect("10.0.0.1")];
+        for sender in &senders {
+            sender.activity.prove();
+        }
+        let mut strangers = vec![connect("10.0.0.2"), connect("10.0.0.2"), connect("10.0.0.3")];
+        let _open = strangers[0].activity.open();
+        strangers.push(connect("10.0.0.4"));
+        assert!(strangers[1].has_given_way(), "one without a request");
+        strangers.push(connect("10.0.0.4"));
+        assert!(strangers[2].has_given_way(), "the oldest without a request");
+        let _more = [strangers[0].activity.open(), strangers[4].activity.open()];
+        strangers.push(connect("10.0.0.5"));
+        assert!(strangers[3].has_given_way(), "of the address with most of them");
+        strangers.push(connect("10.0.0.6"));
+        assert!(strangers[0].has_given_way(), "the others have one request, or none");
+        assert!(!senders.iter().any(Connected::has_given_way));
+        assert!(strangers.iter().all(|stranger| stranger.place.is_ok()));
+    }
+
+    #[test]
+    fn those_at_work_stay() {
+        let (places, limits) = (Arc::new(ConnectionSlots::default()), limits(2, 2, 0));
+        let connect = |address: &str| connect(&places, &limits, address);
+        let (first, second) = (connect("10.0.0.1"), connect("10.0.0.1"));
+        let open = [&first, &second].map(|sender| {
+            sender.activity.prove();
+            sender.activity.open()
+        });
+        assert_eq!(connect("10.0.0.1").place.unwrap_err(), NoPlace::ForAddress);
+        assert_eq!(connect("10.0.0.2").place.unwrap_err(), NoPlace::Now);
+        drop(open);
+        assert!(connect("10.0.0.2").place.is_ok() && first.has_given_way() && !second.has_given_way());
+    }
+
+    #[test]
+    fn some_places_are_for_this_machine() {
+        let (places, limits) = (Arc::new(ConnectionSlots::default()), limits(4, 4, 1));
+        let connect = |address: &str| connect(&places, &limits, address);
+        let remote = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(connect);
+        let open = remote.each_ref().map(|one| {
+            one.activity.prove();
+            one.activity.open()
+        });
+        assert_eq!(connect("10.0.0.4").place.unwrap_err(), NoPlace::ForAddress);
+        let probe = connect("127.0.0.1");
+        assert!(probe.place.is_ok());
+        drop(open);
+        assert!(connect("10.0.0.4").place.is_ok() && remote[0].has_given_way());
+        assert!(!probe.has_given_way());
     }
 }

@@ -14,7 +14,12 @@ use super::places::network;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unproven;
 
-/// How long one more refusal takes to be forgiven.
+/// Marks an answer that every client gets, like that to a probe, in its extensions: its success does not prove who the sender is. A
+/// [`Server`](super::Server) without room closes connections whose senders have proven nothing before all others.
+#[derive(Clone, Copy, Debug)]
+pub struct Anonymous;
+
+/// Time until one more refusal is forgiven.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// The longest wait for an answer.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -24,7 +29,7 @@ const ADDRESSES: usize = 16_384;
 /// Refused requests, by address.
 #[derive(Debug)]
 pub(super) struct Refusals {
-    /// What is forgiven at once.
+    /// Refusals without delay, as the time that forgives them.
     burst: Duration,
     /// Answers of HTTP/1 that may wait for one address: each of them keeps a connection.
     waiting: usize,

@@ -1,4 +1,4 @@
-//! Who may send: tokens and signatures.
+//! Verification of senders: tokens and signatures. Tests: verify/tests.rs and tests/webhooks.rs.
 
 mod refusal;
 mod signed;
@@ -18,18 +18,19 @@ pub(crate) use refusal::Refusal;
 pub use signed::Encoding;
 use signed::{Hmac, Slack, Standard, Stripe};
 pub(crate) use standard_headers::StandardHeaders;
-use token::Tokens;
+use token::BearerTokens;
 
-/// How far the clock of a sender may be off, and how old a signature may be: in both directions.
+/// Maximum age of a signature, and maximum clock difference in both directions.
 pub(crate) const REPLAY_WINDOW: Duration = Duration::from_mins(5);
 
-/// How a sender proves who it is. Several secrets or tokens count at once, so that they can be replaced without a gap.
+/// Proof that a sender must give. Several secrets or tokens are valid at once, so that they can be rotated without a
+/// gap.
 #[derive(Clone, Debug)]
-pub struct Verify(Kind);
+pub struct Verify(VerifyMethod);
 
 #[derive(Clone, Debug)]
-enum Kind {
-    Tokens(Tokens),
+enum VerifyMethod {
+    Tokens(BearerTokens),
     Hmac(Hmac),
     Standard(Standard),
     Stripe(Stripe),
@@ -38,7 +39,7 @@ enum Kind {
     Open,
 }
 
-/// What the head of a request shows about its sender.
+/// Result of verifying the head of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeadProof {
     /// The sender is who it should be.
@@ -49,7 +50,7 @@ pub(crate) enum HeadProof {
     Fails,
 }
 
-/// What of a request is looked at.
+/// Parts of a request that are verified.
 #[derive(Clone, Copy)]
 pub(crate) struct Proof<'a> {
     pub(crate) parts: &'a Parts,
@@ -75,7 +76,7 @@ impl<'a> Proof<'a> {
         Some(Timestamp::from_millis(seconds.saturating_mul(1_000)))
     }
 
-    /// Whether a time in seconds, as senders write it, is near enough.
+    /// Returns true if a time in seconds, as senders write it, is within the window.
     fn is_recent(&self, seconds: &[u8]) -> bool {
         let Some(sent) = Self::sent(seconds) else { return false };
         self.now.since(sent) <= self.window && sent.since(self.now) <= self.window
@@ -85,13 +86,13 @@ impl<'a> Proof<'a> {
 impl Verify {
     /// A token in `Authorization: Bearer`.
     pub fn tokens<T: AsRef<str>>(tokens: impl IntoIterator<Item = T>) -> Result<Self> {
-        Ok(Self(Kind::Tokens(Tokens::new(tokens)?)))
+        Ok(Self(VerifyMethod::Tokens(BearerTokens::new(tokens)?)))
     }
 
     /// Standard Webhooks: `whsec_` for v1 (HMAC-SHA256), `whpk_` for v1a (Ed25519). The headers are `webhook-id`,
     /// `webhook-timestamp` and `webhook-signature`, or the same with `svix-`.
     pub fn standard_webhooks<T: AsRef<str>>(secrets: impl IntoIterator<Item = T>) -> Result<Self> {
-        Ok(Self(Kind::Standard(Standard::new(secrets)?)))
+        Ok(Self(VerifyMethod::Standard(Standard::new(secrets)?)))
     }
 
     /// An HMAC-SHA256 of the body in a header, as GitHub, Shopify and many others send it. `prefix` stands before the
@@ -102,7 +103,7 @@ impl Verify {
         encoding: Encoding,
         secrets: impl IntoIterator<Item = T>,
     ) -> Result<Self> {
-        Ok(Self(Kind::Hmac(Hmac::new(header, prefix, encoding, secrets)?)))
+        Ok(Self(VerifyMethod::Hmac(Hmac::new(header, prefix, encoding, secrets)?)))
     }
 
     /// As GitHub signs.
@@ -117,36 +118,35 @@ impl Verify {
 
     /// As Stripe signs.
     pub fn stripe<T: AsRef<[u8]>>(secrets: impl IntoIterator<Item = T>) -> Result<Self> {
-        Ok(Self(Kind::Stripe(Stripe::new(secrets)?)))
+        Ok(Self(VerifyMethod::Stripe(Stripe::new(secrets)?)))
     }
 
     /// As Slack signs.
     pub fn slack<T: AsRef<[u8]>>(secrets: impl IntoIterator<Item = T>) -> Result<Self> {
-        Ok(Self(Kind::Slack(Slack::new(secrets)?)))
+        Ok(Self(VerifyMethod::Slack(Slack::new(secrets)?)))
     }
 
-    /// Whoever is on this machine: the connection itself comes from a loopback address. That is known where the router
-    /// is served by [`Server`](crate::Server), or with axum's `ConnectInfo`; where it is not known, nobody is let in. What
-    /// comes through a proxy or from a page in a browser is refused, by the rule of [`check_local`]. Behind a proxy use
-    /// [tokens](Self::tokens).
+    /// Accepts senders on this machine: the connection comes from a loopback address. [`Server`](crate::Server) and
+    /// axum's `ConnectInfo` provide the address; without it every request is refused. Requests through a proxy or from
+    /// a page in a browser are refused, by the rule of [`check_local`]. Behind a proxy use [tokens](Self::tokens).
     pub fn loopback() -> Self {
-        Self(Kind::Loopback)
+        Self(VerifyMethod::Loopback)
     }
 
-    /// Anybody who can reach the port.
+    /// Accepts every request that reaches the port.
     pub fn open() -> Self {
-        Self(Kind::Open)
+        Self(VerifyMethod::Open)
     }
 
-    /// Whether anybody at all may send.
+    /// Returns true if no sender is verified.
     pub fn is_open(&self) -> bool {
-        matches!(self.0, Kind::Open)
+        matches!(self.0, VerifyMethod::Open)
     }
 
     /// The header with the proof, where the endpoint chose it; others have names that say what they are.
     pub(crate) fn header(&self) -> Option<&HeaderName> {
         match &self.0 {
-            Kind::Hmac(hmac) => Some(hmac.header()),
+            VerifyMethod::Hmac(hmac) => Some(hmac.header()),
             _ => None,
         }
     }
@@ -156,30 +156,30 @@ impl Verify {
         let proven = |holds| if holds { HeadProof::Holds } else { HeadProof::Fails };
         let claimed = |well_formed| if well_formed { HeadProof::NeedsBody } else { HeadProof::Fails };
         match &self.0 {
-            Kind::Tokens(tokens) => proven(tokens.holds(head)),
-            Kind::Loopback => proven(check_local(head.parts, head.peer, Pages::Refused).is_ok()),
-            Kind::Hmac(hmac) => claimed(hmac.tag(head).is_some()),
-            Kind::Standard(standard) => claimed(standard.signatures(head).is_some()),
-            Kind::Stripe(_) => claimed(Stripe::signatures(head).is_some()),
-            Kind::Slack(_) => claimed(Slack::signature(head).is_some()),
-            Kind::Open => HeadProof::NeedsBody,
+            VerifyMethod::Tokens(tokens) => proven(tokens.holds(head)),
+            VerifyMethod::Loopback => proven(check_local(head.parts, head.peer, Pages::Refused).is_ok()),
+            VerifyMethod::Hmac(hmac) => claimed(hmac.tag(head).is_some()),
+            VerifyMethod::Standard(standard) => claimed(standard.signatures(head).is_some()),
+            VerifyMethod::Stripe(_) => claimed(Stripe::signatures(head).is_some()),
+            VerifyMethod::Slack(_) => claimed(Slack::signature(head).is_some()),
+            VerifyMethod::Open => HeadProof::NeedsBody,
         }
     }
 
     /// Returns whether the work of a check grows with the body.
     pub(crate) fn digests_body(&self) -> bool {
-        !matches!(self.0, Kind::Tokens(_) | Kind::Loopback | Kind::Open)
+        !matches!(self.0, VerifyMethod::Tokens(_) | VerifyMethod::Loopback | VerifyMethod::Open)
     }
 
     pub(crate) fn holds(&self, proof: &Proof<'_>) -> bool {
         match &self.0 {
-            Kind::Tokens(tokens) => tokens.holds(proof),
-            Kind::Hmac(hmac) => hmac.holds(proof),
-            Kind::Standard(standard) => standard.holds(proof),
-            Kind::Stripe(stripe) => stripe.holds(proof),
-            Kind::Slack(slack) => slack.holds(proof),
-            Kind::Loopback => check_local(proof.parts, proof.peer, Pages::Refused).is_ok(),
-            Kind::Open => true,
+            VerifyMethod::Tokens(tokens) => tokens.holds(proof),
+            VerifyMethod::Hmac(hmac) => hmac.holds(proof),
+            VerifyMethod::Standard(standard) => standard.holds(proof),
+            VerifyMethod::Stripe(stripe) => stripe.holds(proof),
+            VerifyMethod::Slack(slack) => slack.holds(proof),
+            VerifyMethod::Loopback => check_local(proof.parts, proof.peer, Pages::Refused).is_ok(),
+            VerifyMethod::Open => true,
         }
     }
 }

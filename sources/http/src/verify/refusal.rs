@@ -2,7 +2,7 @@
 
 use crate::local::{NotLocal, Pages, check_local, sign_of_other};
 use crate::verify::signed::{Hmac, Slack, Standard, Stripe};
-use crate::verify::{Kind, Proof, StandardHeaders, Verify};
+use crate::verify::{Proof, StandardHeaders, Verify, VerifyMethod};
 
 /// The first thing that is wrong with a request that was not verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Refusal {
         }
     }
 
-    /// What the operator can do.
+    /// Advice for the operator.
     pub(crate) const fn advice(self) -> &'static str {
         match self {
             Self::UnknownPath => "compare the path with that of the endpoint",
@@ -108,7 +108,7 @@ impl Proof<'_> {
         }
     }
 
-    /// What is wrong with a time in seconds.
+    /// Checks a time in seconds.
     fn time(&self, seconds: &[u8], header: &'static str) -> Result<(), Refusal> {
         if self.is_recent(seconds) {
             return Ok(());
@@ -125,13 +125,13 @@ impl Verify {
     /// Why a proof does not hold. Reads headers only: it is asked after the proof was found not to hold.
     pub(crate) fn refusal(&self, proof: &Proof<'_>) -> Refusal {
         let found = match &self.0 {
-            Kind::Tokens(_) => tokens(proof),
-            Kind::Hmac(hmac) => hmac.refusal(proof),
-            Kind::Standard(known) => standard(known, proof),
-            Kind::Stripe(_) => stripe(proof),
-            Kind::Slack(_) => slack(proof),
-            Kind::Loopback => local(proof),
-            Kind::Open => Ok(()),
+            VerifyMethod::Tokens(_) => tokens(proof),
+            VerifyMethod::Hmac(hmac) => hmac.refusal(proof),
+            VerifyMethod::Standard(known) => standard(known, proof),
+            VerifyMethod::Stripe(_) => stripe(proof),
+            VerifyMethod::Slack(_) => slack(proof),
+            VerifyMethod::Loopback => local(proof),
+            VerifyMethod::Open => Ok(()),
         };
         found.err().unwrap_or(Refusal::WrongSignature)
     }

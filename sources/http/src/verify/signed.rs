@@ -7,7 +7,7 @@ use http::HeaderName;
 use oncebox::{Error, ErrorKind, Result};
 use ring::signature::{ED25519, UnparsedPublicKey};
 
-use crate::secret::{Macs, Secret, refused};
+use crate::secret::{Macs, SecretBytes, refused};
 use crate::verify::{Proof, StandardHeaders};
 
 /// For secrets, which are often given without the padding at their end.
@@ -25,7 +25,7 @@ const TAG: usize = 32;
 /// Bytes of a signature by Ed25519.
 const KEY_SIGNATURE: usize = 64;
 
-/// How bytes are written in a header.
+/// Encoding of bytes in a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Encoding {
@@ -51,8 +51,8 @@ fn unhex(text: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn macs<T: AsRef<[u8]>>(secrets: impl IntoIterator<Item = T>) -> Result<Macs> {
-    let secret = |secret: T| Secret::new("signing secret", secret.as_ref());
-    let secrets: Vec<Secret> = secrets.into_iter().map(secret).collect::<Result<_>>()?;
+    let secret = |secret: T| SecretBytes::new("signing secret", secret.as_ref());
+    let secrets: Vec<SecretBytes> = secrets.into_iter().map(secret).collect::<Result<_>>()?;
     Macs::new("signing secret", &secrets)
 }
 
@@ -149,7 +149,7 @@ impl Standard {
                 }
                 keys.push(key);
             } else {
-                shared.push(Secret::new(what, &bytes)?);
+                shared.push(SecretBytes::new(what, &bytes)?);
             }
         }
         if shared.is_empty() && keys.is_empty() {

@@ -14,7 +14,7 @@ pub(crate) struct StandardHeaders {
 impl StandardHeaders {
     const STANDARD: Self =
         Self { id: "webhook-id", timestamp: "webhook-timestamp", signature: "webhook-signature" };
-    /// What Svix sent before the specification, and its customers (Clerk, Resend and others) still send.
+    /// Names that Svix used before the specification; its customers (Clerk, Resend and others) still send them.
     const SVIX: Self = Self { id: "svix-id", timestamp: "svix-timestamp", signature: "svix-signature" };
 
     /// The names that a request uses. A request with any header of the specification uses these, and the others count for nothing.

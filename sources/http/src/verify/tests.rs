@@ -67,7 +67,7 @@ fn parts(headers: HeaderMap) -> Parts {
     parts
 }
 
-/// What the head alone shows, at the time 1,000.
+/// Verifies the head alone, at the time 1,000.
 fn head(verify: &Verify, headers: &[(&'static str, &str)]) -> HeadProof {
     let mut map = HeaderMap::new();
     for (name, value) in headers {

@@ -1,17 +1,17 @@
 //! Tokens that are sent as they are.
 
-use crate::secret::{Blind, Secret, refused};
+use crate::secret::{Blind, SecretBytes, refused};
 use crate::verify::Proof;
 use oncebox::Result;
 
 /// Tokens, of which each is as good as the other.
 #[derive(Clone, Debug)]
-pub(super) struct Tokens {
-    tokens: Vec<Secret>,
+pub(super) struct BearerTokens {
+    tokens: Vec<SecretBytes>,
     blind: Blind,
 }
 
-impl Tokens {
+impl BearerTokens {
     pub(super) fn new<T: AsRef<str>>(tokens: impl IntoIterator<Item = T>) -> Result<Self> {
         let secret = |token: T| {
             let token = token.as_ref();
@@ -21,11 +21,11 @@ impl Tokens {
                     "holds what no header can carry: blanks or other than ASCII",
                 ));
             }
-            Secret::new("bearer token", token.as_bytes())
+            SecretBytes::new("bearer token", token.as_bytes())
         };
-        let tokens: Vec<Secret> = tokens.into_iter().map(secret).collect::<Result<_>>()?;
+        let tokens: Vec<SecretBytes> = tokens.into_iter().map(secret).collect::<Result<_>>()?;
         if tokens.is_empty() {
-            return Err(refused("bearer token", "is missing: nobody could send"));
+            return Err(refused("bearer token", "is missing: every request would be refused"));
         }
         Ok(Self { tokens, blind: Blind::new()? })
     }
@@ -36,7 +36,7 @@ impl Tokens {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"bearer ") => token.trim_ascii(),
             _ => b"",
         };
-        let fits = |found: bool, known: &Secret| self.blind.equal(known.bytes(), token) | found;
+        let fits = |found: bool, known: &SecretBytes| self.blind.equal(known.bytes(), token) | found;
         self.tokens.iter().fold(false, fits)
     }
 }

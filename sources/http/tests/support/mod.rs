@@ -5,21 +5,21 @@
 use std::net::SocketAddr;
 
 use axum::Router;
-use oncebox_http::{Limits, Server, Tls};
+use oncebox_http::{Server, ServerLimits, Tls};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// A running server; stops when told, or when dropped.
-pub struct Running {
+pub struct RunningServer {
     pub address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
 }
 
-impl Running {
-    pub async fn start(router: Router, limits: Limits) -> Self {
+impl RunningServer {
+    pub async fn start(router: Router, limits: ServerLimits) -> Self {
         Self::serve(router, |server| server.limits(limits)).await
     }
 
@@ -60,30 +60,30 @@ impl Running {
         format!("http://{}{path}", self.address)
     }
 
-    pub async fn connect(&self) -> Client {
-        Client::new(TcpStream::connect(self.address).await.unwrap())
+    pub async fn connect(&self) -> RawHttpClient {
+        RawHttpClient::new(TcpStream::connect(self.address).await.unwrap())
     }
 
     /// One request on a connection of its own.
-    pub async fn post(&self, path: &str, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> Answer {
+    pub async fn post(&self, path: &str, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> HttpResponse {
         self.connect().await.post(path, headers, body).await
     }
 }
 
-pub struct Client {
+pub struct RawHttpClient {
     pub stream: TcpStream,
     buffer: Vec<u8>,
 }
 
-/// What came back.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct HttpResponse {
     pub status: u16,
     pub head: String,
     pub body: String,
 }
 
-impl Answer {
+impl HttpResponse {
     pub fn header(&self, name: &str) -> Option<&str> {
         let line = self.head.lines().skip(1).filter_map(|line| line.split_once(": "));
         line.filter(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
@@ -101,7 +101,7 @@ impl Answer {
     }
 }
 
-impl Client {
+impl RawHttpClient {
     pub fn new(stream: TcpStream) -> Self {
         Self { stream, buffer: Vec::new() }
     }
@@ -116,18 +116,23 @@ impl Client {
         path: &str,
         headers: &[(&str, &str)],
         body: impl AsRef<[u8]>,
-    ) -> Option<Answer> {
+    ) -> Option<HttpResponse> {
         self.stream.write_all(&request(path, headers, body)).await.ok()?;
         self.answer().await
     }
 
-    pub async fn post(&mut self, path: &str, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> Answer {
+    pub async fn post(
+        &mut self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl AsRef<[u8]>,
+    ) -> HttpResponse {
         self.send(request(path, headers, body)).await;
         self.answer().await.expect("an answer")
     }
 
     /// The next answer; `None` if the server closed the connection.
-    pub async fn answer(&mut self) -> Option<Answer> {
+    pub async fn answer(&mut self) -> Option<HttpResponse> {
         let end = loop {
             if let Some(end) = find(&self.buffer, b"\r\n\r\n") {
                 break end;
@@ -138,7 +143,7 @@ impl Client {
         };
         let head = String::from_utf8(self.buffer.drain(..end + 4).collect()).unwrap();
         let status = head[9..12].parse().unwrap();
-        let mut answer = Answer { status, head, body: String::new() };
+        let mut answer = HttpResponse { status, head, body: String::new() };
         if status == 100 {
             return Box::pin(self.answer()).await;
         }

@@ -1,4 +1,4 @@
-//! What the tests share: a broker, a publisher that waits for confirms, and handlers that keep a list.
+//! Shared by the tests: a broker, a publisher that waits for confirms, and handlers that keep a list.
 #![allow(dead_code, reason = "no test file needs all of it")]
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
@@ -17,8 +17,8 @@ use lapin::types::{AMQPValue, FieldTable, LongString};
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
 use oncebox::source::{Delivery, Source as _};
 use oncebox::{BoxError, Context, Headers, Inbox, Memory, Message, handler};
-use oncebox_rabbitmq::{Builder, Queue, RabbitMq};
-use oncebox_servers::RabbitMq as Broker;
+use oncebox_rabbitmq::{Queue, RabbitMq, RabbitMqSourceBuilder};
+use oncebox_servers::RabbitMqServer as Broker;
 use oncebox_testkit::FaultyStore;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -26,16 +26,16 @@ use tokio::sync::watch;
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 /// The store of most tests.
-pub(crate) type Faulty = FaultyStore<Memory>;
+pub(crate) type FaultyInbox = FaultyStore<Memory>;
 
 /// An inbox whose handler keeps a list.
-pub(crate) fn inbox(store: Faulty, effects: &Effects) -> Inbox<Faulty> {
+pub(crate) fn inbox(store: FaultyInbox, effects: &Effects) -> Inbox<FaultyInbox> {
     builder(store, effects).build().unwrap()
 }
 
-pub(crate) fn builder(store: Faulty, effects: &Effects) -> oncebox::Builder<Faulty> {
+pub(crate) fn builder(store: FaultyInbox, effects: &Effects) -> oncebox::InboxBuilder<FaultyInbox> {
     let effects = effects.clone();
-    let keep = move |message: Message, _: &mut Context<Faulty>| {
+    let keep = move |message: Message, _: &mut Context<FaultyInbox>| {
         let effects = effects.clone();
         async move {
             effects.add(&message);
@@ -68,7 +68,7 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut ask: impl Fn
 }
 
 /// A queue of its own, with one for its dead letters, and a client that publishes and looks.
-pub(crate) struct Client {
+pub(crate) struct QueueClient {
     pub(crate) url: String,
     pub(crate) queue: String,
     pub(crate) dead: String,
@@ -76,7 +76,7 @@ pub(crate) struct Client {
     pub(crate) channel: Channel,
 }
 
-impl Client {
+impl QueueClient {
     /// At the broker of this program.
     pub(crate) async fn new(name: &str) -> Self {
         let broker = tokio::task::spawn_blocking(Broker::shared).await.unwrap();
@@ -100,12 +100,12 @@ impl Client {
     }
 
     /// A source of this queue, with short pauses.
-    pub(crate) fn source(&self, queue: Queue) -> Builder {
+    pub(crate) fn source(&self, queue: Queue) -> RabbitMqSourceBuilder {
         quick(&self.url, queue)
     }
 
     /// The same by way of a proxy.
-    pub(crate) fn through(&self, proxy: &proxy::Proxy, queue: Queue) -> Builder {
+    pub(crate) fn through(&self, proxy: &proxy::BrokerProxy, queue: Queue) -> RabbitMqSourceBuilder {
         quick(&proxy.url(&self.url), queue)
     }
 
@@ -142,12 +142,12 @@ impl Client {
         .await;
     }
 
-    /// How many messages wait in a queue; those in somebody's hands do not count.
+    /// Returns the number of messages that wait in a queue; unacknowledged ones do not count.
     pub(crate) async fn ready(&self, queue: &str) -> u32 {
         self.find(queue).await.unwrap_or(0)
     }
 
-    /// How many messages the queue has at the broker of this program, those in somebody's hands included.
+    /// Returns the number of messages in the queue, unacknowledged ones included.
     pub(crate) async fn total(&self) -> usize {
         let queue = self.queue.clone();
         tokio::task::spawn_blocking(move || Broker::shared().total(&queue).unwrap()).await.unwrap()
@@ -157,7 +157,7 @@ impl Client {
         self.find(queue).await.is_some()
     }
 
-    /// How many consumers the queue has.
+    /// Returns the number of consumers of the queue.
     pub(crate) async fn consumers(&self) -> u32 {
         self.look(&self.queue).await.map_or(0, |queue| queue.consumer_count())
     }
@@ -192,7 +192,7 @@ impl Client {
         self.channel.queue_delete(self.queue.as_str().into(), QueueDeleteOptions::default()).await.unwrap();
     }
 
-    /// Completes when nothing is left in the queue: neither waiting nor in anybody's hands. Whoever consumes has to be gone.
+    /// Completes when the queue is empty: nothing waits or is unacknowledged. All consumers must be gone.
     pub(crate) async fn assert_left(&self, waiting: u32, dead: u32) {
         until("the broker has taken back what was in hand", || async {
             self.ready(&self.queue).await >= waiting
@@ -207,7 +207,7 @@ impl Client {
 }
 
 /// A source with short pauses.
-fn quick(url: &str, queue: Queue) -> Builder {
+fn quick(url: &str, queue: Queue) -> RabbitMqSourceBuilder {
     let first = Duration::from_millis(10);
     RabbitMq::builder(url).queue(queue).backoff(first, Duration::from_millis(200)).reconnect_delay(first)
 }
@@ -237,7 +237,7 @@ pub(crate) fn text(headers: &Headers, name: &str) -> Option<String> {
     headers.get(name).map(|value| String::from_utf8_lossy(value).into_owned())
 }
 
-/// What handlers did, by message id.
+/// Effects of handlers, by message id.
 #[derive(Clone, Debug)]
 pub(crate) struct Effects {
     by_id: Arc<Mutex<BTreeMap<String, Vec<Message>>>>,
@@ -262,7 +262,7 @@ impl Effects {
         in_time(self.count.subscribe().wait_for(|done| *done >= count)).await.unwrap();
     }
 
-    /// How often each id had its effect.
+    /// Returns the number of effects of each id.
     pub(crate) fn counts(&self) -> BTreeMap<String, usize> {
         self.by_id.lock().iter().map(|(id, messages)| (id.clone(), messages.len())).collect()
     }

@@ -8,24 +8,24 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 /// Passes connections on, until they are cut.
-pub(crate) struct Proxy {
+pub(crate) struct BrokerProxy {
     address: SocketAddr,
-    state: Arc<State>,
+    state: Arc<ProxyState>,
 }
 
-struct State {
+struct ProxyState {
     /// Counts the cuts.
     cuts: watch::Sender<u64>,
-    /// How many connections were made, all in all.
+    /// Connections made in all.
     made: watch::Sender<usize>,
 }
 
-impl Proxy {
+impl BrokerProxy {
     /// In front of this port.
     pub(crate) async fn start(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let state = Arc::new(State { cuts: watch::Sender::new(0), made: watch::Sender::new(0) });
+        let state = Arc::new(ProxyState { cuts: watch::Sender::new(0), made: watch::Sender::new(0) });
         let shared = Arc::clone(&state);
         tokio::spawn(async move {
             while let Ok((mut from, _)) = listener.accept().await {

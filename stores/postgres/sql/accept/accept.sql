@@ -1,3 +1,35 @@
--- Stores what is new, and says of the rest what is known of it, all of it in one call: see the function, which has the same values.
+-- Stores new messages and describes known ones, in one call of the function `accept`. Returns a row per message: place
+-- in the batch, number (NULL if it raced or is stale), true if new, true if stale, and the known key's fingerprint,
+-- handlers and age.
+-- $1 now bigint or NULL (server clock)
+-- $2 inbox smallint
+-- $3 place integer[] (by message)
+-- $4 lane smallint[]: of the key
+-- $5 home smallint[]: lane of the message
+-- $6 digest bytea[]
+-- $7 fingerprint bytea[]
+-- $8 handlers bytea[]
+-- $9 time bigint[]
+-- $10 source text[]
+-- $11 id bytea[]
+-- $12 type text[]
+-- $13 ordering_key bytea[]
+-- $14 headers bytea[]
+-- $15 payload bytea[]
+-- $16 order_key bytea[]
+-- $17 delay bigint[] in ms
+-- $18 place integer[]: of its message (by entry)
+-- $19 handler smallint[]
+-- $20 tenant text[] (by message), NULL if no message has one
+-- $21 class integer: of the advisory locks
+-- $22 number integer[]: of each lock
+-- $23 lane smallint[] (by queue)
+-- $24 handler smallint[]
+-- $25 order_key bytea[]
+-- $26 asked integer[]: watermark group (by message)
+-- $27 asked integer[] (by handler of a group)
+-- $28 handler smallint[]: former ones included, or 0
+-- Index: primary key of oncebox_proof.
+-- Lock order: advisory locks in the order of $22, then oncebox_proof by (lane, digest).
 SELECT place, seq, fresh, stale, fingerprint, handlers, age
-FROM @accept($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28)
+FROM oncebox_accept($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28)

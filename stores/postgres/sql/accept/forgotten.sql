@@ -1,2 +1,4 @@
--- Until when messages of some handlers may have been forgotten. $1 the handlers.
-SELECT max(watermark) FROM @handler WHERE id = ANY ($1)
+-- Reads the time up to which messages of some handlers may have been swept.
+-- $1 handlers smallint[]
+-- Index: primary key of oncebox_handler.
+SELECT max(watermark) FROM oncebox_handler WHERE id = ANY ($1)

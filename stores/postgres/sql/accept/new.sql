@@ -1,3 +1,24 @@
--- Stores messages that are all new, or nothing: see the function, which has the same values.
+-- Stores messages that are all new, in one call of the function `accept_new`. Returns their places and numbers, or no
+-- row if a key is known.
+-- $1 now bigint or NULL (server clock)
+-- $2 inbox smallint
+-- $3 handlers bytea: as the proof stores them
+-- $4 handlers smallint[]
+-- $5 place integer[] (by message)
+-- $6 lane smallint[]
+-- $7 digest bytea[]
+-- $8 fingerprint bytea[]
+-- $9 time bigint[]
+-- $10 source text[]
+-- $11 id bytea[]
+-- $12 type text[]
+-- $13 headers bytea[]
+-- $14 payload bytea[]
+-- $15 tenant text[]
+-- $16 source text: of all
+-- $17 type text: of all
+-- $18 headers bytea: of all
+-- Index: primary key of oncebox_proof.
+-- Lock order: oncebox_proof by (lane, digest).
 SELECT places, seqs
-FROM @accept_new($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+FROM oncebox_accept_new($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)

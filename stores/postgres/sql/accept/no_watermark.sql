@@ -1,2 +1,2 @@
--- In place of the look at what was forgotten, for messages that say no time: they cannot be too old.
+-- Part of `one` and `plain`: replaces the watermark for messages without a time, which are never stale.
 NULL::bigint

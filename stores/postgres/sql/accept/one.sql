@@ -1,26 +1,42 @@
--- One plain message: no batch has to be joined with what of it was new. Answers as the long way does; looks for the key first, and
--- fails if it comes in from elsewhere at the same moment: then the long way is taken.
--- $1 now or nothing, $2 inbox, $3 handlers as the proof holds them, $4 handlers, $5 place, $6 lane, $7 digest, $8 fingerprint,
--- $9 time, $10 source, $11 id, $12 type, $13 headers, $14 payload, $15 tenant. The watermark is looked at if it may have been forgotten.
+-- Stores one plain message. A batch join is not needed, so this is the cheapest way. Returns the same columns as
+-- `accept`. Looks up the key first, and fails if another transaction inserts it at the same moment: then the caller runs
+-- `accept`. `:watermark` is `watermark` or `no_watermark`; `$16` then lists the handlers to ask.
+-- $1 now bigint or NULL (server clock)
+-- $2 inbox smallint
+-- $3 handlers bytea: as the proof stores them
+-- $4 handlers smallint[]
+-- $5 place integer
+-- $6 lane smallint
+-- $7 digest bytea
+-- $8 fingerprint bytea
+-- $9 time bigint
+-- $10 source text
+-- $11 id bytea
+-- $12 type text
+-- $13 headers bytea
+-- $14 payload bytea
+-- $15 tenant text
+-- Index: primary key of oncebox_proof.
+-- Lock order: the row of oncebox_proof.
 WITH offered AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now,
            coalesce($9::bigint <= :watermark, false) AS stale,
            known.seq AS known, known.received_at AS known_at, known.fingerprint, known.handlers,
            CASE WHEN known.seq IS NULL
-                THEN (partition_id << 36) | ((nextval('@counter') - counted) << 6) | $6::bigint END AS seq
-    FROM @meta LEFT JOIN LATERAL (
-        -- The limit keeps the planner from reading the whole table instead.
-        SELECT p.seq, p.received_at, p.fingerprint, p.handlers FROM @proof p WHERE p.lane = $6 AND p.digest = $7 LIMIT 1
+                THEN (partition_id << 36) | ((nextval('oncebox_counter') - counted) << 6) | $6::bigint END AS seq
+    FROM oncebox_meta LEFT JOIN LATERAL (
+        -- LIMIT keeps the planner from scanning the whole table.
+        SELECT p.seq, p.received_at, p.fingerprint, p.handlers FROM oncebox_proof p WHERE p.lane = $6 AND p.digest = $7 LIMIT 1
     ) known ON true
     WHERE one
 ), proved AS (
-    INSERT INTO @proof (seq, received_at, lane, inbox, digest, fingerprint, handlers, tenant)
+    INSERT INTO oncebox_proof (seq, received_at, lane, inbox, digest, fingerprint, handlers, tenant)
     SELECT seq, now, $6, $2, $7, $8, $3, $15 FROM offered WHERE known IS NULL AND NOT stale
 ), stored AS (
-    INSERT INTO @message (seq, received_at, time, lane, inbox, digest, source, id, type, headers, payload, tenant)
+    INSERT INTO oncebox_message (seq, received_at, time, lane, inbox, digest, source, id, type, headers, payload, tenant)
     SELECT seq, now, $9, $6, $2, $7, $10, $11, $12, $13, $14, $15 FROM offered WHERE known IS NULL AND NOT stale
 ), due AS (
-    INSERT INTO @entry (seq, due, lane, handler)
+    INSERT INTO oncebox_entry (seq, due, lane, handler)
     SELECT seq, now, $6, unnest($4::int2[]) FROM offered WHERE known IS NULL AND NOT stale
 )
 SELECT $5::int4, CASE WHEN known IS NULL AND stale THEN NULL ELSE coalesce(known, seq) END, known IS NULL AND NOT stale, stale,

@@ -1,4 +1,6 @@
--- Up to when the handlers of a message have forgotten what they had. $2 inbox, `:doubted` each handler, former ones included,
--- or 0 without any.
+-- Part of `one` and `plain`: the time up to which a message's handlers were swept. `:doubted` is the parameter with
+-- these handlers, former ones included, or 0 for none.
+-- $2 inbox smallint
+-- Index: primary keys of oncebox_handler and oncebox_inbox.
 (SELECT max(coalesce(h.watermark, i.watermark))
- FROM unnest(:doubted::int2[]) AS f (handler) LEFT JOIN @handler h ON h.id = f.handler CROSS JOIN @inbox i WHERE i.id = $2)
+ FROM unnest(:doubted::int2[]) AS f (handler) LEFT JOIN oncebox_handler h ON h.id = f.handler CROSS JOIN oncebox_inbox i WHERE i.id = $2)

@@ -1,12 +1,15 @@
--- What a claim id holds, in rows as those of a claim, and whether each began as the only run of its worker. $1 claim id.
+-- Returns the entries that a claim id holds, in the rows of `claim`, and true for a run that began as the only one of
+-- its worker.
+-- $1 claim_id uuid
+-- Index: primary keys of oncebox_claim, oncebox_entry and oncebox_message.
 WITH held AS MATERIALIZED (
-    -- What a claim went on with may lie between what it had already.
+    -- Entries that a claim added may lie between those that it already held.
     SELECT DISTINCT ON (e.lane, e.handler, e.seq) e.*
-    FROM @claim c
+    FROM oncebox_claim c
     CROSS JOIN LATERAL unnest(c.lanes, c.handlers, c.firsts, c.lasts) AS l (lane, handler, first, last)
-    -- OFFSET keeps it from being joined the other way round, row by row of the whole table.
+    -- OFFSET keeps the planner from joining from the whole table.
     CROSS JOIN LATERAL (
-        SELECT * FROM @entry e
+        SELECT * FROM oncebox_entry e
         WHERE e.lane = l.lane AND e.handler = l.handler AND e.seq BETWEEN l.first AND l.last AND e.claim_id = c.claim_id OFFSET 0
     ) e
     WHERE c.claim_id = $1
@@ -15,7 +18,7 @@ SELECT m.seq, m.digest, m.received_at, m.time, m.source, m.id, m.type, m.orderin
        NULL::int2, NULL::int8, NULL::int8, NULL::int8[], NULL::int8[], NULL::bytea[], NULL::int4[], NULL::int4[], NULL::int4[],
        NULL::int8, NULL::bool
 FROM held h CROSS JOIN LATERAL (
-    SELECT * FROM @message m WHERE m.lane = h.lane AND m.seq = h.seq LIMIT 1
+    SELECT * FROM oncebox_message m WHERE m.lane = h.lane AND m.seq = h.seq LIMIT 1
 ) m
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,

@@ -1,8 +1,11 @@
--- The oldest of all places, at most so many for each want: $14 by want its limit.
+-- Part of `claim`, as `:found`: takes the oldest entries of all lanes, up to the limit of each want.
+-- $14 limit bigint[] (by want)
+-- Index: primary key of oncebox_entry.
+-- Lock order: oncebox_entry by number within lane and handler; skips locked rows.
 untaken AS MATERIALIZED (
     SELECT l.want, l.lane, l.handler, r.*
     FROM look l CROSS JOIN LATERAL (
-        SELECT e.ctid AS tid, e.seq, e.due, e.order_key FROM @entry e
+        SELECT e.ctid AS tid, e.seq, e.due, e.order_key FROM oncebox_entry e
         WHERE e.lane = l.lane AND e.handler = l.handler AND e.seq >= l.least AND e.token IS NULL
           AND :first_of_line
         ORDER BY e.seq LIMIT l.at_most FOR UPDATE SKIP LOCKED

@@ -1,2 +1,4 @@
--- What earlier operations on a key were answered. $1 key. Relies on #operation_digest.
-SELECT id, answer FROM @operation WHERE digest = $1 AND answer <> ''
+-- Reads the answers of earlier operations on a key.
+-- $1 digest bytea
+-- Index: oncebox_operation_digest.
+SELECT id, answer FROM oncebox_operation WHERE digest = $1 AND answer <> ''

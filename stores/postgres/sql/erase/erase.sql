@@ -1,17 +1,23 @@
--- Removes the content of a message and what was quarantined under its key. The proof of the key stays, with a fingerprint that says so.
--- How many were quarantined, and whether the key has a mark.
--- $1 lane of the key, $2 key, $3 inbox, $4 number or nothing, $5 fingerprint of what is erased.
+-- Deletes the content of a message and the messages quarantined under its key. The proof stays, with the fingerprint of
+-- erased content. Returns the number of quarantined messages, and true if the key has a mark.
+-- $1 lane smallint: of the key
+-- $2 digest bytea
+-- $3 inbox smallint
+-- $4 seq bigint or NULL
+-- $5 fingerprint bytea: of erased content
+-- Index: primary keys; unique (digest, fingerprint) of oncebox_quarantine.
+-- Lock order: the row of oncebox_proof, which `admin/hold` locked first.
 WITH proof AS (
-    UPDATE @proof SET fingerprint = $5 WHERE lane = $1 AND digest = $2 AND seq = $4
+    UPDATE oncebox_proof SET fingerprint = $5 WHERE lane = $1 AND digest = $2 AND seq = $4
 ), message AS (
-    DELETE FROM @message WHERE lane = $4 & 63 AND seq = $4
+    DELETE FROM oncebox_message WHERE lane = $4 & 63 AND seq = $4
 ), outcome AS (
-    UPDATE @outcome SET error = NULL WHERE lane = $4 & 63 AND seq = $4 AND error IS NOT NULL
+    UPDATE oncebox_outcome SET error = NULL WHERE lane = $4 & 63 AND seq = $4 AND error IS NOT NULL
 ), attempt AS (
-    DELETE FROM @attempt WHERE lane = $4 & 63 AND seq = $4
+    DELETE FROM oncebox_attempt WHERE lane = $4 & 63 AND seq = $4
 ), quarantined AS (
-    DELETE FROM @quarantine WHERE digest = $2 AND inbox = $3 RETURNING 1
+    DELETE FROM oncebox_quarantine WHERE digest = $2 AND inbox = $3 RETURNING 1
 ), mark AS (
-    UPDATE @mark SET result = NULL, fingerprint = NULL WHERE lane = $1 AND digest = $2
+    UPDATE oncebox_mark SET result = NULL, fingerprint = NULL WHERE lane = $1 AND digest = $2
 )
-SELECT (SELECT count(*) FROM quarantined), EXISTS (SELECT 1 FROM @mark WHERE lane = $1 AND digest = $2)
+SELECT (SELECT count(*) FROM quarantined), EXISTS (SELECT 1 FROM oncebox_mark WHERE lane = $1 AND digest = $2)

@@ -1,4 +1,6 @@
--- Those of the wanted indexes that are missing, or cannot be used. $1 schema, $2 names.
+-- Lists those of the given indexes that are missing or invalid.
+-- $1 schema text
+-- $2 names text[]
 SELECT w.name, c.oid IS NULL
 FROM unnest($2::text[]) AS w (name)
 LEFT JOIN pg_class c ON c.relname = w.name AND c.relkind IN ('i', 'I') AND c.relnamespace = to_regnamespace(quote_ident($1))

@@ -1,4 +1,6 @@
--- What holds the horizon back for longer than $1 seconds. A role that may not see others' sessions sees its own.
+-- Lists transactions that hold vacuum back for longer than $1 seconds. A role without the right to see other sessions
+-- sees its own.
+-- $1 seconds float8
 SELECT 'session ' || pid || coalesce(' of ' || usename, '') || ' (' || coalesce(state, 'unknown') || ')',
        extract(epoch FROM clock_timestamp() - xact_start)::bigint
 FROM pg_stat_activity

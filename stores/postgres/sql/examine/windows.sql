@@ -1,2 +1,5 @@
--- Handler keys whose window has no end; an empty one for the inbox. $1 inbox, $2 the length of what has none.
-SELECT w.handler FROM @window w JOIN @inbox i ON i.id = w.inbox WHERE i.name = $1 AND w.span >= $2
+-- Lists handler keys whose window never ends; an empty key stands for the inbox.
+-- $1 inbox text
+-- $2 span bigint: that stands for no end, in ms
+-- Index: none: the table is small.
+SELECT w.handler FROM oncebox_window w JOIN oncebox_inbox i ON i.id = w.inbox WHERE i.name = $1 AND w.span >= $2

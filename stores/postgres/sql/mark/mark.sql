@@ -1,4 +1,13 @@
--- Marks a key for a handler: see the function. Returns whether the tables are those of the store, whether no other transaction is at
--- the key, whether this mark is the first, and the fingerprint of an earlier one.
--- $1 lock; $2 now or nothing; $3 lane; $4 digest; $5 inbox; $6 handler key; $7 fingerprint or nothing; $8 identity of the tables, as text.
-SELECT home, open, marked, known FROM @mark($1, $2, $3, $4, $5, $6, $7, $8::text::uuid)
+-- Marks a key for a handler: see the function `mark`. Returns true if the tables are those of the store, true if no
+-- other transaction has the key, true if this mark is the first, and the fingerprint of an earlier one.
+-- $1 lock bigint: number
+-- $2 now bigint or NULL (server clock)
+-- $3 lane smallint
+-- $4 digest bytea
+-- $5 inbox text
+-- $6 handler text: key
+-- $7 fingerprint bytea or NULL
+-- $8 incarnation text: of the tables
+-- Index: primary key of oncebox_mark.
+-- Lock order: the advisory lock of the key, without waiting; then oncebox_mark.
+SELECT home, open, marked, known FROM oncebox_mark($1, $2, $3, $4, $5, $6, $7, $8::text::uuid)

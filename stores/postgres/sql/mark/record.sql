@@ -1,2 +1,9 @@
--- Leaves a result with a mark. Once for each mark: who comes later changes nothing. $1 result, $2 lane, $3 digest, $4 handler.
-UPDATE @mark SET result = $1 WHERE lane = $2 AND digest = $3 AND handler || '' = $4 AND result IS NULL
+-- Stores the result of a mark, once: a later call changes nothing. The concatenation with '' keeps the planner from the
+-- index of ages.
+-- $1 result bytea
+-- $2 lane smallint
+-- $3 digest bytea
+-- $4 handler text: key
+-- Index: primary key of oncebox_mark.
+-- Lock order: the row of oncebox_mark.
+UPDATE oncebox_mark SET result = $1 WHERE lane = $2 AND digest = $3 AND handler || '' = $4 AND result IS NULL

@@ -1,3 +1,3 @@
--- An error outside a transaction, and nothing within one.
+-- Fails outside a transaction. Changes nothing inside one.
 SAVEPOINT oncebox_mark;
 RELEASE SAVEPOINT oncebox_mark

@@ -1,1 +1,3 @@
-SELECT id, name FROM @inbox
+-- Lists all inboxes.
+-- Index: none: the table is small.
+SELECT id, name FROM oncebox_inbox

@@ -1,2 +1,3 @@
--- One process at a time links keys. Those that read them are not kept waiting.
-LOCK TABLE @handler_key IN SHARE ROW EXCLUSIVE MODE
+-- Lets one process at a time link keys. Readers do not wait.
+-- Lock order: oncebox_handler_key as a whole, until the transaction ends.
+LOCK TABLE oncebox_handler_key IN SHARE ROW EXCLUSIVE MODE

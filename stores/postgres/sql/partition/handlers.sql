@@ -1,1 +1,3 @@
-SELECT id FROM @handler
+-- Lists the ids of all handlers.
+-- Index: none: the table is small.
+SELECT id FROM oncebox_handler

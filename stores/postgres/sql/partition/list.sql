@@ -1,2 +1,4 @@
--- Partitions that nothing is added to any more. $1 the partition new messages go to.
-SELECT id, ended_at, payload FROM @partition WHERE id < $1 AND ended_at IS NOT NULL ORDER BY id
+-- Lists partitions that get no more messages.
+-- $1 partition bigint: of new messages
+-- Index: primary key of oncebox_partition.
+SELECT id, ended_at, payload FROM oncebox_partition WHERE id < $1 AND ended_at IS NOT NULL ORDER BY id

@@ -1,2 +1,2 @@
--- How long dropping may wait for others to finish with the tables; everybody else waits behind it.
+-- Limits how long a drop waits for other users of the tables: all others wait behind it.
 SET LOCAL lock_timeout = '250ms'

@@ -1,2 +1,6 @@
--- Messages of a partition that are still remembered; a limited number. $1 first and $2 last number, $3 how many.
-SELECT seq FROM @proof WHERE seq BETWEEN $1 AND $2 ORDER BY seq LIMIT $3
+-- Lists messages of a partition that are still remembered.
+-- $1 first bigint: number
+-- $2 last bigint: number
+-- $3 limit bigint
+-- Index: oncebox_proof_seq.
+SELECT seq FROM oncebox_proof WHERE seq BETWEEN $1 AND $2 ORDER BY seq LIMIT $3

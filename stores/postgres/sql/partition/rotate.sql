@@ -1,5 +1,8 @@
--- Sends new messages to the next partition. $1 the partition so far, $2 now.
+-- Sends new messages to the next partition.
+-- $1 partition bigint: so far
+-- $2 now bigint
+-- Lock order: the rows of oncebox_partition and oncebox_meta.
 WITH ended AS (
-    UPDATE @partition SET ended_at = $2 WHERE id = $1
+    UPDATE oncebox_partition SET ended_at = $2 WHERE id = $1
 )
-UPDATE @meta SET partition_id = $1 + 1, counted = (SELECT last_value FROM @counter), started_at = $2 WHERE partition_id = $1
+UPDATE oncebox_meta SET partition_id = $1 + 1, counted = (SELECT last_value FROM oncebox_counter), started_at = $2 WHERE partition_id = $1

@@ -1,7 +1,12 @@
--- Messages of a partition that are still worked on, or wait for a person; a limited number. $1 all lanes, $2 all handlers, $3 first
--- and $4 last number, $5 how many.
+-- Lists messages of a partition with pending, running or poisoned entries.
+-- $1 lanes smallint[]: all of them
+-- $2 handlers smallint[]: all of them
+-- $3 first bigint: number
+-- $4 last bigint: number
+-- $5 limit bigint
+-- Index: primary keys of oncebox_entry, oncebox_scheduled and oncebox_poisoned.
 SELECT DISTINCT seq FROM (
-    SELECT e.seq FROM @entry e WHERE e.lane = ANY ($1::int2[]) AND e.handler = ANY ($2::int2[]) AND e.seq BETWEEN $3 AND $4
-    UNION ALL SELECT e.seq FROM @scheduled e WHERE e.lane = ANY ($1::int2[]) AND e.seq BETWEEN $3 AND $4
-    UNION ALL SELECT e.seq FROM @poisoned e WHERE e.lane = ANY ($1::int2[]) AND e.seq BETWEEN $3 AND $4
+    SELECT e.seq FROM oncebox_entry e WHERE e.lane = ANY ($1::int2[]) AND e.handler = ANY ($2::int2[]) AND e.seq BETWEEN $3 AND $4
+    UNION ALL SELECT e.seq FROM oncebox_scheduled e WHERE e.lane = ANY ($1::int2[]) AND e.seq BETWEEN $3 AND $4
+    UNION ALL SELECT e.seq FROM oncebox_poisoned e WHERE e.lane = ANY ($1::int2[]) AND e.seq BETWEEN $3 AND $4
 ) e LIMIT $5

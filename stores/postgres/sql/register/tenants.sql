@@ -1,2 +1,4 @@
--- Reads the tenants setting of an inbox, as a process registered it. $1 inbox.
-SELECT tenants FROM @inbox WHERE id = $1
+-- Reads the tenants setting of an inbox, as a process registered it.
+-- $1 inbox smallint
+-- Index: primary key of oncebox_inbox.
+SELECT tenants FROM oncebox_inbox WHERE id = $1

@@ -1,28 +1,34 @@
--- Takes over entries whose lease ran out, the longest overdue first. $1 now or nothing, $2 claim id, $3 lease, $4 handlers,
--- $5 how many at most.
+-- Takes over entries whose lease expired, longest overdue first.
+-- $1 now bigint or NULL (server clock)
+-- $2 claim_id uuid
+-- $3 lease bigint in ms
+-- $4 handlers smallint[]
+-- $5 limit bigint
+-- Index: primary key of oncebox_entry; oncebox_claim is scanned.
+-- Lock order: oncebox_entry; skips locked rows. Then oncebox_claim.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), overdue AS MATERIALIZED (
     SELECT r.tid
-    FROM moment m, @claim c
+    FROM moment m, oncebox_claim c
     CROSS JOIN LATERAL unnest(c.lanes, c.handlers, c.firsts, c.lasts) AS l (lane, handler, first, last)
     CROSS JOIN LATERAL (
-        SELECT e.ctid AS tid, e.lease_until, e.seq FROM @entry e
+        SELECT e.ctid AS tid, e.lease_until, e.seq FROM oncebox_entry e
         WHERE e.lane = l.lane AND e.handler = l.handler AND e.seq BETWEEN l.first AND l.last AND e.claim_id = c.claim_id
           AND e.lease_until < m.now
         FOR UPDATE SKIP LOCKED
     ) r
-    WHERE c.until < m.now AND l.handler = ANY ($4::int2[]) AND NOT EXISTS (SELECT 1 FROM @claim mine WHERE mine.claim_id = $2)
+    WHERE c.until < m.now AND l.handler = ANY ($4::int2[]) AND NOT EXISTS (SELECT 1 FROM oncebox_claim mine WHERE mine.claim_id = $2)
     ORDER BY r.lease_until, r.seq LIMIT $5
 ), token AS MATERIALIZED (
-    SELECT nextval('@token') AS token FROM (SELECT 1 FROM overdue LIMIT 1) o
+    SELECT nextval('oncebox_token') AS token FROM (SELECT 1 FROM overdue LIMIT 1) o
 ), taken AS (
-    UPDATE @entry e SET claim_id = $2, token = t.token, claimed_at = m.now, lease_until = m.now + $3
+    UPDATE oncebox_entry e SET claim_id = $2, token = t.token, claimed_at = m.now, lease_until = m.now + $3
     FROM moment m, token t
     WHERE e.ctid = ANY (ARRAY(SELECT tid FROM overdue))
     RETURNING e.seq, e.lane, e.handler
 )
-INSERT INTO @claim (claim_id, until, lanes, handlers, firsts, lasts)
+INSERT INTO oncebox_claim (claim_id, until, lanes, handlers, firsts, lasts)
 SELECT $2, m.now + $3, t.lanes, t.handlers, t.seqs, t.seqs
 FROM moment m, (
     SELECT array_agg(lane) AS lanes, array_agg(handler) AS handlers, array_agg(seq) AS seqs FROM taken HAVING count(*) > 0

@@ -1,1 +1,2 @@
+-- Creates the schema.
 CREATE SCHEMA IF NOT EXISTS ":schema"

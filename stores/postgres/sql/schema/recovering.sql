@@ -1,1 +1,2 @@
+-- Returns true if the server is a standby.
 SELECT pg_is_in_recovery()

@@ -1,2 +1,2 @@
--- Claims and settlements find every row by its key.
+-- Settings of sessions that claim and settle: they find every row by its key. `:scope` is SESSION or LOCAL.
 SET :scope enable_hashjoin = off;

@@ -1,3 +1,4 @@
--- Accepting joins what was sent with what of it was new: both are as long as the batch.
+-- Settings of sessions that accept: they join a batch with the new part of it, which is as long. `:scope` is SESSION or
+-- LOCAL.
 SET :scope enable_nestloop = off;
 SET :scope work_mem = '16MB';

@@ -1,2 +1,3 @@
--- A vacuum that another one has the lock for says so, and that is no news.
+-- Settings of sessions for operators. Hides the warning of a vacuum that finds the table locked. `:scope` is SESSION or
+-- LOCAL.
 SET :scope client_min_messages = error;

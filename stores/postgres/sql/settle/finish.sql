@@ -1,4 +1,7 @@
--- What `session/finish.sql` has prepared, for one claim. Sent as text, so that the commit can be sent with it. Handlers plan for
--- themselves, but this must not be planned while the table is empty, and read all of it when it is full.
+-- Runs the statement that `session/finish.sql` prepared, for one claim. Sent as text together with the commit. The
+-- server chooses the plans of handlers, but must not plan this while the table is empty, and scan all of it once it is
+-- full.
+-- Index: primary key of oncebox_entry.
+-- Lock order: the row of oncebox_entry.
 SET LOCAL enable_seqscan = off;
-EXECUTE oncebox_finish(:now, :lane, :handler, :seq, :token, ':claim_id')
+EXECUTE finish_oncebox(:now, :lane, :handler, :seq, :token, ':claim_id')

@@ -1,3 +1,10 @@
--- Locks the rows of claims that hold, until the transaction ends. By claim, in the order in which everybody locks them: $1 place,
--- $2 lane, $3 handler, $4 number, $5 token, $6 claim id.
-SELECT place FROM @hold($1, $2, $3, $4, $5, $6) AS place
+-- Locks the rows of claims that hold. Returns their places.
+-- $1 place integer[] (by claim)
+-- $2 lane smallint[]
+-- $3 handler smallint[]
+-- $4 seq bigint[]
+-- $5 token bigint[]
+-- $6 claim_id uuid[]
+-- Index: primary key of oncebox_entry.
+-- Lock order: oncebox_entry in the order of the parameters, which all callers share, until the transaction ends.
+SELECT place FROM oncebox_hold($1, $2, $3, $4, $5, $6) AS place

@@ -1,7 +1,25 @@
--- Writes settlements under their fence, all of it in one call: see the function. One row: the places of those whose claims held,
--- and by lane and handler the least number that became work. $1 now or nothing; by settlement: $2 place, $3 lane, $4 handler,
--- $5 number, $6 token, $7 claim id, $8 next status, $9 delay, $10 attempts, $11 crashes, $12 reason, $13 error, $14 what it is in its
--- line; from $8 on nothing if all are completed. $15 whether it must be in the transaction that a handler was given, $16 class
--- and $17 numbers of the locks of lines, $18 by settlement: what is kept of it as an attempt that failed.
+-- Writes settlements under their fence, in one call of the function `settle`. Returns one row: the places of the claims
+-- that held, and the least number that became work, by lane and handler. The parameters from $8 to $14 are NULL if all
+-- are completed.
+-- $1 now bigint or NULL (server clock)
+-- $2 place integer[] (by settlement)
+-- $3 lane smallint[]
+-- $4 handler smallint[]
+-- $5 seq bigint[]
+-- $6 token bigint[]
+-- $7 claim_id uuid[]
+-- $8 next text[]: status
+-- $9 delay bigint[] in ms
+-- $10 attempts integer[]
+-- $11 crashes integer[]
+-- $12 reason text[]
+-- $13 error text[]
+-- $14 in_line text[]
+-- $15 in_transaction boolean: true if the handler's own transaction must run it
+-- $16 class integer: of the advisory locks
+-- $17 number integer[]: of each lock
+-- $18 event text[]: kind of a failed attempt (by settlement)
+-- Index: primary key of oncebox_entry.
+-- Lock order: advisory locks in the order of $17, then oncebox_entry.
 SELECT places, lanes, handlers, seqs
-FROM @settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+FROM oncebox_settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)

@@ -1,1 +1,2 @@
+-- Undoes the part of the last run. The savepoint stays.
 ROLLBACK TO SAVEPOINT oncebox_run

@@ -1,3 +1,6 @@
--- Checks a connection before its first claim: see the function. One row: the timeline and the latest epoch. $1 now or nothing, $2 the
--- greatest token that this process was given.
-SELECT timeline, epoch FROM @check_timeline($1, $2)
+-- Checks a connection before its first claim: see the function `check_timeline`. Returns the timeline and the latest
+-- epoch.
+-- $1 now bigint or NULL (server clock)
+-- $2 token bigint: the greatest that this process was given
+-- Lock order: the row of oncebox_meta, if the timeline changed.
+SELECT timeline, epoch FROM oncebox_check_timeline($1, $2)

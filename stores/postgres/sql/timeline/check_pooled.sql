@@ -1,2 +1,3 @@
--- The same within a statement that begins a transaction behind a pooler, which takes no values. `:now` and `:seen` stand for them.
-SELECT timeline, epoch FROM @check_timeline(:now, :seen)
+-- The same as `check`, inside a statement that begins a transaction behind a pooler and takes no parameters. `:now` and
+-- `:seen` stand for them.
+SELECT timeline, epoch FROM oncebox_check_timeline(:now, :seen)

@@ -1,2 +1,2 @@
--- One view of everything, for operators.
+-- Begins a transaction with one view of all tables, for operators.
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY

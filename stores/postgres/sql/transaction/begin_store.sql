@@ -1,2 +1,2 @@
--- Whatever the server's default is: our statements look at what others have committed.
+-- Begins a transaction whose statements see what others committed, whatever the server's default is.
 BEGIN ISOLATION LEVEL READ COMMITTED

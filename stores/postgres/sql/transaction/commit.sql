@@ -1,1 +1,2 @@
+-- Commits the transaction.
 COMMIT

@@ -1,2 +1,2 @@
--- Whether this is still the transaction that the handler was given. An error in one that was aborted.
+-- Returns true if this is still the transaction that the handler was given. Fails in an aborted one.
 SELECT coalesce(current_setting('oncebox.handler', true) = 'on', false)

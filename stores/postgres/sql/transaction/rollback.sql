@@ -1,1 +1,2 @@
+-- Rolls the transaction back.
 ROLLBACK

@@ -1,3 +1,3 @@
--- Makes room for new rows where others have gone. Waits for no lock, and keeps nobody from reading or writing: to give the room back to
--- the disk would, and it is needed again at once.
-VACUUM (SKIP_LOCKED, TRUNCATE false) @entry
+-- Frees the space of dead rows for new ones. Waits for no lock, and blocks no reader or writer. TRUNCATE would block
+-- them, and the space is needed again at once.
+VACUUM (SKIP_LOCKED, TRUNCATE false) oncebox_entry

@@ -1,2 +1,4 @@
--- $1 the channel, $2 who tells.
+-- Notifies the other processes of work.
+-- $1 channel text
+-- $2 sender text
 SELECT pg_notify($1, $2)

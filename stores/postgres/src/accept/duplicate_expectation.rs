@@ -1,4 +1,4 @@
-//! Whether to look before storing.
+//! Decides whether the next batch looks up its keys before it inserts them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -19,7 +19,7 @@ impl Default for DuplicateExpectation {
 }
 
 impl DuplicateExpectation {
-    /// Whether the next batch looks first.
+    /// Returns true if the next batch looks up its keys first.
     pub(super) fn looks(&self) -> bool {
         self.batches.load(Ordering::Relaxed) > 0
     }

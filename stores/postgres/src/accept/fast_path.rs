@@ -1,11 +1,11 @@
-//! The fast path: for messages that all go to the same handlers, at once, and ask for no order.
+//! The fast path: messages that all go to the same handlers, at once and without order. Tests: `tests/unlooked.rs`.
 
 use oncebox::time::Timestamp;
 use oncebox::{Message, Result};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
-use super::{KnownWith, Offer, Said, chosen, column, encode_handlers, places};
+use super::{AcceptRow, KnownWith, Offered, chosen, column, encode_handlers, places};
 use crate::db::Db;
 use crate::error::corrupt;
 use crate::row::get;
@@ -31,12 +31,12 @@ pub(super) struct FastPath<'a> {
 impl<'a> FastPath<'a> {
     /// Nothing if a message needs the long path. `looks` says whether many look for known keys first; they always do if they may
     /// have been forgotten.
-    pub(super) fn new(db: &Db, offers: &'a [Offer], round: &[usize], looks: bool) -> Option<Self> {
+    pub(super) fn new(db: &Db, offers: &'a [Offered], round: &[usize], looks: bool) -> Option<Self> {
         let chosen = chosen(offers, round);
         let (_, first) = chosen.first()?;
         let doubted = chosen.iter().map(|(_, offer)| &offer.doubted).find(|doubted| !doubted.is_empty());
         let doubted = doubted.cloned().unwrap_or_default();
-        let plain = |offer: &Offer| offer.is_plain(&first.handlers) && offer.is_doubted_by(&doubted);
+        let plain = |offer: &Offered| offer.is_plain(&first.handlers) && offer.is_doubted_by(&doubted);
         if !chosen.iter().all(|(_, offer)| plain(offer)) {
             return None;
         }
@@ -56,7 +56,7 @@ fn time(message: &Message) -> Option<i64> {
     message.time().map(Timestamp::as_millis)
 }
 
-fn begun<'a>(sql: &std::sync::Arc<str>, db: &Db, offer: &Offer) -> Query<'a> {
+fn begun<'a>(sql: &std::sync::Arc<str>, db: &Db, offer: &Offered) -> Query<'a> {
     query(sql)
         .bind(db.now())
         .bind(offer.inbox)
@@ -64,7 +64,7 @@ fn begun<'a>(sql: &std::sync::Arc<str>, db: &Db, offer: &Offer) -> Query<'a> {
         .bind(offer.handlers.clone())
 }
 
-fn alone<'a>(sql: &std::sync::Arc<str>, db: &Db, place: i32, offer: &'a Offer) -> Query<'a> {
+fn alone<'a>(sql: &std::sync::Arc<str>, db: &Db, place: i32, offer: &'a Offered) -> Query<'a> {
     let message = &offer.new.message;
     begun(sql, db, offer)
         .bind(place)
@@ -83,8 +83,8 @@ fn alone<'a>(sql: &std::sync::Arc<str>, db: &Db, place: i32, offer: &'a Offer) -
 fn together<'a>(
     sql: &std::sync::Arc<str>,
     db: &Db,
-    chosen: &[(i32, &'a Offer)],
-    first: &'a Offer,
+    chosen: &[(i32, &'a Offered)],
+    first: &'a Offered,
 ) -> Query<'a> {
     let times = column(chosen, |offer| time(&offer.new.message));
     let tenants = column(chosen, |offer| offer.new.message.tenant());
@@ -115,14 +115,14 @@ fn unless_same<T: PartialEq>(values: Vec<T>) -> Option<Vec<T>> {
 }
 
 /// Reads the one row that tells of many messages.
-pub(super) fn said(rows: &[PgRow]) -> Result<Vec<Said>> {
+pub(super) fn said(rows: &[PgRow]) -> Result<Vec<AcceptRow>> {
     let row = rows.first().ok_or_else(|| corrupt("a batch was not answered"))?;
     let places: Vec<i32> = list(row, 0)?;
     let seqs: Vec<i64> = list(row, 1)?;
-    let mut said: Vec<Said> = places
+    let mut said: Vec<AcceptRow> = places
         .into_iter()
         .zip(seqs)
-        .map(|(place, seq)| Said { place, seq: Some(seq), is_new: true, is_stale: false, known: None })
+        .map(|(place, seq)| AcceptRow { place, seq: Some(seq), is_new: true, is_stale: false, known: None })
         .collect();
     let places: Vec<i32> = if row.len() > 2 { list(row, 2)? } else { Vec::new() };
     if !places.is_empty() {
@@ -139,7 +139,7 @@ pub(super) fn said(rows: &[PgRow]) -> Result<Vec<Said>> {
                 }
                 _ => None,
             };
-            said.push(Said { place, seq, is_new: false, is_stale, known });
+            said.push(AcceptRow { place, seq, is_new: false, is_stale, known });
         }
     }
     Ok(said)

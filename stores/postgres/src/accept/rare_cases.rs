@@ -1,4 +1,4 @@
-//! What is seldom needed: messages quarantined, and entries added to a known message.
+//! Rare cases of accept: quarantines a message, or adds entries to a known message.
 
 use std::collections::HashMap;
 
@@ -6,17 +6,17 @@ use oncebox::store::{Accepted, QuarantineReason, Seq};
 use oncebox::{Fingerprint, InboxName, Message, OrderKey, Result};
 use sqlx::Row as _;
 
-use super::{Offer, RareCase, decode_handlers, encode_handlers, known_for, missing};
-use crate::db::{Db, Lines, Released, lane, millis};
+use super::{Offered, RareCase, decode_handlers, encode_handlers, known_for, missing};
+use crate::db::{Db, Released, TouchedQueues, lane, millis};
 use crate::error::unreadable;
 use crate::row::get;
-use crate::session::{Query, Session, Sessions, query};
+use crate::session::{PgSession, Query, Sessions, query};
 
 /// Writes what is seldom needed: messages quarantined, and entries added to a known message.
 pub(super) async fn handle_rare_cases(
     db: &Db,
     sessions: &Sessions,
-    offers: &[Offer],
+    offers: &[Offered],
     rare_cases: &[(usize, RareCase)],
 ) -> Result<Vec<Option<Accepted>>> {
     // A transaction that quarantines a message waits for the holder of its key, and one that adds entries holds keys. No transaction does
@@ -35,7 +35,7 @@ pub(super) async fn handle_rare_cases(
         return Ok(answers);
     }
     let mut session = sessions.transaction().await?;
-    let (mut lines, mut places) = (Lines::default(), HashMap::new());
+    let (mut lines, mut places) = (TouchedQueues::default(), HashMap::new());
     for (index, rare_case) in rare_cases {
         if matches!(rare_case, RareCase::AddHandlers) {
             let place = stored_order(db, &mut session, &offers[*index]).await?;
@@ -88,7 +88,12 @@ pub(super) async fn handle_rare_cases(
     Ok(answers)
 }
 
-async fn quarantine(db: &Db, session: &mut Session, offer: &Offer, reason: QuarantineReason) -> Result<()> {
+async fn quarantine(
+    db: &Db,
+    session: &mut PgSession,
+    offer: &Offered,
+    reason: QuarantineReason,
+) -> Result<()> {
     let insert = query(&db.sql.accept_quarantine)
         .bind(db.now())
         .bind(offer.inbox)
@@ -103,8 +108,8 @@ async fn quarantine(db: &Db, session: &mut Session, offer: &Offer, reason: Quara
 /// The number of a known message, and the line that it stands in: the first delivery counts. Asked before anything is locked.
 async fn stored_order(
     db: &Db,
-    session: &mut Session,
-    offer: &Offer,
+    session: &mut PgSession,
+    offer: &Offered,
 ) -> Result<Option<(Seq, Option<OrderKey>)>> {
     let digest = offer.new.key.as_bytes().to_vec();
     let rows = session.rows(query(&db.sql.accept_stored_order).bind(offer.lane).bind(digest)).await?;
@@ -134,7 +139,7 @@ pub(crate) fn order_of(
 }
 
 /// The handlers that turned out to be one with some, and these.
-pub(crate) async fn group_of(db: &Db, session: &mut Session, handlers: &[i16]) -> Result<Vec<i16>> {
+pub(crate) async fn group_of(db: &Db, session: &mut PgSession, handlers: &[i16]) -> Result<Vec<i16>> {
     let rows = session.rows(query(&db.sql.names_group).bind(handlers.to_vec())).await?;
     rows.iter().map(|row| get(row, 0)).collect()
 }
@@ -143,8 +148,8 @@ pub(crate) async fn group_of(db: &Db, session: &mut Session, handlers: &[i16]) -
 /// quarantined.
 async fn add_handlers(
     db: &Db,
-    session: &mut Session,
-    offer: &Offer,
+    session: &mut PgSession,
+    offer: &Offered,
     seq: Seq,
     order: Option<OrderKey>,
 ) -> Result<Option<Accepted>> {
@@ -199,7 +204,7 @@ async fn add_handlers(
 }
 
 /// Binds time, source, id, type, ordering key, headers, payload and tenant.
-fn bind_message<'a>(query: Query<'a>, offer: &'a Offer) -> Query<'a> {
+fn bind_message<'a>(query: Query<'a>, offer: &'a Offered) -> Query<'a> {
     let message = &offer.new.message;
     query
         .bind(message.time().map(oncebox::time::Timestamp::as_millis))

@@ -1,4 +1,4 @@
-//! What the tests of this store share: tables of their own on a real server, and short ways to say what they do there.
+//! Fixture of this store's tests: tables per test on a real server, and short helpers.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use oncebox::state::Status;
 use oncebox::store::{
-    Accepted, Admin as _, ClaimParams, Claimed, NewMessage, RescueParams, Route, Store as _, Want,
+    Accepted, Admin as _, ClaimParams, ClaimQuota, Claimed, NewMessage, RescueParams, Route, Store as _,
 };
 use oncebox::{Error, HandlerKey, InboxName, Key, KeyStrategy, Message};
 use oncebox_postgres::sqlx::{self, AssertSqlSafe, Connection as _, Executor as _, PgConnection};
-use oncebox_postgres::{Options, Postgres};
+use oncebox_postgres::{Postgres, PostgresOptions};
 use oncebox_servers::{Cluster, shared};
 use oncebox_testkit::TestClock;
 
 pub(crate) const LEASE: Duration = Duration::from_mins(1);
 /// Longer than the lease by the least the store can tell.
 pub(crate) const PAST_LEASE: Duration = Duration::from_millis(60_001);
-/// How long anything may take that has to happen by itself.
+/// Maximum time for an event that must happen by itself.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A schema of its own, which leaves with the test.
@@ -28,7 +28,7 @@ pub(crate) struct Schema {
     /// Where the store connects to, if there is a pooler in between.
     pooler: Option<String>,
     pub(crate) name: String,
-    /// Whether the whole server leaves with the test.
+    /// True if the server stops with the test.
     with_server: bool,
 }
 
@@ -70,7 +70,7 @@ impl Schema {
         &self.url
     }
 
-    pub(crate) fn options(&self) -> Options {
+    pub(crate) fn options(&self) -> PostgresOptions {
         let url = self.pooler.as_ref().unwrap_or(&self.url);
         let options = Postgres::options(url).expect("a good URL").schema(&self.name).checks(true);
         options.pooled(self.pooler.is_some())
@@ -85,13 +85,13 @@ impl Schema {
         self.shop_with(self.options()).await
     }
 
-    pub(crate) async fn shop_with(&self, options: Options) -> Postgres {
+    pub(crate) async fn shop_with(&self, options: PostgresOptions) -> Postgres {
         let store = options.open().await.expect("the store opens");
         self.run("CREATE TABLE @shipment (id text NOT NULL)").await;
         store
     }
 
-    /// A connection of somebody else's, to look at the tables or to stand in the way.
+    /// Opens another connection, to read the tables or to block the store.
     pub(crate) async fn connect(&self) -> PgConnection {
         PgConnection::connect(&self.url).await.expect("another connection")
     }
@@ -110,7 +110,7 @@ impl Schema {
         sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&mut connection).await.expect("a text")
     }
 
-    /// How many rows there are: of a table, or of one and a condition.
+    /// Counts the rows of a table, with an optional condition.
     pub(crate) async fn count(&self, rows: &str) -> i64 {
         self.number(&format!("SELECT count(*) FROM {rows}")).await
     }
@@ -145,7 +145,7 @@ impl Schema {
         assert!(ended.is_ok(), "waited {PATIENCE:?} for this: {condition}");
     }
 
-    /// Whether the tables agree with each other, whatever happened to the server.
+    /// Checks that the tables agree with each other.
     pub(crate) async fn check(&self) {
         for (what, sql) in [
             ("a key is stored twice", "SELECT count(*) - count(DISTINCT digest) FROM @proof"),
@@ -211,7 +211,7 @@ pub(crate) async fn pid(connection: &mut PgConnection) -> i32 {
     sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(connection).await.expect("a number")
 }
 
-/// What must come by itself, and soon.
+/// Waits for an event that must happen by itself, and soon.
 pub(crate) async fn in_time<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future).await.expect("it does not hang")
 }
@@ -265,7 +265,7 @@ pub(crate) async fn first(store: &Postgres, id: &str) {
 }
 
 pub(crate) fn claim_params(limit: usize) -> ClaimParams {
-    ClaimParams::new(inbox(), vec![Want { route: route("h"), limit }], LEASE)
+    ClaimParams::new(inbox(), vec![ClaimQuota { route: route("h"), limit }], LEASE)
 }
 
 pub(crate) fn rescue_params() -> RescueParams {

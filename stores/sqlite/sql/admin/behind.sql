@@ -1,5 +1,9 @@
--- What is behind an entry that holds its order key back: how many, and when the first of them came. All of them wait:
--- nobody is let go behind it.
+-- Counts the entries behind a poisoned entry that blocks its order key, and reads the receive time of the first. All of
+-- them wait: none is released behind it.
+-- ?1 handler
+-- ?2 order_key
+-- ?3 seq of the poisoned entry
+-- Index: primary key of oncebox_line, oncebox_entry_order, oncebox_poisoned_order.
 WITH behind (seq) AS (
     SELECT e.seq FROM oncebox_line l CROSS JOIN oncebox_entry e ON e.handler = l.handler AND e.line = l.number
     WHERE l.handler = ?1 AND l.order_key = ?2 AND e.due = 9223372036854775807 AND e.seq > ?3

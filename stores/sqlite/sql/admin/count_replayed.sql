@@ -1,5 +1,6 @@
--- Outcomes that a replay has superseded: what is counted is the latest generation. Replays are few, so they are taken off
--- the sum instead of being looked for at every row.
+-- Counts outcomes that a replay superseded, which the caller subtracts: only the latest generation counts. Replays are
+-- few, so this is cheaper than a check per row.
+-- Index: primary key of oncebox_outcome.
 WITH replayed AS (
     SELECT seq, handler, generation FROM oncebox_entry WHERE generation > 0
     UNION ALL SELECT seq, handler, generation FROM oncebox_running WHERE generation > 0

@@ -1,5 +1,7 @@
--- Entries of one tenant by handler and status; of what was replayed the latest generation only. Starts with the tenant's
--- messages, which have an index.
+-- Counts the entries of one tenant by handler and status. Only the latest generation of a replayed entry counts.
+-- ?1 inbox
+-- ?2 tenant
+-- Index: oncebox_message_tenant, then the primary keys of the tables of entries.
 WITH theirs AS MATERIALIZED (
     SELECT seq FROM oncebox_message WHERE tenant = ?2 AND inbox = ?1
 ), running AS MATERIALIZED (

@@ -1,7 +1,10 @@
--- The entries after a place, by number and handler: no more than ?4 of each kind are looked at, whatever is asked of them, and
--- each of the four reads along an index. Of a finished entry the latest generation is told from those that were replayed. What is
--- asked of an entry beyond its status is for the caller to see. ?1 number and ?2 handler key to go on after, ?3 the statuses as
--- JSON, ?4 how many.
+-- Lists entries after a position, by number and handler. Reads at most ?4 entries of each kind, whatever the filter. The
+-- caller filters by everything but the status.
+-- ?1 seq to continue after
+-- ?2 handler key to continue after
+-- ?3 statuses, JSON
+-- ?4 limit
+-- Index: the primary keys of the tables of entries.
 WITH wanted (status) AS MATERIALIZED (SELECT value FROM json_each(?3)),
 looked (seq, handler, status, attempts, crashes, generation, at, reason, error, in_line) AS MATERIALIZED (
     SELECT * FROM (

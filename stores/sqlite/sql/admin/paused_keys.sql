@@ -1,2 +1,3 @@
--- Lines that an operator holds back.
+-- Lists order keys that an operator paused. Their rows have negative numbers.
+-- Index: primary key of oncebox_poisoned.
 SELECT handler, error FROM oncebox_poisoned WHERE seq < 0

@@ -1,4 +1,6 @@
--- Everything that is or was to be done for one message, by handler key, then generation. ?1 number.
+-- Lists all entries and outcomes of one message, by handler key, then generation.
+-- ?1 seq
+-- Index: the primary keys of the tables of entries.
 SELECT e.seq, e.handler, e.status, e.attempts, e.crashes, e.generation, e.at, e.reason, e.error, e.in_line
 FROM (
     SELECT seq, handler, 'pending' AS status, attempts, crashes, generation, due AS at, NULL AS reason, error, NULL AS in_line

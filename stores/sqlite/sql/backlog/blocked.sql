@@ -1,6 +1,8 @@
--- Order keys of a handler that a poisoned entry holds back, what waits behind them, both counted up to a limit, and when the first of
--- those was accepted. Lines that an operator holds back have a number below zero, and do not count.
--- ?1 handler, ?2 up to how many are counted. Relies on oncebox_poisoned_head, and on an index of each line.
+-- Counts the order keys of a handler that a poisoned entry blocks, and the entries behind them, both up to a limit.
+-- Reads the receive time of the first of those. The row of a paused order key has a negative number and does not count.
+-- ?1 handler
+-- ?2 limit of each count
+-- Index: oncebox_poisoned_head, oncebox_entry_order, oncebox_poisoned_order.
 WITH head (order_key, seq) AS MATERIALIZED (
     SELECT order_key, min(seq) FROM oncebox_poisoned INDEXED BY oncebox_poisoned_head
     WHERE handler = ?1 AND in_line IN ('blocks', 'parks') AND seq > 0 GROUP BY order_key LIMIT ?2

@@ -1,3 +1,3 @@
--- Moves everything from the write-ahead log into the file and empties the log. No parameters. Returns (busy, pages, moved): busy
--- is 1 if another connection read or wrote for longer than the busy timeout. Not inside a transaction.
+-- Moves the write-ahead log into the file and empties it. Returns (busy, pages, moved): busy is 1 if another connection
+-- read or wrote for longer than the busy timeout. Not inside a transaction.
 PRAGMA wal_checkpoint(TRUNCATE)

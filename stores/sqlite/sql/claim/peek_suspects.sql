@@ -1,11 +1,17 @@
--- Due suspects of a handler, oldest due first; index oncebox_entry_suspect. ?1 handler, ?2 now, ?3 all keys of the handler, as JSON:
--- an earlier entry under another key keeps a suspect waiting, too. ?4 only those of this suspicion, or nothing; ?5 limit.
+-- Reads due entries of a handler that crashed a worker, oldest due first. An earlier entry under another key of the
+-- handler keeps them waiting, too.
+-- ?1 handler
+-- ?2 now
+-- ?3 handlers, all keys of this one as JSON
+-- ?4 crashes, only this suspicion, or NULL
+-- ?5 limit
+-- Index: oncebox_entry_suspect, primary key of oncebox_line, oncebox_poisoned_order.
 SELECT e.due, e.seq, e.crashes
 FROM oncebox_entry e INDEXED BY oncebox_entry_suspect
 WHERE e.handler = ?1 AND e.due <= ?2 AND e.crashes > 0 AND (?4 IS NULL OR e.crashes = ?4)
   AND (e.order_key IS NULL OR NOT EXISTS (
     SELECT 1 FROM json_each(?3) k WHERE k.value <> e.handler AND (
-        -- Before one that waits there is one that may go, or a poisoned one. And one that runs keeps all others waiting.
+        -- A waiting entry has a released or poisoned one before it. A running entry keeps all others waiting.
         EXISTS (SELECT 1 FROM oncebox_line l WHERE l.handler = k.value AND l.order_key = e.order_key AND l.seq > 0 AND (
             l.seq < e.seq OR NOT EXISTS (SELECT 1 FROM oncebox_entry o WHERE o.seq = l.seq AND o.handler = l.handler)
         ))

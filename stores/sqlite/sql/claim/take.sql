@@ -1,4 +1,13 @@
--- The first due entries of one handler, in the order of their index: costs what it takes, whatever the backlog. ?7 owner or nothing.
+-- Leases the first due entries of one handler in the order of their index. The cost depends on the number of entries,
+-- not on the backlog.
+-- ?1 claim_id
+-- ?2 token
+-- ?3 now
+-- ?4 lease_until
+-- ?5 handler
+-- ?6 limit
+-- ?7 owner or NULL
+-- Index: oncebox_entry_due.
 INSERT INTO oncebox_running
     (claim_id, seq, handler, token, due, claimed_at, lease_until, attempts, crashes, generation, order_key, error,
      owner)

@@ -1,5 +1,14 @@
--- One entry of those that `peek_in_turn` or `peek_suspects` found. ?8 whether it runs alone, ?9 owner or
--- nothing.
+-- Leases one entry that `peek_in_turn` or `peek_suspects` found.
+-- ?1 claim_id
+-- ?2 token
+-- ?3 now
+-- ?4 lease_until
+-- ?5 handler
+-- ?6 due
+-- ?7 seq
+-- ?8 alone, 1 if it is the only run of its worker
+-- ?9 owner or NULL
+-- Index: primary key of oncebox_entry.
 INSERT INTO oncebox_running
     (claim_id, seq, handler, token, due, claimed_at, lease_until, attempts, crashes, generation, order_key, error,
      alone, owner)

@@ -1,2 +1,5 @@
--- Removes what was quarantined under a key. ?1 key, ?2 inbox.
+-- Deletes the messages quarantined under a key.
+-- ?1 digest
+-- ?2 inbox
+-- Index: unique (digest, fingerprint) of oncebox_quarantine.
 DELETE FROM oncebox_quarantine WHERE digest = ?1 AND inbox = ?2

@@ -1,5 +1,7 @@
--- How many entries have no message any more, of the first ?1 that are pending or poisoned and of all that run. A line that an operator
--- holds back has a row with a number below zero, which stands for no message.
+-- Counts entries without a message, of the first ?1 pending or poisoned ones and of all running ones. The row of a
+-- paused order key has a negative number and no message.
+-- ?1 limit
+-- Index: the primary keys.
 SELECT count(*) FROM (
     SELECT seq FROM (SELECT seq FROM oncebox_entry ORDER BY seq LIMIT ?1)
     UNION ALL SELECT seq FROM oncebox_running

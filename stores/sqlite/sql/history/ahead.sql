@@ -1,5 +1,8 @@
--- What stands before an entry of a line: one that runs, or else the first that does not let it pass. ?1 handler, ?2 order key,
--- ?3 the entry's number.
+-- Finds the entry that an entry of an order queue waits for: a running one, or else the first that blocks it.
+-- ?1 handler
+-- ?2 order_key
+-- ?3 seq of the entry
+-- Index: primary key of oncebox_line, oncebox_poisoned_order, oncebox_entry_order.
 SELECT a.seq, a.status, m.digest
 FROM (
     SELECT l.seq, CASE WHEN e.seq IS NULL THEN 'running' ELSE 'pending' END AS status, e.seq IS NOT NULL AS place
@@ -9,7 +12,7 @@ FROM (
     SELECT * FROM (
         SELECT seq, 'poisoned', 1 FROM oncebox_poisoned
         WHERE handler = ?1 AND order_key = ?2 AND in_line IN ('blocks', 'parks')
-          -- A line that was paused has a row that stands for no message.
+          -- The row of a paused order key has no message.
           AND seq < ?3 AND seq > 0 ORDER BY seq LIMIT 1
     )
     UNION ALL

@@ -1,5 +1,10 @@
--- Adds to the duplicate count of a message; nothing for a message that has left meanwhile.
--- ?1 number of the message; ?2 how many; ?3 time of the first; ?4 time of the last; ?5 how many had another payload.
+-- Adds to the duplicate count of a message. Skips a message that was swept.
+-- ?1 seq
+-- ?2 count
+-- ?3 first time
+-- ?4 last time
+-- ?5 varied, count with another payload
+-- Index: primary keys of oncebox_message and oncebox_duplicate.
 INSERT INTO oncebox_duplicate (seq, count, first, last, varied)
 SELECT seq, ?2, ?3, ?4, ?5 FROM oncebox_message WHERE seq = ?1
 ON CONFLICT (seq) DO UPDATE

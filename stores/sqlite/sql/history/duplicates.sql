@@ -1,2 +1,4 @@
--- Reads how many duplicates of a message were delivered. ?1 number of the message.
+-- Reads the duplicate count of a message.
+-- ?1 seq
+-- Index: primary key of oncebox_duplicate.
 SELECT count, first, last, varied FROM oncebox_duplicate WHERE seq = ?1

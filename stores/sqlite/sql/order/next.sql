@@ -1,4 +1,8 @@
--- Who may go after the one that ended, ?3: the first that waits. And whether something poisoned holds that one back.
+-- Finds the first waiting entry, which may run after entry ?3 ended, and reports if a poisoned entry blocks it.
+-- ?1 handler
+-- ?2 order_key
+-- ?3 seq of the entry that ended
+-- Index: primary key of oncebox_line, oncebox_entry_order, oncebox_poisoned_order.
 SELECT e.seq,
        CASE WHEN EXISTS (SELECT 1 FROM oncebox_poisoned WHERE handler = ?1 AND order_key = ?2) THEN
            EXISTS (SELECT 1 FROM oncebox_poisoned WHERE handler = ?1 AND order_key = ?2 AND in_line = 'blocks' AND seq < e.seq)

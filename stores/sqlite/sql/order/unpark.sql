@@ -1,4 +1,7 @@
--- Makes those pending again that are parked, and that nothing parks any more. They wait; the first is let go next.
+-- Makes parked entries pending that no entry parks any more. They wait; the caller then releases the first.
+-- ?1 handler
+-- ?2 order_key
+-- Index: oncebox_poisoned_order, primary key of oncebox_line.
 INSERT INTO oncebox_entry (handler, due, seq, not_before, attempts, crashes, generation, token, order_key, error, line)
 SELECT handler, 9223372036854775807, seq, not_before, attempts, crashes, generation, token, order_key, error,
        (SELECT number FROM oncebox_line WHERE handler = ?1 AND order_key = ?2)

@@ -1,2 +1,4 @@
--- What workers have of a handler: how many, since when the first was due, and until when the last is held.
+-- Counts the running entries of a handler, and reads the first due time and the last end of a lease.
+-- ?1 handler
+-- Index: none: the table is small.
 SELECT count(*), min(due), max(lease_until) FROM oncebox_running WHERE handler = ?1

@@ -1,2 +1,4 @@
--- What another process accepted, or what was accepted since the last merge. Range scan of the primary key.
+-- Reads messages that other processes accepted, or that are newer than the last merge.
+-- ?1 seq to continue after
+-- Index: primary key of oncebox_message.
 SELECT seq, digest FROM oncebox_message WHERE seq > ?1

@@ -1,4 +1,7 @@
--- What nobody says any more, unless nothing was said since. ?1 inbox, ?2 now.
+-- Deletes windows that expired, where a later registration exists.
+-- ?1 inbox
+-- ?2 now
+-- Index: primary key of oncebox_window.
 DELETE FROM oncebox_window
 WHERE inbox = ?1 AND until < ?2 AND EXISTS (
     SELECT 1 FROM oncebox_window later

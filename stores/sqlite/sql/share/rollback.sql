@@ -1,2 +1,2 @@
--- Undoes the part of the last run. The savepoint itself stays.
+-- Undoes the part of the last run. The savepoint stays.
 ROLLBACK TO oncebox_run

@@ -1,2 +1,2 @@
--- The part of one run. The name is ours: a handler has savepoints of its own.
+-- Begins the part of one run. The name is reserved: handlers have savepoints of their own.
 SAVEPOINT oncebox_run

@@ -1,2 +1,2 @@
--- Waits for its turn now: a transaction that begins to write half-way could only fail then.
+-- Begins a transaction and takes the write lock at once: a transaction that begins to write later could only fail.
 BEGIN IMMEDIATE

@@ -1,1 +1,2 @@
+-- Begins a transaction that only reads.
 BEGIN

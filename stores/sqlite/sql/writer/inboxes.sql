@@ -1,1 +1,3 @@
+-- Lists all inboxes.
+-- Index: none: the table is small.
 SELECT id, name, watermark FROM oncebox_inbox

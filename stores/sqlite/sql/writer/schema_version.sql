@@ -1,2 +1,2 @@
--- 0 rows before the first migration: the table itself may be missing, which the caller checks with schema_table.
+-- Reads the latest applied migration. The caller checks with `schema_table` that the table exists.
 SELECT max(version) FROM oncebox_schema

@@ -16,12 +16,12 @@ use crate::{Sqlite, Synchronous, accept};
 
 const RETENTION: Duration = Duration::from_hours(1);
 
-struct File {
+struct ProofFile {
     dir: TempDir,
     clock: TestClock,
 }
 
-impl File {
+impl ProofFile {
     fn new() -> Self {
         Self { dir: tempfile::tempdir().expect("a temporary directory"), clock: TestClock::new() }
     }
@@ -39,7 +39,7 @@ impl File {
         connection.query_row(sql, [], |row| row.get(0)).expect("a number")
     }
 
-    /// What is merged must be in the proof, and the proof must not contradict the messages.
+    /// Checks that the proof has every merged message, and that it does not contradict the messages.
     fn check(&self) {
         for sql in [
             include_str!("tests/lost.sql"),
@@ -55,7 +55,7 @@ fn inbox() -> InboxName {
     InboxName::new("i").expect("a good name")
 }
 
-/// A message that nobody handles: it is finished when it arrives.
+/// A message without a handler: it is finished when it arrives.
 fn offer(id: usize) -> NewMessage {
     let message = Message::new(id.to_string(), "t", "");
     let key = KeyStrategy::MessageId.key(&inbox(), &message).expect("an id");
@@ -71,7 +71,7 @@ fn is_first(accepted: &Accepted) -> bool {
     matches!(accepted, Accepted::First(_))
 }
 
-/// How many digests a store holds in memory.
+/// Number of digests that a store holds in memory.
 async fn in_memory(store: &Sqlite) -> i64 {
     store.call(|work| Ok(work.tail.len)).await.expect("a look")
 }
@@ -82,7 +82,7 @@ async fn sweep(store: &Sqlite) -> usize {
 }
 
 /// Accepts one by one until a pass is under way.
-async fn into_a_pass(file: &File, store: &Sqlite, from: usize) -> usize {
+async fn into_a_pass(file: &ProofFile, store: &Sqlite, from: usize) -> usize {
     for id in from.. {
         assert!(is_first(&offer_all(store, [id]).await[0]));
         let slice = file.number(include_str!("tests/pass_slice.sql"));
@@ -95,7 +95,7 @@ async fn into_a_pass(file: &File, store: &Sqlite, from: usize) -> usize {
 
 #[tokio::test]
 async fn every_key_is_known_wherever_it_is() {
-    let (file, mut known) = (File::new(), 0);
+    let (file, mut known) = (ProofFile::new(), 0);
     let store = file.open();
     for _ in 0..40 {
         assert!(offer_all(&store, known..known + 7).await.iter().all(is_first));
@@ -109,7 +109,7 @@ async fn every_key_is_known_wherever_it_is() {
 
 #[tokio::test]
 async fn a_pass_goes_on_where_another_store_left_it() {
-    let (file, mut known) = (File::new(), 0);
+    let (file, mut known) = (ProofFile::new(), 0);
     for _ in 0..10 {
         let store = file.open();
         known = into_a_pass(&file, &store, known).await;
@@ -132,7 +132,7 @@ async fn a_pass_goes_on_where_another_store_left_it() {
 
 #[tokio::test]
 async fn a_store_that_only_looks_on_keeps_up() {
-    let (file, mut known) = (File::new(), 0);
+    let (file, mut known) = (ProofFile::new(), 0);
     let (writer, looker) = (file.open(), file.open());
     for _ in 0..60 {
         offer_all(&writer, known..known + 10).await;
@@ -145,7 +145,7 @@ async fn a_store_that_only_looks_on_keeps_up() {
 
 #[tokio::test]
 async fn what_is_swept_is_forgotten() {
-    let file = File::new();
+    let file = ProofFile::new();
     let (store, other) = (file.open(), file.open());
     offer_all(&store, 0..100).await;
     offer_all(&other, 100..200).await;
@@ -176,7 +176,7 @@ async fn spoil(store: &Sqlite, ids: Vec<usize>) {
 
 #[tokio::test]
 async fn what_is_rolled_back_was_never_there() {
-    let (file, mut known) = (File::new(), 0);
+    let (file, mut known) = (ProofFile::new(), 0);
     let store = file.open();
     for _ in 0..50 {
         let before = file.number(include_str!("tests/seq.sql"));
@@ -195,7 +195,7 @@ async fn what_is_rolled_back_was_never_there() {
 async fn random_stores_agree_with_a_map() {
     let only = std::env::var("ONCEBOX_SEED").ok().and_then(|seed| seed.parse().ok());
     for seed in only.map_or(0..25, |seed: u64| seed..seed + 1) {
-        let (file, mut rng) = (File::new(), fastrand::Rng::with_seed(seed));
+        let (file, mut rng) = (ProofFile::new(), fastrand::Rng::with_seed(seed));
         let mut stores = [file.open(), file.open(), file.open()];
         let mut model: HashMap<usize, Timestamp> = HashMap::new();
         for step in 0..120 {

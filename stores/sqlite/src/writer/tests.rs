@@ -10,13 +10,13 @@ use tempfile::TempDir;
 use super::*;
 use crate::connect::Synchronous;
 
-/// How long a lock is waited for.
+/// Maximum time to wait for a lock.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// A writer without its thread: groups are served when the test says so.
-fn writer() -> (TempDir, State) {
+fn writer() -> (TempDir, WriterState) {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let opener = Opener {
+    let opener = FileOpener {
         path: dir.path().join("inbox.db"),
         synchronous: Synchronous::Normal,
         busy_timeout: PATIENCE,
@@ -26,7 +26,7 @@ fn writer() -> (TempDir, State) {
     };
     let mut connection = opener.open().expect("the file opens");
     crate::migrate::apply(&mut connection, Timestamp::ZERO).expect("a schema");
-    let state = State {
+    let state = WriterState {
         write_turn: WriteTurn::new(PATIENCE),
         owner: Owner::new(opener.path.clone()),
         opener,
@@ -42,24 +42,24 @@ fn writer() -> (TempDir, State) {
     (dir, state)
 }
 
-type Answer<T> = oneshot::Receiver<Result<T>>;
+type WriterReply<T> = oneshot::Receiver<Result<T>>;
 
 fn job<T: Send + 'static>(
-    work: impl FnMut(&mut Work<'_>) -> Result<T> + Send + 'static,
-) -> (Box<dyn Job>, Answer<T>) {
+    work: impl FnMut(&mut WriteTx<'_>) -> Result<T> + Send + 'static,
+) -> (Box<dyn WriterJob>, WriterReply<T>) {
     let (reply, answer) = oneshot::channel();
-    (Box::new(Call { work, answer: None, reply, abandoned: Abandoned::Done }), answer)
+    (Box::new(QueuedCall { work, answer: None, reply, abandoned: Abandoned::Done }), answer)
 }
 
 /// A call that makes an inbox and a handler, and answers with the handler's number.
-fn name(key: &'static str) -> (Box<dyn Job>, Answer<i64>) {
+fn name(key: &'static str) -> (Box<dyn WriterJob>, WriterReply<i64>) {
     job(move |work| {
         let inbox = work.names.inbox(work.connection, &InboxName::new("i")?)?;
         work.names.handler(work.connection, inbox.id, &HandlerKey::new(key)?)
     })
 }
 
-fn fail(error: fn() -> Error) -> (Box<dyn Job>, Answer<()>) {
+fn fail(error: fn() -> Error) -> (Box<dyn WriterJob>, WriterReply<()>) {
     job(move |_| Err(error()))
 }
 
@@ -67,15 +67,15 @@ fn no() -> Error {
     Error::new(ErrorKind::Refused, "no")
 }
 
-fn answer<T>(answer: &mut Answer<T>) -> Result<T> {
+fn answer<T>(answer: &mut WriterReply<T>) -> Result<T> {
     answer.try_recv().expect("every call is answered")
 }
 
-fn kind<T: std::fmt::Debug>(result: &mut Answer<T>) -> ErrorKind {
+fn kind<T: std::fmt::Debug>(result: &mut WriterReply<T>) -> ErrorKind {
     answer(result).expect_err("it failed").kind()
 }
 
-fn handlers(state: &State) -> i64 {
+fn handlers(state: &WriterState) -> i64 {
     let connection = state.opener.open().expect("another connection");
     connection.query_row(include_str!("tests/handlers.sql"), [], |row| row.get(0)).expect("a number")
 }
@@ -108,7 +108,7 @@ fn a_commit_without_an_answer_is_unknown_to_every_caller() {
 
 // FAULTS A17, D4
 #[test]
-fn a_call_that_fails_takes_nobody_with_it() {
+fn a_call_that_fails_does_not_fail_the_others() {
     let (_dir, mut state) = writer();
     let ((first, mut one), (bad, mut bad_answer), (last, mut two)) = (name("a"), fail(no), name("b"));
     state.serve(&mut vec![first, bad, last]);

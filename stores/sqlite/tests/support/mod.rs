@@ -1,4 +1,4 @@
-//! What the tests of this store share: a file of their own, and short ways to say what they do with it.
+//! Fixture of this store's tests: a file per test, and short helpers.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::path::{Path, PathBuf};
@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use oncebox::state::{Settlement, Status};
 use oncebox::store::{
-    Accepted, Admin as _, ClaimParams, Claimed, NewMessage, Route, Settled, Store as _, SweepParams, Want,
+    Accepted, Admin as _, ClaimParams, ClaimQuota, Claimed, NewMessage, Route, Settled, Store as _,
+    SweepParams,
 };
 use oncebox::{Error, HandlerKey, InboxName, Key, KeyStrategy, Message};
 use oncebox_sqlite::rusqlite::Connection;
-use oncebox_sqlite::{Options, Sqlite, Synchronous};
+use oncebox_sqlite::{Sqlite, SqliteOptions, Synchronous};
 use oncebox_testkit::TestClock;
 use tempfile::TempDir;
 
@@ -21,12 +22,12 @@ pub(crate) const PAST_LEASE: Duration = Duration::from_millis(60_001);
 pub(crate) const RETENTION: Duration = Duration::from_hours(24);
 
 /// A database file that leaves with the test, and the clock its stores go by.
-pub(crate) struct File {
+pub(crate) struct TestFile {
     dir: TempDir,
     pub(crate) clock: TestClock,
 }
 
-impl File {
+impl TestFile {
     pub(crate) fn new() -> Self {
         Self { dir: tempfile::tempdir().expect("a temporary directory"), clock: TestClock::new() }
     }
@@ -40,7 +41,7 @@ impl File {
     }
 
     /// Options that do not wait for the disk: what is tested does not depend on the power staying on.
-    pub(crate) fn options(&self) -> Options {
+    pub(crate) fn options(&self) -> SqliteOptions {
         Sqlite::options(self.path()).synchronous(Synchronous::Normal).clock(self.clock.shared())
     }
 
@@ -48,7 +49,7 @@ impl File {
         self.options().open().expect("the file opens")
     }
 
-    /// A connection of somebody else's, to look at the file or to stand in the way.
+    /// Opens another connection, to read the file or to block the store.
     pub(crate) fn connect(&self) -> Connection {
         Connection::open(self.path()).expect("another connection")
     }
@@ -58,7 +59,7 @@ impl File {
         number(&self.connect(), sql)
     }
 
-    /// How many rows there are: of a table, or of one and a condition.
+    /// Counts the rows of a table, with an optional condition.
     pub(crate) fn count(&self, rows: &str) -> usize {
         let count = self.number(&format!("SELECT count(*) FROM {rows}"));
         usize::try_from(count).expect("a count")
@@ -74,7 +75,7 @@ pub(crate) fn number(connection: &Connection, sql: &str) -> i64 {
     connection.query_row(sql, [], |row| row.get(0)).unwrap_or_else(|error| panic!("{sql}: {error}"))
 }
 
-/// What must hold in a file at any time.
+/// Checks the invariants of a file.
 pub(crate) fn check(connection: &Connection) {
     let sound: String =
         connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).expect("a check");
@@ -124,7 +125,7 @@ pub(crate) fn check(connection: &Connection) {
                  AND l.number = e.line)",
         ),
         (
-            "nothing holds a line back, and nobody may go",
+            "a line is not blocked, and none of its entries may run",
             "SELECT count(*) FROM oncebox_line l WHERE seq = 0 AND NOT EXISTS (SELECT 1 FROM oncebox_poisoned p
                  WHERE p.handler = l.handler AND p.order_key = l.order_key AND p.in_line IN ('blocks', 'parks')
                  AND p.seq < (SELECT min(seq) FROM oncebox_entry e WHERE e.handler = l.handler AND e.line = l.number))",
@@ -190,7 +191,7 @@ pub(crate) async fn first(store: &Sqlite, id: &str) {
 }
 
 pub(crate) fn claim_params(limit: usize) -> ClaimParams {
-    ClaimParams::new(inbox(), vec![Want { route: route("h"), limit }], LEASE)
+    ClaimParams::new(inbox(), vec![ClaimQuota { route: route("h"), limit }], LEASE)
 }
 
 pub(crate) async fn claim(store: &Sqlite, limit: usize) -> Vec<Claimed> {

@@ -17,7 +17,7 @@ use sqlx::postgres::PgPoolOptions;
 #[derive(Clone, Serialize, Deserialize)]
 struct Noop(Payload);
 
-/// What the handler finds in the worker's extensions.
+/// State for the handler, in the worker's extensions.
 #[derive(Clone)]
 struct Handler(Started);
 

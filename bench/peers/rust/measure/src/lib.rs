@@ -1,4 +1,4 @@
-//! What is measured, and how: the same four rows for every peer.
+//! Measures the same four rows for every peer.
 
 mod rows;
 
@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// What the handler calls with the number of the message it was started for.
+/// Callback of the handler, with the number of its message.
 pub type Started = Arc<dyn Fn(usize) + Send + Sync>;
 
 /// A queue on `PostgreSQL`.
@@ -22,9 +22,9 @@ pub trait Peer: Sized + Send + Sync + 'static {
     const UNFINISHED: &'static str;
     /// The manifest that pins its version.
     const MANIFEST: &'static str;
-    /// Whether it has a call that enqueues several messages; without one, `enqueue_batch` only fills the backlog.
+    /// True if it can enqueue several messages in one call; without that, `enqueue_batch` only fills the backlog.
     const BATCHES: bool = true;
-    /// What a reader of its figures has to know.
+    /// Note for readers of its figures.
     const NOTE: Option<&'static str> = None;
 
     /// Makes the tables and the connections.

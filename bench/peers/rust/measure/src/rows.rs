@@ -46,14 +46,13 @@ impl<P: Peer> Database<P> {
         Ok(Self { connection: PgConnection::connect(url).await?, peer: PhantomData })
     }
 
-    /// How many messages are not finished.
+    /// Returns the number of unfinished messages.
     async fn left(&mut self) -> Result<usize> {
         let left: i64 = sqlx::query_scalar(P::UNFINISHED).fetch_one(&mut self.connection).await?;
         Ok(left.try_into()?)
     }
 
-    /// A table that grew within seconds has no statistics yet, and would be read by a plan that nobody sees in
-    /// operation.
+    /// Updates the statistics: a table that grew within seconds has none, and its plans would never occur in operation.
     async fn analyze(&mut self) -> Result<()> {
         sqlx::query("analyze").execute(&mut self.connection).await?;
         Ok(())
@@ -221,7 +220,7 @@ async fn paced<P: Peer>(peer: &Arc<P>, times: &Arc<[Times]>, numbers: std::ops::
     Ok(())
 }
 
-/// Whether that many were handled before the deadline.
+/// Returns true if `count` messages were handled before the deadline.
 async fn all(count: usize, handled: &AtomicUsize, worker: &JoinHandle<Result<()>>) -> Result<bool> {
     let end = Instant::now() + LATENCY_DEADLINE;
     let mut poll = tokio::time::interval(Duration::from_millis(2));

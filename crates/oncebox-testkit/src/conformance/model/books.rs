@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use oncebox::state::{Event, InLine, Next, Operation, Settlement, Status, Suspicion, follow};
-use oncebox::store::{Accepted, Claim, ClaimMode, Known, Seq, Token};
+use oncebox::state::{EntryEvent, InLine, NextState, Operation, Settlement, Status, Suspicion, follow};
+use oncebox::store::{Accepted, Claim, ClaimMode, KnownMessage, Seq, Token};
 use oncebox::time::Timestamp;
 
-use super::step::{HANDLERS, MESSAGES, Offer};
+use super::step::{HANDLERS, MESSAGES, ModelOffer};
 
 /// An entry of the model.
 #[derive(Clone)]
-pub(super) struct Entry {
+pub(super) struct ModelEntry {
     pub(super) seq: Seq,
     /// The messages of one ordering key wait for each other.
     pub(super) ordered: bool,
@@ -33,7 +33,7 @@ pub(super) struct Entry {
     pub(super) past: Vec<(Status, u32, Suspicion, Timestamp)>,
 }
 
-impl Entry {
+impl ModelEntry {
     pub(super) fn generation(&self) -> u32 {
         u32::try_from(self.past.len()).unwrap_or(u32::MAX)
     }
@@ -48,7 +48,7 @@ impl Entry {
         (self.attempts, self.suspicion) = (settlement.attempts, settlement.suspicion);
         self.in_line = settlement.in_line;
         self.at = match settlement.next {
-            Next::Pending { delay } => now.after(delay),
+            NextState::Pending { delay } => now.after(delay),
             _ => now,
         };
     }
@@ -83,7 +83,7 @@ impl Entry {
 }
 
 /// A stored message.
-pub(super) struct Stored {
+pub(super) struct ModelMessage {
     pub(super) seq: Seq,
     /// The payload that came first.
     pub(super) payload: u8,
@@ -92,28 +92,28 @@ pub(super) struct Stored {
 
 /// All that an inbox holds.
 #[derive(Default)]
-pub(super) struct Books {
-    pub(super) messages: BTreeMap<u8, Stored>,
+pub(super) struct InboxModel {
+    pub(super) messages: BTreeMap<u8, ModelMessage>,
     /// By id and payload.
     pub(super) quarantined: BTreeSet<(u8, u8)>,
-    pub(super) entries: BTreeMap<(u8, &'static str), Entry>,
+    pub(super) entries: BTreeMap<(u8, &'static str), ModelEntry>,
     pub(super) paused: BTreeSet<&'static str>,
     /// When the newest message that was swept had come in, by handler; and of those without any.
     watermarks: BTreeMap<Option<&'static str>, Timestamp>,
     last_seq: Option<Seq>,
 }
 
-impl Books {
+impl InboxModel {
     /// Takes a message in, and returns the answer the store must have given. What it answered in fact is only needed
     /// for the number of a message that is new. If the call was `repeated`, what is new is known already.
     pub(super) fn accept(
         &mut self,
-        offer: &Offer,
+        offer: &ModelOffer,
         answer: Accepted,
         repeated: bool,
         now: Timestamp,
     ) -> Result<Accepted, String> {
-        if let Some(Stored { seq, payload, received_at }) = self.messages.get(&offer.id) {
+        if let Some(ModelMessage { seq, payload, received_at }) = self.messages.get(&offer.id) {
             let (seq, age) = (*seq, now.since(*received_at));
             let varied = *payload != offer.payload;
             if varied && !offer.first_wins {
@@ -128,7 +128,7 @@ impl Books {
             }
             return Ok(match self.add(seq, offer, now) {
                 added if added > 0 && !repeated => Accepted::HandlersAdded(seq, added),
-                _ => Accepted::Duplicate(Known::new(seq, age).varied(varied)),
+                _ => Accepted::Duplicate(KnownMessage::new(seq, age).varied(varied)),
             });
         }
         let mut handlers: Vec<_> = offer.handlers.iter().copied().map(Some).collect();
@@ -148,22 +148,22 @@ impl Books {
             return Err(format!("{seq} comes after {:?}", self.last_seq));
         }
         self.last_seq = Some(seq);
-        self.messages.insert(offer.id, Stored { seq, payload: offer.payload, received_at: now });
+        self.messages.insert(offer.id, ModelMessage { seq, payload: offer.payload, received_at: now });
         self.add(seq, offer, now);
         Ok(answer)
     }
 
     /// Whether one of these handlers may have forgotten the message.
-    fn is_stale(&self, offer: &Offer, handlers: &[Option<&'static str>], now: Timestamp) -> bool {
+    fn is_stale(&self, offer: &ModelOffer, handlers: &[Option<&'static str>], now: Timestamp) -> bool {
         let mark = handlers.iter().filter_map(|name| self.watermarks.get(name)).max();
         offer.age.zip(mark).is_some_and(|(age, mark)| now.before(age) <= *mark)
     }
 
     /// Adds the entries a message does not have yet; returns how many.
-    fn add(&mut self, seq: Seq, offer: &Offer, now: Timestamp) -> usize {
+    fn add(&mut self, seq: Seq, offer: &ModelOffer, now: Timestamp) -> usize {
         let before = self.entries.len();
         for name in &offer.handlers {
-            self.entries.entry((offer.id, name)).or_insert_with(|| Entry {
+            self.entries.entry((offer.id, name)).or_insert_with(|| ModelEntry {
                 seq,
                 ordered: is_ordered(offer.id),
                 status: Status::Pending,
@@ -185,14 +185,14 @@ impl Books {
     /// Parks and frees entries behind others: after everything that changes a line.
     pub(super) fn arrange(&mut self, now: Timestamp) {
         for name in HANDLERS {
-            let parks = |entry: &Entry| entry.in_line == Some(InLine::Parks);
+            let parks = |entry: &ModelEntry| entry.in_line == Some(InLine::Parks);
             let of_handler = self.entries.iter().filter(|((_, of), _)| *of == name);
             let first = of_handler.filter(|(_, entry)| parks(entry)).map(|(_, entry)| entry.seq).min();
             let of_handler = self.entries.iter_mut().filter(|((_, of), _)| *of == name);
             for entry in of_handler.map(|(_, entry)| entry).filter(|entry| entry.ordered) {
                 let behind_parked = first.is_some_and(|first| first < entry.seq);
                 match follow(entry.status, entry.in_line, behind_parked) {
-                    Some((Event::Park, next)) => {
+                    Some((EntryEvent::Park, next)) => {
                         (entry.status, entry.in_line) = (next, Some(InLine::Parked));
                         (entry.not_before, entry.at) = (entry.at, now);
                     }
@@ -206,7 +206,7 @@ impl Books {
     }
 
     /// Whether an entry waits for another one with its ordering key.
-    pub(super) fn is_blocked(&self, entry: &Entry, name: &str) -> bool {
+    pub(super) fn is_blocked(&self, entry: &ModelEntry, name: &str) -> bool {
         entry.ordered
             && self.entries.iter().any(|((_, other_name), other)| {
                 let earlier = other.seq < entry.seq && other.is_in_the_way();
@@ -217,7 +217,7 @@ impl Books {
 
     /// The entries of a handler that may be claimed if it is `now`, in the order of claims.
     pub(super) fn claimable(&self, name: &str, mode: ClaimMode, now: Timestamp) -> Vec<(Timestamp, Seq, u8)> {
-        let may = |entry: &Entry| {
+        let may = |entry: &ModelEntry| {
             entry.status == Status::Pending
                 && entry.at <= now
                 && entry.suspicion.is_suspect() == (mode == ClaimMode::Suspect)
@@ -244,7 +244,7 @@ impl Books {
 
     /// The entries of a handler whose lease ran out.
     pub(super) fn lapsed(&self, name: &str, now: Timestamp) -> BTreeSet<Seq> {
-        let lapsed = |entry: &Entry| entry.status == Status::Running && entry.at < now;
+        let lapsed = |entry: &ModelEntry| entry.status == Status::Running && entry.at < now;
         let of_handler = self.entries.iter().filter(|((_, of), _)| *of == name);
         of_handler.filter(|(_, entry)| lapsed(entry)).map(|(_, entry)| entry.seq).collect()
     }

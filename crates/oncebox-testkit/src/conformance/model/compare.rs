@@ -3,12 +3,12 @@
 use oncebox::state::Status;
 use oncebox::time::Timestamp;
 
-use super::run::{Checked, Run, check, failed, key};
+use super::run::{Checked, ModelRun, check, failed, key};
 use super::step::{HANDLERS, MESSAGES};
 use crate::StoreUnderTest;
 use crate::fixture::handler;
 
-impl<S: StoreUnderTest> Run<'_, S> {
+impl<S: StoreUnderTest> ModelRun<'_, S> {
     /// Compares all that is stored with the model.
     pub(super) async fn compare(&self) -> Checked {
         for id in 0..MESSAGES {

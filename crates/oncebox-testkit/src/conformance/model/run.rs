@@ -14,12 +14,12 @@ use oncebox::store::{
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Message, OnPoisoned, Policy, config::OnConflict};
 
-use super::books::{Books, EVERYTHING, Entry, is_ordered};
-use super::step::{DONE, HANDLERS, Lost, Offer, Step, spelled};
+use super::books::{EVERYTHING, InboxModel, ModelEntry, is_ordered};
+use super::step::{DONE, HANDLERS, Lost, ModelOffer, ModelStep, spelled};
 use crate::fixture::{
     LEASE, PAST_LEASE, RETENTION, inbox_named, key_in, moved_to, offer_routed, outcomes, policy,
 };
-use crate::{Fault, FaultyStore, Harness, StoreUnderTest, Verb};
+use crate::{FaultyStore, Harness, StoreFault, StoreUnderTest, StoreVerb};
 
 /// What does not hold.
 pub(super) type Checked<T = ()> = Result<T, String>;
@@ -28,11 +28,11 @@ pub(super) type Checked<T = ()> = Result<T, String>;
 type EntryId = (u8, &'static str);
 
 /// One sequence of operations.
-pub(super) struct Run<'a, S> {
+pub(super) struct ModelRun<'a, S> {
     pub(super) h: &'a Harness<S>,
     store: FaultyStore<S>,
     pub(super) inbox: InboxName,
-    pub(super) books: Books,
+    pub(super) books: InboxModel,
     /// Every claim that was ever made, stale ones included.
     claims: Vec<(Claim, EntryId)>,
     /// Handlers, each with a number of renames that the store knows of for certain.
@@ -45,13 +45,13 @@ pub(super) struct Run<'a, S> {
     log: Vec<String>,
 }
 
-impl<'a, S: StoreUnderTest> Run<'a, S> {
+impl<'a, S: StoreUnderTest> ModelRun<'a, S> {
     pub(super) fn new(h: &'a Harness<S>, inbox: &str) -> Self {
         Self {
             h,
             store: FaultyStore::new(h.store.clone()),
             inbox: inbox_named(inbox),
-            books: Books::default(),
+            books: InboxModel::default(),
             claims: Vec::new(),
             known: BTreeSet::new(),
             last_token: None,
@@ -76,7 +76,7 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
     }
 
     /// Makes all steps, then brings everything to its end: nothing may be left that cannot be handled or forgotten.
-    pub(super) async fn all(&mut self, steps: impl Iterator<Item = Step>) -> Checked {
+    pub(super) async fn all(&mut self, steps: impl Iterator<Item = ModelStep>) -> Checked {
         for step in steps {
             self.log.push(format!("{step:?}"));
             self.made += 1;
@@ -88,20 +88,20 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         self.compare().await
     }
 
-    async fn step(&mut self, step: &Step) -> Checked {
+    async fn step(&mut self, step: &ModelStep) -> Checked {
         match step {
-            Step::Accept { offers, lost } => self.accept(offers, *lost).await,
-            Step::Claim { handler, renames, limit, suspect, lost } => {
+            ModelStep::Accept { offers, lost } => self.accept(offers, *lost).await,
+            ModelStep::Claim { handler, renames, limit, suspect, lost } => {
                 self.claim((handler, *renames), *limit, *suspect, *lost).await.map(drop)
             }
-            Step::Settle { ago, outcome, on_poisoned, lost } => {
+            ModelStep::Settle { ago, outcome, on_poisoned, lost } => {
                 let Some((claim, id)) = self.claim_made(*ago) else { return Ok(()) };
                 let settlement = claim.settle(&policy_with(*on_poisoned), outcomes()[*outcome].clone());
                 self.settle(&settlement, id, *lost).await
             }
-            Step::Complete { ago, lost } => self.complete(*ago, *lost).await,
-            Step::Renew { ago, lost } => self.renew(*ago, *lost).await,
-            Step::Rescue { handler, renames, limit, lapse, settle, on_poisoned, lost } => {
+            ModelStep::Complete { ago, lost } => self.complete(*ago, *lost).await,
+            ModelStep::Renew { ago, lost } => self.renew(*ago, *lost).await,
+            ModelStep::Rescue { handler, renames, limit, lapse, settle, on_poisoned, lost } => {
                 if *lapse {
                     self.advance(PAST_LEASE);
                 }
@@ -113,22 +113,22 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
                 }
                 Ok(())
             }
-            Step::Advance(by) => {
+            ModelStep::Advance(by) => {
                 self.advance(*by);
                 Ok(())
             }
-            Step::TurnBack(by) => {
+            ModelStep::TurnBack(by) => {
                 self.h.clock.turn_back(*by);
                 self.turned_back += *by;
                 Ok(())
             }
-            Step::Operate { id, handler, renames, operation, lost } => {
+            ModelStep::Operate { id, handler, renames, operation, lost } => {
                 self.operate(*id, (handler, *renames), *operation, *lost).await
             }
-            Step::Pause { handler, renames, pause, lost } => {
+            ModelStep::Pause { handler, renames, pause, lost } => {
                 self.pause((handler, *renames), *pause, *lost).await
             }
-            Step::Sweep { wait, page, lost } => {
+            ModelStep::Sweep { wait, page, lost } => {
                 self.advance(*wait);
                 self.sweep(*page, *lost).await
             }
@@ -139,14 +139,14 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
     /// that to a repeat of what was done.
     async fn call<T: Debug>(
         &self,
-        verb: Verb,
+        verb: StoreVerb,
         lost: Lost,
         call: impl AsyncFn(&FaultyStore<S>) -> Result<T, Error>,
     ) -> Checked<(Result<T, Error>, bool)> {
         let fault = match lost {
             Lost::No => return Ok((call(&self.store).await, false)),
-            Lost::After => Fault::ErrAfter,
-            Lost::Before => Fault::ErrBefore(ErrorKind::CommitUnknown),
+            Lost::After => StoreFault::ErrAfter,
+            Lost::Before => StoreFault::ErrBefore(ErrorKind::CommitUnknown),
         };
         self.store.faults().next(verb, fault);
         match call(&self.store).await {
@@ -158,10 +158,10 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         Ok((call(&self.store).await, lost == Lost::After))
     }
 
-    async fn accept(&mut self, offers: &[Offer], lost: Lost) -> Checked {
+    async fn accept(&mut self, offers: &[ModelOffer], lost: Lost) -> Checked {
         let batch: Vec<NewMessage> = offers.iter().map(|offer| self.new_message(offer)).collect();
         let (answers, repeated) =
-            self.call(Verb::Accept, lost, async |store| store.accept(&batch).await).await?;
+            self.call(StoreVerb::Accept, lost, async |store| store.accept(&batch).await).await?;
         let answers = answers.map_err(failed("accept"))?;
         check(answers.len() == offers.len(), || format!("{} offers got {answers:?}", offers.len()))?;
         for (offer, answer) in offers.iter().zip(answers) {
@@ -175,7 +175,7 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         Ok(())
     }
 
-    fn new_message(&self, offer: &Offer) -> NewMessage {
+    fn new_message(&self, offer: &ModelOffer) -> NewMessage {
         let mut message = message(offer.id, offer.payload);
         if let Some(age) = offer.age {
             message = message.with_time(self.h.now().before(age));
@@ -190,7 +190,8 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
     async fn settle(&mut self, settlement: &Settlement, id: EntryId, lost: Lost) -> Checked {
         let claim = &settlement.claim;
         let batch = [settlement.clone()];
-        let (settled, _) = self.call(Verb::Settle, lost, async |store| store.settle(&batch).await).await?;
+        let (settled, _) =
+            self.call(StoreVerb::Settle, lost, async |store| store.settle(&batch).await).await?;
         let settled = settled.map_err(failed("settle"))?;
         let now = self.h.now();
         let expected = if let Some(entry) = self.held(claim, id) {
@@ -206,10 +207,10 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
             }
             let status = settlement.next.status();
             // What is pending again may have been parked at once.
-            let is = |entry: &Entry| {
+            let is = |entry: &ModelEntry| {
                 entry.status == status || (status == Status::Pending && entry.in_line == Some(InLine::Parked))
             };
-            let written = |entry: &Entry| entry.token == Some(claim.token) && is(entry);
+            let written = |entry: &ModelEntry| entry.token == Some(claim.token) && is(entry);
             if entry.is_some_and(written) { Settled::Applied } else { Settled::LeaseLost }
         };
         let says =
@@ -229,7 +230,7 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
             }
             Ok(settled)
         };
-        let (settled, repeated) = self.call(Verb::Commit, lost, complete).await?;
+        let (settled, repeated) = self.call(StoreVerb::Commit, lost, complete).await?;
         let settled = settled.map_err(failed("complete"))?;
         let now = self.h.now();
         let mut expected = Settled::LeaseLost;
@@ -245,7 +246,8 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
     async fn renew(&mut self, ago: usize, lost: Lost) -> Checked {
         let Some((claim, id)) = self.claim_made(ago) else { return Ok(()) };
         let params = RenewParams::new(vec![claim.clone()], LEASE);
-        let (renewed, _) = self.call(Verb::Renew, lost, async |store| store.renew(&params).await).await?;
+        let (renewed, _) =
+            self.call(StoreVerb::Renew, lost, async |store| store.renew(&params).await).await?;
         let renewed = renewed.map_err(failed("renew"))?;
         let until = self.h.now().after(LEASE);
         let mut expected = Renewed::LeaseLost;
@@ -276,7 +278,7 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         let (inbox, key, handler) = (self.inbox.clone(), key(&self.inbox, id), self.called(called));
         let (name, _) = called;
         let call = async |store: &FaultyStore<S>| store.operate(&inbox, &key, &handler, operation).await;
-        let (answer, repeated) = self.call(Verb::Operate, lost, call).await?;
+        let (answer, repeated) = self.call(StoreVerb::Operate, lost, call).await?;
         let answer = answer.map(|view| view.status).map_err(|error| error.kind());
         let now = self.h.now();
         let mut expected = Err(ErrorKind::NotFound);
@@ -301,10 +303,10 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         let (name, _) = called;
         let (answer, _) = if pause {
             self.books.paused.insert(name);
-            self.call(Verb::Pause, lost, async |store| store.pause(&inbox, &handler).await).await?
+            self.call(StoreVerb::Pause, lost, async |store| store.pause(&inbox, &handler).await).await?
         } else {
             self.books.paused.remove(name);
-            self.call(Verb::Resume, lost, async |store| store.resume(&inbox, &handler).await).await?
+            self.call(StoreVerb::Resume, lost, async |store| store.resume(&inbox, &handler).await).await?
         };
         answer.map_err(failed("pause or resume"))
     }
@@ -315,7 +317,8 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         let mut params = SweepParams::new(self.inbox.clone(), RETENTION, page);
         let mut lost = lost;
         loop {
-            let (swept, _) = self.call(Verb::Sweep, lost, async |store| store.sweep(&params).await).await?;
+            let (swept, _) =
+                self.call(StoreVerb::Sweep, lost, async |store| store.sweep(&params).await).await?;
             let swept = swept.map_err(failed("sweep"))?;
             lost = Lost::No;
             check(swept.next.is_none_or(|next| Some(next) > params.after), || {
@@ -349,7 +352,8 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
                 self.settle(&claim.settle(&policy(), Outcome::Released), id, Lost::No).await?;
             }
         }
-        let is_poisoned = |(id, entry): (&EntryId, &Entry)| (entry.status == Status::Poisoned).then_some(*id);
+        let is_poisoned =
+            |(id, entry): (&EntryId, &ModelEntry)| (entry.status == Status::Poisoned).then_some(*id);
         for (id, name) in self.books.entries.iter().filter_map(is_poisoned).collect::<Vec<_>>() {
             self.operate(id, (name, 2), Operation::Discard, Lost::No).await?;
         }

@@ -49,7 +49,7 @@ pub(super) enum Lost {
 
 /// A message that comes in.
 #[derive(Clone, Debug)]
-pub(super) struct Offer {
+pub(super) struct ModelOffer {
     pub(super) id: u8,
     pub(super) payload: u8,
     pub(super) handlers: Vec<&'static str>,
@@ -61,9 +61,9 @@ pub(super) struct Offer {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Step {
+pub(super) enum ModelStep {
     Accept {
-        offers: Vec<Offer>,
+        offers: Vec<ModelOffer>,
         lost: Lost,
     },
     Claim {
@@ -120,42 +120,42 @@ pub(super) enum Step {
 }
 
 /// Any step, those that make work for others more often.
-pub(super) fn any() -> impl Strategy<Value = Step> {
+pub(super) fn any() -> impl Strategy<Value = ModelStep> {
     prop_oneof![
-        25 => (vec(offer(), 1..=3), lost()).prop_map(|(offers, lost)| Step::Accept { offers, lost }),
+        25 => (vec(offer(), 1..=3), lost()).prop_map(|(offers, lost)| ModelStep::Accept { offers, lost }),
         22 => (handler(), 0_usize..4, one_in(4), lost()).prop_map(|((handler, renames), limit, suspect, lost)| {
-            Step::Claim { handler, renames, limit, suspect, lost }
+            ModelStep::Claim { handler, renames, limit, suspect, lost }
         }),
         16 => (ago(), outcome(), on_poisoned(), lost())
-            .prop_map(|(ago, outcome, on_poisoned, lost)| Step::Settle { ago, outcome, on_poisoned, lost }),
-        8 => (ago(), lost()).prop_map(|(ago, lost)| Step::Complete { ago, lost }),
-        4 => (ago(), lost()).prop_map(|(ago, lost)| Step::Renew { ago, lost }),
+            .prop_map(|(ago, outcome, on_poisoned, lost)| ModelStep::Settle { ago, outcome, on_poisoned, lost }),
+        8 => (ago(), lost()).prop_map(|(ago, lost)| ModelStep::Complete { ago, lost }),
+        4 => (ago(), lost()).prop_map(|(ago, lost)| ModelStep::Renew { ago, lost }),
         8 => (handler(), 0_usize..4, arbitrary::<bool>(), arbitrary::<bool>(), on_poisoned(), lost()).prop_map(
             |((handler, renames), limit, lapse, settle, on_poisoned, lost)| {
-                Step::Rescue { handler, renames, limit, lapse, settle, on_poisoned, lost }
+                ModelStep::Rescue { handler, renames, limit, lapse, settle, on_poisoned, lost }
             }
         ),
-        7 => select(vec![SECOND, 5 * SECOND, PAST_LEASE, HOUR, RETENTION / 2]).prop_map(Step::Advance),
-        2 => select(vec![SECOND, 5 * SECOND, PAST_LEASE, HOUR]).prop_map(Step::TurnBack),
+        7 => select(vec![SECOND, 5 * SECOND, PAST_LEASE, HOUR, RETENTION / 2]).prop_map(ModelStep::Advance),
+        2 => select(vec![SECOND, 5 * SECOND, PAST_LEASE, HOUR]).prop_map(ModelStep::TurnBack),
         8 => (0..MESSAGES, handler(), select(Operation::ALL.to_vec()), lost())
             .prop_map(|(id, (handler, renames), operation, lost)| {
-                Step::Operate { id, handler, renames, operation, lost }
+                ModelStep::Operate { id, handler, renames, operation, lost }
             }),
         3 => (handler(), arbitrary::<bool>(), lost())
-            .prop_map(|((handler, renames), pause, lost)| Step::Pause { handler, renames, pause, lost }),
+            .prop_map(|((handler, renames), pause, lost)| ModelStep::Pause { handler, renames, pause, lost }),
         4 => (select(vec![Duration::ZERO, RETENTION / 2, RETENTION]), 1_usize..4, lost())
-            .prop_map(|(wait, page, lost)| Step::Sweep { wait, page, lost }),
+            .prop_map(|(wait, page, lost)| ModelStep::Sweep { wait, page, lost }),
     ]
 }
 
-fn offer() -> impl Strategy<Value = Offer> {
+fn offer() -> impl Strategy<Value = ModelOffer> {
     let payload = prop_oneof![7 => Just(0_u8), 1 => Just(1_u8)];
     let handlers =
         prop_oneof![4 => Just(HANDLERS.to_vec()), 3 => subsequence(HANDLERS.to_vec(), 0..=HANDLERS.len())];
     let delay = prop_oneof![Just(Duration::ZERO), Just(3 * SECOND)];
     let age = prop_oneof![3 => Just(None), 1 => select(vec![Duration::ZERO, HOUR, RETENTION]).prop_map(Some)];
     (0..MESSAGES, payload, handlers, 0..RENAMES, delay, one_in(4), age).prop_map(
-        |(id, payload, handlers, renames, delay, first_wins, age)| Offer {
+        |(id, payload, handlers, renames, delay, first_wins, age)| ModelOffer {
             id,
             payload,
             handlers,

@@ -8,10 +8,10 @@ use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use tracing::{Instrument as _, Span};
 
-use super::lines::Place;
+use super::lines::QueuePlace;
 use crate::error::{Error, ErrorKind, Result};
-use crate::health::{InHand, SourceState};
-use crate::inbox::{Prepared, Receipt, Received, Shared};
+use crate::health::{DeliveryInHand, SourceState};
+use crate::inbox::{PreparedDelivery, Receipt, Received, Shared};
 use crate::message::Message;
 use crate::runtime::Core;
 use crate::runtime::upkeep::repeat::{Pauses, is_trouble};
@@ -20,20 +20,20 @@ use crate::source::{Ack, BatchPermit, Delivery, Settle};
 use crate::state::ErrorText;
 use crate::store::Store;
 
-/// How much later a delivery is to come again that somebody else worked on for too long to wait for.
+/// Redelivery delay for a message that another worker has held for too long.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
 /// A delivery in hand.
 pub(in crate::runtime) struct Taken {
     message: Arc<Message>,
-    rest: Rest,
+    rest: UnsettledDelivery,
 }
 
-/// What is left of a delivery when its message has gone its way.
-struct Rest {
+/// A delivery without its message, until the broker is told.
+struct UnsettledDelivery {
     settle: Box<dyn Settle>,
-    in_hand: InHand,
-    /// Its receive span, which ends when the broker was told.
+    in_hand: DeliveryInHand,
+    /// Its receive span, which ends with the settlement.
     span: Span,
 }
 
@@ -45,7 +45,7 @@ impl Taken {
     ) -> Self {
         let (message, settle) = delivery.into_parts();
         let (message, span) = inbox.open(state.name(), message);
-        Self { message: Arc::new(message), rest: Rest { settle, in_hand: state.take(), span } }
+        Self { message: Arc::new(message), rest: UnsettledDelivery { settle, in_hand: state.take(), span } }
     }
 
     pub(in crate::runtime) fn message(&self) -> &Message {
@@ -53,12 +53,12 @@ impl Taken {
     }
 }
 
-impl Rest {
+impl UnsettledDelivery {
     async fn settle(mut self, state: &SourceState, ack: Ack) {
         self.in_hand.let_go();
         let word = word(&ack);
         if let Err(error) = self.settle.settle(ack).await {
-            // The broker brings it again, and it will be a duplicate.
+            // The broker delivers it again, and it will be a duplicate.
             let error = ErrorText::new(error.to_string());
             tracing::debug!(source = state.name(), %error, "could not settle a delivery");
         } else {
@@ -67,8 +67,8 @@ impl Rest {
     }
 }
 
-/// Stores deliveries in one call of the store, and settles them. What it does not take at once goes on alone, and keeps no
-/// others from their turn.
+/// Stores deliveries in one store call, and settles them. A delivery that the call does not store continues alone, and
+/// does not delay the others.
 pub(in crate::runtime) async fn store_together<S: Store>(
     core: Arc<Core<S>>,
     state: Arc<SourceState>,
@@ -96,16 +96,16 @@ pub(in crate::runtime) async fn store_together<S: Store>(
             });
         join_all(settled).await
     };
-    // What is refused without the store does not wait for it.
+    // Deliveries that are refused without the store do not wait for it.
     futures_util::future::join(stored, join_all(refused)).await;
 }
 
-/// Settles a delivery of which the store was asked; goes on asking if it has to. Nothing was answered if that panicked: then the
-/// broker brings it again.
+/// Settles a delivery after its store call, with retries. `first` is `None` if the call panicked; then the broker delivers
+/// it again.
 async fn settle_stored<S: Store>(
     core: &Core<S>,
     state: &SourceState,
-    (prepared, mut rest): (Prepared, Rest),
+    (prepared, mut rest): (PreparedDelivery, UnsettledDelivery),
     first: Option<Result<Received>>,
 ) {
     let ack = match first {
@@ -114,7 +114,7 @@ async fn settle_stored<S: Store>(
             core.intake_switch.open();
             Some(Ack::Done)
         }
-        // Seldom, and much larger.
+        // A rare and much larger future.
         Some(first) => {
             let span = rest.span.clone();
             let on = receive(core, &mut rest.in_hand, prepared, Some(first));
@@ -127,13 +127,16 @@ async fn settle_stored<S: Store>(
     }
 }
 
-/// Prepares a message, which may call functions of the program; nothing if one of them panicked.
-pub(crate) fn prepare<S: Store>(inbox: &Shared<S>, message: Arc<Message>) -> Option<Result<Prepared>> {
+/// Prepares a message, which may call functions of the program. Returns `None` if one of them panicked.
+pub(crate) fn prepare<S: Store>(
+    inbox: &Shared<S>,
+    message: Arc<Message>,
+) -> Option<Result<PreparedDelivery>> {
     let prepared = catch_unwind(AssertUnwindSafe(|| inbox.prepare_delivery(message)));
     prepared.inspect_err(|panic| panicked(&**panic)).ok()
 }
 
-/// What a future says; nothing if it panicked.
+/// Returns the output of a future, or `None` if it panicked.
 pub(in crate::runtime) async fn caught<T>(future: impl Future<Output = T>) -> Option<T> {
     AssertUnwindSafe(future).catch_unwind().await.inspect_err(|panic| panicked(&**panic)).ok()
 }
@@ -142,21 +145,20 @@ fn panicked(panic: &(dyn std::any::Any + Send)) {
     tracing::error!(error = text_of(panic), "taking a message in panicked");
 }
 
-/// Stores one delivery and settles it. A store that is away is waited for, and so is somebody else who works on the same
-/// message, though not for ever: giving the delivery back would only make the broker count another failed delivery, and
-/// dead-letter it after so many.
+/// Stores one delivery and settles it. It waits for an unavailable store, and for a limited time for another worker with
+/// the same message. A redelivery would only make the broker count a failure, and dead-letter the message after too many.
 pub(in crate::runtime) async fn store_alone<S: Store>(
     core: Arc<Core<S>>,
     state: Arc<SourceState>,
     Taken { message, mut rest }: Taken,
-    mut place: Option<Place>,
+    mut place: Option<QueuePlace>,
 ) {
     let span = rest.span.clone();
     if let Some(place) = &mut place
         && !place.turn().await
         && core.stop.requested()
     {
-        // The one before it goes back to the broker, and so does this one: it must not be the first to come again.
+        // The delivery before it goes back to the broker. This one follows, so that it cannot overtake.
         return;
     }
     let ack = match core.inbox.prepare_delivery(message) {
@@ -170,15 +172,15 @@ pub(in crate::runtime) async fn store_alone<S: Store>(
     rest.settle(&state, ack).await;
 }
 
-/// Stores one delivery, of which the store may have been asked already; says what to tell the broker. Nothing if the inbox
-/// stops: dropped unsettled, the broker keeps it.
+/// Stores one delivery, unless `first` already has the result, and returns the acknowledgement. `None` if the inbox stops:
+/// the broker keeps an unsettled delivery.
 async fn receive<S: Store>(
     core: &Core<S>,
-    in_hand: &mut InHand,
-    prepared: Prepared,
+    in_hand: &mut DeliveryInHand,
+    prepared: PreparedDelivery,
     mut first: Option<Result<Received>>,
 ) -> Option<Ack> {
-    let (mut pauses, mut busy) = (Pauses::default(), Busy::default());
+    let (mut pauses, mut busy) = (Pauses::default(), BusyWait::default());
     loop {
         let answer = match first.take() {
             Some(answer) => answer,
@@ -210,7 +212,7 @@ fn reject(error: &Error) -> Ack {
     Ack::Reject { reason: error.to_string() }
 }
 
-/// The word for it in metrics.
+/// Returns the acknowledgement as a word, for metrics.
 const fn word(ack: &Ack) -> &'static str {
     match ack {
         Ack::Done => "done",
@@ -220,21 +222,21 @@ const fn word(ack: &Ack) -> &'static str {
     }
 }
 
-/// How long somebody else has been working on a delivery.
+/// Time that another worker has held a message.
 #[derive(Default)]
-struct Busy {
+struct BusyWait {
     since: Option<Duration>,
     pauses: Pauses,
 }
 
-impl Busy {
+impl BusyWait {
     fn may_go_on<S: Store>(&mut self, inbox: &Shared<S>) -> bool {
         let now = inbox.clock.monotonic();
         now.saturating_sub(*self.since.get_or_insert(now)) < inbox.config.busy_wait
     }
 }
 
-/// Errors of the store are waited out; only what is wrong with the message itself is refused.
+/// Returns true if the delivery waits after this error: only errors of the message itself are refused.
 fn waits(error: &Error) -> bool {
     use ErrorKind::{InvalidMessage, MissingKey, Tenant, TooLarge, Unrouted};
     !matches!(error.kind(), MissingKey | InvalidMessage | TooLarge | Unrouted | Tenant)

@@ -12,7 +12,7 @@ use crate::name::HandlerKey;
 use crate::runtime::work::executor::run;
 use crate::store::Store;
 
-/// One that fails keeps no other from its work. What a fire-and-forget handler says is not the broker's business.
+/// Runs every handler, even after a failure. The result of a fire-and-forget handler does not affect the acknowledgement.
 pub(crate) async fn run_directly<S: Store>(
     inbox: &Arc<Shared<S>>,
     message: &Arc<Message>,
@@ -34,7 +34,7 @@ pub(crate) async fn run_directly<S: Store>(
         if !handler.registration.forget {
             receipt = receipt.and(said);
         } else if said != Receipt::Done {
-            tracing::warn!(handler = %handler.route.key, "a fire-and-forget handler failed; it is not tried again");
+            tracing::warn!(handler = %handler.route.key, "fire-and-forget handler failed, not retried");
         }
     }
     Ok((receipt, answers))

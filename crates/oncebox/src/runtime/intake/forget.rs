@@ -6,36 +6,36 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tracing::{Instrument as _, Span};
 
-use crate::handler::{Context, Registered};
+use crate::handler::{Context, RegisteredHandler};
 use crate::inbox::Shared;
 use crate::name::InboxName;
 use crate::observe::{emit, names};
-use crate::runtime::work::executor::{Said, failed, run, uncommitted};
+use crate::runtime::work::executor::{HandlerFailure, failed, run, uncommitted};
 use crate::state::Outcome;
 use crate::store::{NewMessage, Store};
 
-/// The runs under way.
+/// The active runs.
 #[derive(Default)]
 pub(crate) struct Forget {
     under_way: watch::Sender<usize>,
-    /// How often everything was told to end.
+    /// Number of requests to abort all runs.
     cuts: watch::Sender<u64>,
 }
 
 impl Forget {
-    /// Completes when nothing runs and nothing waits for room. What is due later is not waited for.
+    /// Completes when no run is active or waits for a permit. Runs that are due later do not count.
     pub(in crate::runtime) async fn empty(&self) {
         // The sender lives in `self`, so the channel cannot close.
         let _ = self.under_way.subscribe().wait_for(|under_way| *under_way == 0).await;
     }
 
-    /// Stops every run where it stands, and forgets those that wait.
+    /// Aborts every run, and drops those that wait.
     pub(in crate::runtime) fn cut(&self) {
         self.cuts.send_modify(|cuts| *cuts += 1);
     }
 }
 
-/// A run that somebody may wait for. It is counted even if the runtime is gone before its task begins.
+/// A run that a shutdown waits for. It is counted even if the Tokio runtime ends before its task begins.
 struct UnderWay<S: Store>(Arc<Shared<S>>);
 
 impl<S: Store> UnderWay<S> {
@@ -51,9 +51,12 @@ impl<S: Store> Drop for UnderWay<S> {
     }
 }
 
-/// Starts a handler for a message that was just stored. Whatever is in the way of that is told and counted; the message
-/// is stored, and that is all its sender has to know.
-pub(crate) fn launch<S: Store>(inbox: &Arc<Shared<S>>, handler: &Arc<Registered<S>>, message: &NewMessage) {
+/// Starts a handler for a stored message. A failure to start is logged and counted, and does not affect the sender.
+pub(crate) fn launch<S: Store>(
+    inbox: &Arc<Shared<S>>,
+    handler: &Arc<RegisteredHandler<S>>,
+    message: &NewMessage,
+) {
     let room = if message.delay.is_zero() { &handler.places } else { &handler.later };
     let Ok(place) = Arc::clone(room).try_acquire_owned() else {
         return dropped(inbox, handler, "too many of its runs wait already");
@@ -76,7 +79,7 @@ pub(crate) fn launch<S: Store>(inbox: &Arc<Shared<S>>, handler: &Arc<Registered<
 
 async fn begin<S: Store>(
     inbox: &Arc<Shared<S>>,
-    handler: &Registered<S>,
+    handler: &RegisteredHandler<S>,
     message: &NewMessage,
     mut place: OwnedSemaphorePermit,
     later: bool,
@@ -93,18 +96,18 @@ async fn begin<S: Store>(
         None
     };
     let _place = place;
-    // Closed by nobody.
+    // This semaphore is never closed.
     let _slot = handler.slots.acquire().await;
     let key = &handler.route.key;
     let watch = inbox.store.watch();
     let span = watch.propagator.handling(&inbox.name, key, &message.message, (None, 1), &Span::none());
     let result = match attempt(inbox, handler, message).instrument(span).await {
-        Ok(()) | Err(Said { outcome: Outcome::Discard { .. }, .. }) => "done",
-        Err(Said { outcome, .. }) => {
+        Ok(()) | Err(HandlerFailure { outcome: Outcome::Discard { .. }, .. }) => "done",
+        Err(HandlerFailure { outcome, .. }) => {
             let error = outcome.text().map_or("it asked for another attempt", |text| text.as_str());
             let (inbox, id) = (&message.inbox, &message.key);
             if let Some(suppressed) = watch.allow("forget failed", key.as_str()) {
-                tracing::warn!(%inbox, key = %id, handler = %key, error, suppressed, "a fire-and-forget handler failed; it is not tried again");
+                tracing::warn!(%inbox, key = %id, handler = %key, error, suppressed, "fire-and-forget handler failed, not retried");
             }
             "failed"
         }
@@ -114,9 +117,9 @@ async fn begin<S: Store>(
 
 async fn attempt<S: Store>(
     inbox: &Shared<S>,
-    handler: &Registered<S>,
+    handler: &RegisteredHandler<S>,
     NewMessage { message, key, .. }: &NewMessage,
-) -> Result<(), Said> {
+) -> Result<(), HandlerFailure> {
     let name = handler.route.key.clone();
     let mut context = Context::new(inbox.surroundings(), Arc::clone(message), *key, name, 1, 0);
     run(handler, message, &mut context, inbox).await?;
@@ -128,15 +131,15 @@ async fn attempt<S: Store>(
     }
 }
 
-fn dropped<S: Store>(inbox: &Shared<S>, handler: &Registered<S>, why: &'static str) {
+fn dropped<S: Store>(inbox: &Shared<S>, handler: &RegisteredHandler<S>, why: &'static str) {
     if let Some(suppressed) = inbox.store.watch().log_throttle.allow(why, handler.route.key.as_str()) {
         let handler = &handler.route.key;
-        tracing::warn!(%handler, why, suppressed, "a fire-and-forget handler did not run to its end");
+        tracing::warn!(%handler, why, suppressed, "fire-and-forget handler dropped");
     }
     count(&inbox.name, handler, "dropped");
 }
 
-fn count<S: Store>(inbox: &InboxName, handler: &Registered<S>, result: &'static str) {
+fn count<S: Store>(inbox: &InboxName, handler: &RegisteredHandler<S>, result: &'static str) {
     let labels = [emit::inbox(inbox), emit::handler(&handler.route.key), emit::word("result", result)];
     emit::count(names::FORGOTTEN, 1, labels);
 }

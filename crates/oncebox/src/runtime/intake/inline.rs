@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tracing::{Instrument as _, Span};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::handler::{Context, FinishTx, Marked, Registered};
+use crate::handler::{Context, FinishTx, Marked, RegisteredHandler};
 use crate::inbox::{Processed, Shared};
 use crate::key::{Fingerprint, MessageKey};
 use crate::message::Message;
@@ -17,34 +17,34 @@ use crate::runtime::work::executor::{run, uncommitted};
 use crate::state::Retry;
 use crate::store::{Mark, Store};
 
-/// How often a unit is made again that the database could not carry out this time.
+/// Maximum reruns of a transaction that the database ended.
 const RERUNS: u32 = 3;
 
-/// What became of a handler, and the result that it left, now or before.
-pub(crate) type Answer = (Processed, Option<Bytes>);
+/// Result of a handler, and the bytes that it stored, now or before.
+pub(crate) type InlineResult = (Processed, Option<Bytes>);
 
-/// How one transaction ended.
-enum Unit {
-    /// For good.
-    Ended(Result<Answer>),
-    /// Nothing of it is stored, and another try may do better. With what is answered if there is none.
-    Transient(Result<Answer>),
+/// End of one transaction.
+enum InlineAttempt {
+    /// Final.
+    Ended(Result<InlineResult>),
+    /// Rolled back, and worth another run. Holds the result in case there is none.
+    Transient(Result<InlineResult>),
 }
 
 /// One inline handler and one message.
 pub(crate) struct Inline<'a, S: Store> {
     pub(crate) inbox: &'a Arc<Shared<S>>,
-    pub(crate) handler: &'a Arc<Registered<S>>,
+    pub(crate) handler: &'a Arc<RegisteredHandler<S>>,
     pub(crate) key: MessageKey,
     pub(crate) message: &'a Arc<Message>,
-    /// Whether somebody asks for the results of duplicates.
+    /// True if the caller asks for the results of duplicates.
     pub(crate) recall: bool,
 }
 
 impl<S: Store> Inline<'_, S> {
-    /// Runs the handler, unless it has done its work before. What a deadlock or the like has undone is done again, a
-    /// bounded number of times: the delivery is held, and the broker would only bring it later.
-    pub(crate) async fn run(self) -> Result<Answer> {
+    /// Runs the handler, unless it has completed before. After a deadlock or a serialization failure it runs again, a limited
+    /// number of times, because the broker holds the delivery.
+    pub(crate) async fn run(self) -> Result<InlineResult> {
         let answer = self.run_again().await;
         if let Ok((processed, _)) = &answer {
             let [inbox, handler] = self.labels();
@@ -56,42 +56,42 @@ impl<S: Store> Inline<'_, S> {
         answer
     }
 
-    fn labels(&self) -> [emit::Pair; 2] {
+    fn labels(&self) -> [emit::LabelPair; 2] {
         [emit::inbox(&self.inbox.name), emit::handler(&self.handler.route.key)]
     }
 
-    async fn run_again(&self) -> Result<Answer> {
+    async fn run_again(&self) -> Result<InlineResult> {
         let (handler, pauses) = (&self.handler.route.key, pauses());
         for rerun in 1..=RERUNS {
             match self.unit().await {
-                Unit::Ended(answer) => return answer,
-                Unit::Transient(_) => {
-                    tracing::debug!(%handler, key = %self.key.key, rerun, "the database ended the transaction; once more");
+                InlineAttempt::Ended(answer) => return answer,
+                InlineAttempt::Transient(_) => {
+                    tracing::debug!(%handler, key = %self.key.key, rerun, "transaction ended by database, rerunning");
                     emit::count(names::RERUNS, 1, self.labels());
                     self.inbox.clock.sleep(pauses.delay(rerun, self.spread(rerun))).await;
                 }
             }
         }
         match self.unit().await {
-            Unit::Ended(answer) | Unit::Transient(answer) => answer,
+            InlineAttempt::Ended(answer) | InlineAttempt::Transient(answer) => answer,
         }
     }
 
-    /// Keeps messages apart that were in each other's way. The same message is never in its own: it is marked.
+    /// Spreads the reruns of messages that conflicted. A message never conflicts with itself, because of its mark.
     fn spread(&self, rerun: u32) -> u32 {
         let [a, b, c, d, ..] = *self.key.key.as_bytes();
         u32::from_le_bytes([a, b, c, d]).wrapping_add(rerun.wrapping_mul(0x9E37_79B9))
     }
 
-    async fn unit(&self) -> Unit {
+    async fn unit(&self) -> InlineAttempt {
         let Some(open) = self.handler.registration.open else {
             let what = format!("{:?} is not an inline handler", self.handler.route.key);
-            return Unit::Ended(Err(Error::new(ErrorKind::InvalidHandler, what)));
+            return InlineAttempt::Ended(Err(Error::new(ErrorKind::InvalidHandler, what)));
         };
-        // Whoever begins has waited for its turn already, as long as the store is told to.
+        // The start of the transaction has already waited for a connection, up to the store's timeout.
         let mut tx = match open(Arc::clone(&self.inbox.store)).await {
             Ok(tx) => tx,
-            Err(error) => return Unit::Ended(Err(error)),
+            Err(error) => return InlineAttempt::Ended(Err(error)),
         };
         let (key, handler) = (self.key.key, self.handler.route.key.clone());
         let marked = Marked { inbox: self.inbox.name.clone(), key, handler };
@@ -101,11 +101,11 @@ impl<S: Store> Inline<'_, S> {
                 tx.rollback().await;
                 return self.store_failed(error);
             }
-            Ok(Mark::Busy) => return Unit::Ended(Ok((Processed::Busy, None))),
-            Ok(Mark::Duplicate) if !self.recall => return Unit::Ended(Ok((Processed::Duplicate, None))),
+            Ok(Mark::Busy) => return InlineAttempt::Ended(Ok((Processed::Busy, None))),
             Ok(Mark::Duplicate) => {
-                return match tx.recall(&marked).await {
-                    Ok(result) => Unit::Ended(Ok((Processed::Duplicate, result))),
+                let result = if self.recall { tx.recall(&marked).await } else { Ok(None) };
+                return match result {
+                    Ok(result) => InlineAttempt::Ended(Ok((Processed::Duplicate, result))),
                     Err(error) => self.store_failed(error),
                 };
             }
@@ -121,36 +121,36 @@ impl<S: Store> Inline<'_, S> {
         let span = watch.propagator.handling(name, &marked.handler, self.message, place, &no_claim);
         let ended = run(self.handler, self.message, &mut context, self.inbox).instrument(span).await;
         if let Err(miss) = ended {
-            // Over before anybody tries again, or the next one would find the key taken by this one.
+            // Roll back before a rerun, or the next run would find its own mark.
             if let Some(tx) = context.take_tx() {
                 tx.rollback().await;
             }
-            let failed = Ok((Processed::Failed(miss.outcome), None));
-            return if miss.transient.is_some() { Unit::Transient(failed) } else { Unit::Ended(failed) };
+            let (again, failed) = (miss.transient.is_some(), Ok((Processed::Failed(miss.outcome), None)));
+            return if again { InlineAttempt::Transient(failed) } else { InlineAttempt::Ended(failed) };
         }
         let result = context.take_result();
         let Some(tx) = context.take_tx() else {
             let what = "the transaction of an inline handler is gone";
-            return Unit::Ended(Err(Error::new(ErrorKind::CommitUnknown, what)));
+            return InlineAttempt::Ended(Err(Error::new(ErrorKind::CommitUnknown, what)));
         };
         // A task of its own: a commit must not be torn when the caller goes away.
         match tokio::spawn(tx.commit(result.clone().map(|result| (marked, result)))).await {
-            Ok(Ok(())) => Unit::Ended(Ok((Processed::Done, result))),
-            // What the handler wrote cannot be committed, now or ever: that is its failure, not the store's.
+            Ok(Ok(())) => InlineAttempt::Ended(Ok((Processed::Done, result))),
+            // The handler's writes can never be committed: that is its failure, not the store's.
             Ok(Err(error)) if matches!(error.kind(), ErrorKind::Handler | ErrorKind::TransactionEnded) => {
                 let outcome = uncommitted(self.inbox, self.handler, &error).outcome;
-                Unit::Ended(Ok((Processed::Failed(outcome), None)))
+                InlineAttempt::Ended(Ok((Processed::Failed(outcome), None)))
             }
             Ok(Err(error)) => self.store_failed(error),
             Err(panic) => {
                 let what = format!("the commit panicked: {panic}");
-                Unit::Ended(Err(Error::new(ErrorKind::CommitUnknown, what)))
+                InlineAttempt::Ended(Err(Error::new(ErrorKind::CommitUnknown, what)))
             }
         }
     }
 
-    /// Quarantines a message whose key is marked for another one, as accepting it would.
-    async fn quarantine(&self, mut tx: Box<dyn FinishTx>) -> Unit {
+    /// Quarantines a message whose key is marked for another message.
+    async fn quarantine(&self, mut tx: Box<dyn FinishTx>) -> InlineAttempt {
         let new = self.inbox.in_conflict(&self.key, Arc::clone(self.message));
         if let Err(error) = tx.quarantine(&new).await {
             tx.rollback().await;
@@ -160,26 +160,26 @@ impl<S: Store> Inline<'_, S> {
         match tokio::spawn(tx.commit(None)).await {
             Ok(Ok(())) => {
                 self.inbox.note_quarantined(&new, &self.handler.route.key);
-                Unit::Ended(Ok((Processed::Conflict, None)))
+                InlineAttempt::Ended(Ok((Processed::Conflict, None)))
             }
             Ok(Err(error)) => self.store_failed(error),
             Err(panic) => {
                 let what = format!("the commit panicked: {panic}");
-                Unit::Ended(Err(Error::new(ErrorKind::CommitUnknown, what)))
+                InlineAttempt::Ended(Err(Error::new(ErrorKind::CommitUnknown, what)))
             }
         }
     }
 
-    fn store_failed(&self, error: Error) -> Unit {
+    fn store_failed(&self, error: Error) -> InlineAttempt {
         if is_transient(&*self.inbox.store, &error) {
-            Unit::Transient(Err(error))
+            InlineAttempt::Transient(Err(error))
         } else {
-            Unit::Ended(Err(error))
+            InlineAttempt::Ended(Err(error))
         }
     }
 }
 
-/// Short: the delivery is held meanwhile. Long enough for the other transaction to end.
+/// Pauses between reruns: short, because the broker holds the delivery, but long enough for the other transaction.
 fn pauses() -> Retry {
     Retry::new(RERUNS, Duration::from_millis(20), Duration::from_millis(200))
 }

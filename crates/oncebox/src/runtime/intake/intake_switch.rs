@@ -9,42 +9,40 @@ use crate::runtime::upkeep::orphans;
 use crate::runtime::upkeep::repeat::Pauses;
 use crate::store::Store;
 
-/// How long a store that answers, and yet takes nothing, is left alone before it is tried with more deliveries.
+/// Pause before more deliveries, for a store that answers but refuses writes.
 const TRY_AGAIN: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Nobody has asked the store yet.
+enum SwitchState {
+    /// No store call yet.
     Unknown,
     Open,
     Shut,
 }
 
-/// Open while the store takes what is received.
+/// Open while the store accepts deliveries.
 #[derive(Debug)]
 pub(in crate::runtime) struct IntakeSwitch {
-    state: watch::Sender<State>,
+    state: watch::Sender<SwitchState>,
 }
 
 impl Default for IntakeSwitch {
     fn default() -> Self {
-        Self { state: watch::Sender::new(State::Unknown) }
+        Self { state: watch::Sender::new(SwitchState::Unknown) }
     }
 }
 
 impl IntakeSwitch {
-    /// The store has trouble.
     pub(in crate::runtime) fn shut(&self) {
-        self.set(State::Shut);
+        self.set(SwitchState::Shut);
     }
 
-    /// The store answers.
     pub(in crate::runtime) fn open(&self) {
-        self.set(State::Open);
+        self.set(SwitchState::Open);
     }
 
-    fn set(&self, state: State) {
-        // Every delivery says so; a write for each would be in the way of all others.
+    fn set(&self, state: SwitchState) {
+        // Every delivery calls this, so a write for each would contend.
         if *self.state.borrow() != state {
             self.state.send_replace(state);
         }
@@ -53,23 +51,22 @@ impl IntakeSwitch {
     /// Completes when the switch is no longer open.
     pub(in crate::runtime) async fn shuts(&self) {
         // The sender lives in `self`, so the channel cannot close.
-        let _ = self.state.subscribe().wait_for(|state| *state != State::Open).await;
+        let _ = self.state.subscribe().wait_for(|state| *state != SwitchState::Open).await;
     }
 
     async fn opened(&self) {
         // The sender lives in `self`, so the channel cannot close.
-        let _ = self.state.subscribe().wait_for(|state| *state == State::Open).await;
+        let _ = self.state.subscribe().wait_for(|state| *state == SwitchState::Open).await;
     }
 
-    /// Completes when the switch is open. Deliveries in hand open it when the store takes one of them. If there are none, or
-    /// none gets through, the store is asked itself.
+    /// Completes when the switch is open. A stored delivery opens it. If there is none, this call asks the store.
     pub(in crate::runtime) async fn opens<S: Store>(&self, core: &Core<S>) {
         let state = *self.state.borrow();
-        if state == State::Open {
+        if state == SwitchState::Open {
             return;
         }
         let ask = async {
-            if state == State::Shut {
+            if state == SwitchState::Shut {
                 core.inbox.clock.sleep(TRY_AGAIN).await;
             }
             answers(core).await;
@@ -83,7 +80,7 @@ impl IntakeSwitch {
     }
 }
 
-/// Completes when the store answers a question that changes nothing.
+/// Completes when the store answers a query.
 async fn answers<S: Store>(core: &Core<S>) {
     let (inbox, mut pauses) = (&core.inbox, Pauses::default());
     while let Err(error) = inbox.store.orphans(&orphans::params(inbox)).await {

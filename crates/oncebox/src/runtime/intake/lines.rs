@@ -6,40 +6,40 @@ use tokio::sync::oneshot;
 
 use crate::key::OrderKey;
 
-/// The last delivery of each ordering key that is in hand.
+/// The last delivery in hand of each ordering key.
 #[derive(Default)]
-pub(in crate::runtime) struct Lines {
+pub(in crate::runtime) struct ArrivalQueues {
     last: HashMap<OrderKey, oneshot::Receiver<()>>,
-    /// So many keys are looked through for those that nobody waits behind any more.
+    /// Number of keys at which finished queues are removed.
     full: usize,
 }
 
-/// The place of a delivery in its line. Dropped without [`leave`](Self::leave), it says that the delivery was dropped.
-pub(in crate::runtime) struct Place {
+/// The place of a delivery in its queue. A drop without [`leave`](Self::leave) means that the delivery was dropped.
+pub(in crate::runtime) struct QueuePlace {
     before: Option<oneshot::Receiver<()>>,
     left: oneshot::Sender<()>,
 }
 
-impl Lines {
+impl ArrivalQueues {
     const MIN_CAPACITY: usize = 64;
 
-    /// The last place of a line.
-    pub(in crate::runtime) fn place(&mut self, key: OrderKey) -> Place {
+    /// Adds a place at the end of a queue.
+    pub(in crate::runtime) fn place(&mut self, key: OrderKey) -> QueuePlace {
         if self.last.len() >= self.full.max(Self::MIN_CAPACITY) {
             let in_hand = |last: &mut oneshot::Receiver<()>| {
                 last.try_recv() == Err(oneshot::error::TryRecvError::Empty)
             };
             self.last.retain(|_, last| in_hand(last));
-            // Twice as many, so that looking costs each delivery next to nothing.
+            // Twice as many, so that the removal costs little per delivery.
             self.full = 2 * self.last.len();
         }
         let (left, last) = oneshot::channel();
-        Place { before: self.last.insert(key, last), left }
+        QueuePlace { before: self.last.insert(key, last), left }
     }
 }
 
-impl Place {
-    /// Waits until the one before has left. `false` if it was dropped instead, and will come again.
+impl QueuePlace {
+    /// Waits until the delivery before has left. Returns false if it was dropped instead, and will come again.
     pub(in crate::runtime) async fn turn(&mut self) -> bool {
         match &mut self.before {
             Some(before) => before.await.is_ok(),
@@ -47,9 +47,9 @@ impl Place {
         }
     }
 
-    /// Lets the next one go on: this one was accepted, or is given up.
+    /// Lets the next delivery continue: this one was accepted or refused.
     pub(in crate::runtime) fn leave(self) {
-        // Nobody may be behind it.
+        // The queue may have no next delivery.
         let _ = self.left.send(());
     }
 }
@@ -66,7 +66,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_waits_for_the_one_before_it_and_for_no_other() {
-        let mut lines = Lines::default();
+        let mut lines = ArrivalQueues::default();
         let (first, mut second, mut third) = (lines.place(key(1)), lines.place(key(1)), lines.place(key(1)));
         let mut other = lines.place(key(2));
         assert!(other.turn().await);
@@ -80,11 +80,12 @@ mod tests {
 
     #[test]
     fn lines_that_are_over_are_forgotten_and_others_are_not() {
-        let mut lines = Lines::default();
-        let kept: Vec<Place> = (0..100).map(|number| lines.place(key(number))).collect();
+        let mut lines = ArrivalQueues::default();
+        let kept: Vec<QueuePlace> = (0..100).map(|number| lines.place(key(number))).collect();
         for number in 100..100_000 {
             lines.place(key(number)).leave();
-            assert!(lines.last.len() <= 2 * (kept.len() + Lines::MIN_CAPACITY), "{}", lines.last.len());
+            let size = lines.last.len();
+            assert!(size <= 2 * (kept.len() + ArrivalQueues::MIN_CAPACITY), "{size}");
         }
         assert!((0..100).all(|number| lines.place(key(number)).before.is_some()));
     }

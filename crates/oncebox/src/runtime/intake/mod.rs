@@ -1,4 +1,4 @@
-//! Intake: what happens to a delivery until it is stored or done, and its broker is told. Each module names its tests.
+//! Intake: stores or runs each delivery, then settles it with its broker. Each module names its tests.
 
 pub(super) mod delivery;
 pub(super) mod direct;

@@ -7,29 +7,29 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use super::delivery::{Taken, caught, store_alone, store_together};
-use super::lines::Lines;
+use super::lines::ArrivalQueues;
 use crate::config::ShortWindow;
 use crate::error::{Error, ErrorKind, Result};
 use crate::health::SourceState;
-use crate::inbox::{Answer, HandlerAnswer, Prepared, Processed, Receipt, Received, Shared};
+use crate::inbox::{HandlerAnswer, OfferResult, PreparedDelivery, Processed, Receipt, Received, Shared};
 use crate::message::Message;
 use crate::runtime::Core;
 use crate::source::{Batcher, Delivery, Redelivery, Source};
 use crate::store::{Accepted, Store};
 
-/// The most deliveries that are taken before somebody else has a turn.
+/// Maximum deliveries taken before other tasks run.
 const AT_ONCE: usize = 500;
 
-/// A source and the deliveries that it brought. They outlive the component, so that one that starts again goes on
-/// with them: a broker does not bring again what it still believes to be in good hands.
+/// A source and its deliveries. They outlive the component, so that a restart continues with them: a broker does not
+/// deliver an unsettled message again on the same connection.
 pub(in crate::runtime) struct Intake<Src> {
     source: Src,
     state: Arc<SourceState>,
-    /// Those that are only to be stored.
+    /// Deliveries that are only stored.
     together: Batcher<Taken>,
-    /// Those with more to be done, each by itself.
+    /// Deliveries with inline handlers or an ordering key, each in its own task.
     alone: JoinSet<()>,
-    lines: Lines,
+    lines: ArrivalQueues,
 }
 
 impl<Src> Intake<Src> {
@@ -41,21 +41,21 @@ impl<Src> Intake<Src> {
         let (core, of) = (Arc::clone(core), Arc::clone(&state));
         let store = move |taken, turn| store_together(Arc::clone(&core), Arc::clone(&of), taken, turn);
         let together = Batcher::start(|taken: &Taken| taken.message().payload().len(), store);
-        Self { source, state, together, alone: JoinSet::new(), lines: Lines::default() }
+        Self { source, state, together, alone: JoinSet::new(), lines: ArrivalQueues::default() }
     }
 }
 
-/// What is in hand when the source is let go is dropped unsettled, and the broker keeps it.
+/// A drop leaves the deliveries in hand unsettled, and the broker keeps them.
 impl<Src> Drop for Intake<Src> {
     fn drop(&mut self) {
         self.together.abort();
     }
 }
 
-/// Refuses a source that may bring a message again after the inbox has forgotten it, or warns of it.
+/// Returns an error or logs a warning if a source may deliver a message again after its retention.
 pub(in crate::runtime) fn check_window<S: Store>(inbox: &Shared<S>, source: &impl Source) -> Result<()> {
     let redelivers = source.redelivers_for();
-    // The shortest there is: a handler may forget earlier than the inbox.
+    // The shortest window: a handler may forget earlier than the inbox.
     let handlers = inbox.registry.handlers().filter(|handler| !handler.registration.forget);
     let windows = handlers.map(|handler| handler.registration.retention.or(inbox.config.retention));
     let shortest = windows.flatten().min().or(inbox.config.retention);
@@ -64,13 +64,13 @@ pub(in crate::runtime) fn check_window<S: Store>(inbox: &Shared<S>, source: &imp
         (Some(retention), Redelivery::Within(time)) => retention >= time,
         (Some(_), Redelivery::Forever) => false,
     };
-    // Where nothing is remembered, that was said when the inbox was built.
+    // The build of the inbox has already warned that a direct inbox remembers nothing.
     if long_enough || inbox.is_direct() {
         return Ok(());
     }
     let (name, window) = (source.name(), shortest.unwrap_or_default());
     let what = format!(
-        "`retention` is {window:?}: the source {name:?} may bring a message again, {redelivers:?}, when the inbox {:?} has forgotten it; remember for longer, or set `short_window` to Warn",
+        "`retention` is {window:?}: the source {name:?} may deliver a message again ({redelivers:?}) after the inbox {:?} forgot it; set a longer retention, or set `short_window` to Warn",
         inbox.name
     );
     match inbox.config.short_window {
@@ -93,8 +93,8 @@ pub(in crate::runtime) async fn run<S: Store>(
         intake.take(&core, first);
     }
     receiving.over(core.stop.requested());
-    // Deliveries in hand are settled before the source is let go. What the grace does not suffice for is dropped
-    // unsettled, and the broker keeps it.
+    // Deliveries in hand are settled before the source is dropped. After the grace they are dropped unsettled, and the
+    // broker keeps them.
     tokio::select! {
         () = state.has_none() => {}
         () = core.cut.wait() => {}
@@ -103,14 +103,14 @@ pub(in crate::runtime) async fn run<S: Store>(
 }
 
 impl<Src: Source> Intake<Src> {
-    /// The next delivery, as soon as there is room for it; `None` at a request to stop or when the source is over.
+    /// Waits for room and the next delivery. Returns `None` at a request to stop or when the source ends.
     async fn next<S: Store>(&mut self, core: &Core<S>) -> Option<Delivery> {
         while ended(self.alone.try_join_next().as_ref()) {}
         loop {
             tokio::select! {
                 biased;
                 () = core.stop.wait() => return None,
-                // While the store is away those in hand stay there, and nothing more is received.
+                // While the store is unavailable, deliveries in hand wait and no others are received.
                 () = async {
                     self.state.has_room(core.inbox.config.prefetch).await;
                     core.intake_switch.opens(core).await;
@@ -126,7 +126,7 @@ impl<Src: Source> Intake<Src> {
         }
     }
 
-    /// Takes a delivery, and what is here already behind it.
+    /// Takes a delivery, and those that have already arrived behind it.
     fn take<S: Store>(&mut self, core: &Arc<Core<S>>, first: Delivery) {
         let room = self.state.room(core.inbox.config.prefetch).min(AT_ONCE);
         let mut next = Some(first);
@@ -135,7 +135,7 @@ impl<Src: Source> Intake<Src> {
             let line = core.inbox.line_of(delivery.message());
             let taken = Taken::new(&core.inbox, &self.state, delivery);
             if line.is_none() && core.inbox.only_stores(taken.message()) {
-                // Nobody is there to take it only when the runtime ends.
+                // The push fails only when the Tokio runtime ends.
                 let _ = self.together.push(taken);
             } else {
                 let place = line.map(|line| self.lines.place(line));
@@ -148,7 +148,7 @@ impl<Src: Source> Intake<Src> {
     }
 }
 
-/// Tells of a source whose receiving ends in another way than it should.
+/// Records a receiver that ends without a request to stop.
 struct Receiving<'a>(&'a SourceState, bool);
 
 impl<'a> Receiving<'a> {
@@ -173,19 +173,19 @@ impl Drop for Receiving<'_> {
     }
 }
 
-/// Whether there was one that ended. One that panicked was dropped unsettled: the broker brings it again.
+/// Returns true if a task ended. A delivery whose task panicked was dropped unsettled: the broker delivers it again.
 fn ended(one: Option<&std::result::Result<(), tokio::task::JoinError>>) -> bool {
     if let Some(Err(panic)) = one {
-        tracing::error!(error = %panic, "taking a delivery in panicked");
+        tracing::error!(error = %panic, "intake of a delivery panicked");
     }
     one.is_some()
 }
 
 impl<S: Store> Shared<S> {
-    /// Takes a message the whole way: durable entries first, then inline handlers.
-    pub(crate) async fn receive(self: &Arc<Self>, prepared: &Prepared) -> Result<Received> {
-        // Stored first, so that the durable handlers have the message even if an inline one fails; the redelivery
-        // that follows finds it there.
+    /// Receives a message: durable entries first, then inline handlers.
+    pub(crate) async fn receive(self: &Arc<Self>, prepared: &PreparedDelivery) -> Result<Received> {
+        // Store first, so that durable handlers have the message even if an inline handler fails. The redelivery is then a
+        // duplicate.
         let answer = match &prepared.offers {
             Some(offers) => Some(self.offer(offers).await?),
             None => None,
@@ -193,12 +193,12 @@ impl<S: Store> Shared<S> {
         self.receive_stored(prepared, answer).await
     }
 
-    /// Takes messages the whole way that came together: one transaction for all that is stored of them.
+    /// Receives messages together, and stores all of them in one transaction.
     pub(crate) async fn receive_batch(
         self: &Arc<Self>,
         messages: impl Iterator<Item = Arc<Message>>,
     ) -> Result<Vec<Result<Received>>> {
-        let prepared: Vec<Result<Prepared>> =
+        let prepared: Vec<Result<PreparedDelivery>> =
             messages.map(|message| self.prepare_delivery(message)).collect();
         let mut received = self.receive_all(prepared.iter().flatten()).await?.into_iter();
         let mut all = Vec::with_capacity(prepared.len());
@@ -208,11 +208,11 @@ impl<S: Store> Shared<S> {
         Ok(all)
     }
 
-    /// Takes messages the whole way that have nothing to do with each other: together if the store takes them so, and each by
-    /// itself if something may be wrong with one of them. Nothing of one for which something panicked.
+    /// Receives unrelated messages: together, or each alone after an error that one message may cause. The result of a message
+    /// is `None` after a panic.
     pub(crate) async fn receive_each(
         self: &Arc<Self>,
-        prepared: &[Prepared],
+        prepared: &[PreparedDelivery],
     ) -> Vec<Option<Result<Received>>> {
         let many = prepared.len() > 1;
         match caught(self.receive_all(prepared.iter())).await {
@@ -227,7 +227,7 @@ impl<S: Store> Shared<S> {
 
     async fn receive_all<'a>(
         self: &Arc<Self>,
-        prepared: impl Iterator<Item = &'a Prepared> + Clone + Send,
+        prepared: impl Iterator<Item = &'a PreparedDelivery> + Clone + Send,
     ) -> Result<Vec<Result<Received>>> {
         let offers = prepared.clone().filter_map(|prepared| prepared.offers.as_ref());
         let mut answers = self.offer_all(offers).await?.into_iter();
@@ -239,16 +239,16 @@ impl<S: Store> Shared<S> {
         Ok(all)
     }
 
-    /// Whether nothing is to be done with a message before it is acknowledged but to store it.
+    /// Returns true if a message is only stored before its acknowledgement.
     pub(crate) fn only_stores(&self, message: &Message) -> bool {
         !self.is_direct() && self.registry.inline(message.message_type()).next().is_none()
     }
 
-    /// Runs the inline handlers of a message of which the store has answered.
+    /// Runs the inline handlers of a message after its store call.
     async fn receive_stored(
         self: &Arc<Self>,
-        prepared: &Prepared,
-        answer: Option<Answer>,
+        prepared: &PreparedDelivery,
+        answer: Option<OfferResult>,
     ) -> Result<Received> {
         let message = &prepared.message;
         if self.is_direct() {
@@ -263,7 +263,7 @@ impl<S: Store> Shared<S> {
         let mut duplicate = accepted.is_none_or(|accepted| matches!(accepted, Accepted::Duplicate(_)));
         let mut receipt = Receipt::Done;
         for ((handler, _), key) in self.registry.inline(message.message_type()).zip(&prepared.inline) {
-            // What is quarantined for a person does not run under the same key.
+            // A quarantined message does not run under the same key.
             let item = stored.as_ref().and_then(|(offers, answer)| answer.quarantined(offers, &key.key));
             let said = if let Some(item) = item {
                 HandlerAnswer::Stored(item)

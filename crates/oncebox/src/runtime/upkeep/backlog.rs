@@ -13,7 +13,7 @@ use crate::store::{Backlog, BacklogParams, BlockedBacklog, Store};
 
 pub(in crate::runtime) async fn run<S: Store>(core: Arc<Core<S>>, every: Duration) -> Result<()> {
     let (inbox, params) = (&core.inbox, BacklogParams::new(core.inbox.name.clone()));
-    // A handler that has nothing left is told of as well, and so is one that has nothing yet.
+    // Handlers without entries are reported too.
     let mut told: BTreeSet<HandlerKey> =
         inbox.registry.durable().map(|handler| handler.route.key.clone()).collect();
     loop {

@@ -12,7 +12,7 @@ use crate::observe::{emit, names};
 use crate::runtime::Core;
 use crate::store::{Orphan, OrphanParams, Store};
 
-/// The shortest and the longest pause between two looks: each reads the table of work.
+/// Shortest and longest pause between two queries, each of which reads the entries table.
 const PAUSES: (Duration, Duration) = (Duration::from_mins(1), Duration::from_hours(1));
 
 pub(in crate::runtime) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
@@ -35,7 +35,7 @@ pub(in crate::runtime) fn params<S: Store>(inbox: &Shared<S>) -> OrphanParams {
     OrphanParams::new(inbox.name.clone(), inbox.registry.keys().cloned().collect(), inbox.config.orphan_grace)
 }
 
-/// Sets the gauges, and says once what is new and what is over.
+/// Sets the gauges, and logs each new and each resolved orphan once.
 fn report<S: Store>(inbox: &Shared<S>, reported: &mut BTreeSet<HandlerKey>, orphans: &[Orphan]) {
     let name = &inbox.name;
     let gauge = |handler: &HandlerKey, count: u64| {
@@ -47,7 +47,7 @@ fn report<S: Store>(inbox: &Shared<S>, reported: &mut BTreeSet<HandlerKey>, orph
         if reported.insert(handler.clone()) {
             tracing::warn!(
                 inbox = %name, %handler, count, oldest = oldest.as_millis(),
-                "entries wait for a handler that this process does not know; register it, or its new name with `legacy`, or discard them"
+                "entries wait for an unknown handler"
             );
         }
     }
@@ -55,7 +55,7 @@ fn report<S: Store>(inbox: &Shared<S>, reported: &mut BTreeSet<HandlerKey>, orph
         let still = orphans.iter().any(|orphan| orphan.handler == *handler);
         if !still {
             gauge(handler, 0);
-            tracing::info!(inbox = %name, %handler, "no entry waits for this unknown handler any more");
+            tracing::info!(inbox = %name, %handler, "unknown handler has no entries left");
         }
         still
     });

@@ -8,10 +8,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::inbox::Shared;
 use crate::store::Store;
 
-/// The longest pause between two tries while the store does not answer.
+/// Longest pause between two tries while the store does not answer.
 pub(in crate::runtime) const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// Whether an error tells of a store that has trouble, rather than of a call that cannot work.
+/// Returns true if the store has trouble, and false if the call itself cannot work.
 pub(in crate::runtime) const fn is_trouble(kind: ErrorKind) -> bool {
     matches!(
         kind,
@@ -25,8 +25,8 @@ pub(in crate::runtime) const fn is_trouble(kind: ErrorKind) -> bool {
     )
 }
 
-/// Whether the database ended a transaction that may well succeed if it is made again. Never after a commit of which
-/// nobody knows whether it happened: it would be made twice.
+/// Returns true if the database ended a transaction that may succeed in another run. Never after a commit with an unknown
+/// result, because it might happen twice.
 pub(in crate::runtime) fn is_transient<S: Store>(store: &S, error: &(dyn StdError + 'static)) -> bool {
     let (mut link, mut transient) = (Some(error), false);
     while let Some(error) = link {
@@ -52,8 +52,8 @@ impl Pauses {
     }
 }
 
-/// Makes a call under a claim id. Once its answer was lost, it is made again until it is answered, because the id
-/// finds what was claimed: forgetting the id would leave the entries to their leases, and count a crash for each.
+/// Makes a call under a claim id. After a lost answer, it repeats the call until the store answers: the id finds the claimed
+/// entries. Without the id, they would wait for their leases and count a crash each.
 pub(in crate::runtime) async fn answered<S, T, F>(
     inbox: &Shared<S>,
     give_up: &Stop,
@@ -78,7 +78,7 @@ where
         if !(unknown && is_trouble(error.kind())) {
             return Err(error);
         }
-        inbox.store.watch().trouble(&inbox.name, "an answer was lost", &error);
+        inbox.store.watch().trouble(&inbox.name, "repeat", &error);
         tokio::select! {
             () = inbox.clock.sleep(pauses.next()) => {}
             () = give_up.wait() => return Err(error),

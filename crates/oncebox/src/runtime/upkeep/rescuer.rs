@@ -11,9 +11,9 @@ use crate::runtime::work::settler::settle;
 use crate::state::{Outcome, Settlement, decide};
 use crate::store::{Claimed, RescueParams, Route, Store};
 
-/// The most entries in one call.
+/// Maximum entries in one call.
 pub(in crate::runtime) const BATCH: usize = 100;
-/// How often duplicate counts are written down.
+/// Interval between two writes of duplicate counts.
 const WRITE_DUPLICATE_COUNTS: Duration = Duration::from_secs(30);
 
 pub(in crate::runtime) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
@@ -49,9 +49,8 @@ pub(in crate::runtime) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> 
     Ok(())
 }
 
-/// Lets the settler write first what this process has in hand. After an outage that was longer than a lease, the store cannot tell a
-/// worker that gives its entries back from one that died, and a rescue would count a crash for each. Waits no longer than the settler
-/// needs to find that the store is still away.
+/// Lets the settler first write the settlements of this process. After an outage longer than a lease, a rescue would count
+/// a crash for each entry of a live worker. Waits until the settler finds that the store is still unavailable, at most.
 async fn settled_first<S: Store>(core: &Core<S>) {
     let clock = &core.inbox.clock;
     let mut patience = clock.sleep(MAX_PAUSE);
@@ -70,20 +69,19 @@ async fn settled_first<S: Store>(core: &Core<S>) {
     }
 }
 
-/// Writes down duplicate counts. What cannot be written is not counted: nobody waits for it, and a call that is
-/// repeated might count twice.
+/// Writes duplicate counts. After an error the counts are lost, because a repeated call might count twice.
 pub(in crate::runtime) async fn write_duplicate_counts<S: Store>(inbox: &Shared<S>) {
     let duplicates = inbox.duplicate_counts.take();
     if duplicates.is_empty() {
         return;
     }
     if let Err(error) = inbox.store.count_duplicates(&duplicates).await {
-        tracing::debug!(inbox = %inbox.name, error = %error, "cannot write down duplicate counts");
+        tracing::debug!(inbox = %inbox.name, error = %error, "cannot write duplicate counts");
     }
 }
 
-/// Rescues one batch; returns its size. If this is interrupted between the two steps, a later rescue finds the
-/// entries again, and the crash is still counted once.
+/// Rescues one batch and returns its size. After an interruption between the two steps, a later rescue finds the entries
+/// again and still counts one crash.
 async fn rescue<S: Store>(core: &Core<S>) -> Result<usize> {
     let inbox = &core.inbox;
     let Some(params) = params(inbox) else { return Ok(0) };
@@ -106,7 +104,7 @@ async fn rescue<S: Store>(core: &Core<S>) -> Result<usize> {
     Ok(rescued.len())
 }
 
-/// What to ask for; nothing without handlers.
+/// Returns the parameters of a rescue, or `None` without handlers.
 pub(in crate::runtime) fn params<S: Store>(inbox: &Shared<S>) -> Option<RescueParams> {
     let routes: Vec<Route> = inbox.registry.durable().map(|handler| handler.route.clone()).collect();
     let some = !routes.is_empty();
@@ -114,7 +112,7 @@ pub(in crate::runtime) fn params<S: Store>(inbox: &Shared<S>) -> Option<RescuePa
     some.then(|| params().policies(inbox.registry.policies()))
 }
 
-/// What follows for entries whose lease ran out.
+/// Returns the settlements of entries whose lease expired.
 pub(in crate::runtime) fn crashed<S: Store>(inbox: &Shared<S>, rescued: &[Claimed]) -> Vec<Settlement> {
     let settlement = |rescued: &Claimed| {
         let handler = inbox.registry.by_key(&rescued.claim.handler)?;

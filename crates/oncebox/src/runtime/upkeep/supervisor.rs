@@ -14,11 +14,11 @@ use crate::runtime::Core;
 use crate::state::ErrorText;
 use crate::store::Store;
 
-/// The component of a source. It tells of itself in another way.
+/// The component of a source, which reports its state through the source.
 pub(in crate::runtime) const RECEIVER: &str = "receiver";
 
-/// A request to stop that any number of tasks can wait for. Waiting costs nothing until it has to wait, because
-/// every run of a handler does it.
+/// A request to stop that any number of tasks can wait for. The wait is free until it blocks, because every handler run
+/// waits for it.
 #[derive(Default)]
 pub(crate) struct Stop {
     requested: AtomicBool,
@@ -35,7 +35,7 @@ impl Stop {
         self.requested.load(Ordering::SeqCst)
     }
 
-    /// Completes when the stop is requested, at once if it was before.
+    /// Completes when the stop is requested, or at once if it was requested before.
     pub(in crate::runtime) async fn wait(&self) {
         // Made before the check: a request between the two wakes it.
         let changed = self.changed.notified();
@@ -45,8 +45,8 @@ impl Stop {
     }
 }
 
-/// Runs a component until it returns `Ok`. An error or a panic is reported, and after a pause it starts again.
-/// `ends_on_stop` says whether a request to stop ends its pauses for good.
+/// Runs a component until it returns `Ok`. An error or a panic is logged, and after a pause the component restarts. With
+/// `ends_on_stop`, a request to stop ends the pause and the component.
 pub(in crate::runtime) fn supervise<S, F, Fut>(
     core: &Arc<Core<S>>,
     component: &'static str,
@@ -68,7 +68,7 @@ where
             let task = AbortOnDrop(tokio::spawn(start(Arc::clone(&core))));
             let why = match task.join().await {
                 Ok(Ok(())) => {
-                    // A source may be over; everything else goes on for as long as the inbox runs.
+                    // A source may end; every other component runs as long as the inbox.
                     if component != RECEIVER {
                         core.heartbeats.ended(component);
                     }
@@ -93,11 +93,11 @@ where
     }))
 }
 
-/// A task that does not outlive whoever waits for it.
+/// A task that is aborted when its owner drops this.
 pub(in crate::runtime) struct AbortOnDrop<T>(JoinHandle<T>);
 
 impl<T> AbortOnDrop<T> {
-    /// Completes when the task has ended, also if it did before.
+    /// Completes when the task has ended, or at once if it ended before.
     pub(in crate::runtime) async fn ended(&mut self) {
         if !self.0.is_finished() {
             // One that panicked was reported by its supervisor.

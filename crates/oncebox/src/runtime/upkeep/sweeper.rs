@@ -9,16 +9,16 @@ use crate::inbox::Shared;
 use crate::runtime::Core;
 use crate::store::{RegisterParams, Store, SweepParams, Swept};
 
-/// Messages looked at in one call.
+/// Messages read in one call.
 const BATCH: usize = 10_000;
 
-/// What is registered counts for so many sweeps, and for a day at least: one that fails forgets nothing.
+/// Sweep intervals for which a registration holds, so that a failed sweep keeps it. It holds for a day at least.
 const HELD: u32 = 3;
 
 pub(in crate::runtime) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
-    // What it has to look through can take any time.
+    // A sweep may take any time.
     core.heartbeats.turn("sweeper", Duration::MAX);
-    // Before this process has done anything that others could forget too early.
+    // Register before this process stores anything that others could delete too early.
     let mut pauses = Pauses::default();
     while let Err(error) = registered(&core.inbox).await {
         core.inbox.store.watch().trouble(&core.inbox.name, "register", &error);
@@ -45,10 +45,10 @@ pub(in crate::runtime) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> 
     }
 }
 
-/// The shortest and the longest pause between two sweeps, if it is not set.
+/// Shortest and longest default pause between two sweeps.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_hours(1));
 
-/// How often this process sweeps: as it is set, or by the shortest window.
+/// Returns the interval of sweeps: the setting, or a tenth of the shortest window.
 pub(in crate::runtime) fn interval<S: Store>(inbox: &Shared<S>) -> Duration {
     inbox.config.sweep.unwrap_or_else(|| {
         let windows = inbox.registry.windows(&inbox.config).into_iter().map(|(_, window)| window);
@@ -57,38 +57,38 @@ pub(in crate::runtime) fn interval<S: Store>(inbox: &Shared<S>) -> Duration {
     })
 }
 
-/// Says of which handlers nothing is ever forgotten: that is a choice, and the store grows with it.
+/// Logs the handlers without a retention limit, whose messages are never deleted.
 fn report_unending<S: Store>(inbox: &Shared<S>) {
     let windows = inbox.registry.windows(&inbox.config);
     let unending: Vec<&str> =
         windows.iter().filter(|(_, window)| *window == Duration::MAX).map(|(key, _)| key.as_str()).collect();
     if !unending.is_empty() {
         let handlers = unending.join(", ");
-        tracing::info!(inbox = %inbox.name, handlers, "what these handlers finish is remembered for ever, so the store only grows; set `retention` if that is not meant");
+        tracing::info!(inbox = %inbox.name, handlers, "no retention limit, store only grows");
     }
 }
 
-/// When this process last told its windows, on its clock.
+/// Time of the last registration by this process, on its clock.
 #[derive(Default)]
-pub(crate) struct Registered {
+pub(crate) struct LastRegistration {
     at: parking_lot::Mutex<Option<Duration>>,
-    /// One tells them at a time.
+    /// Lets one task register at a time.
     turn: tokio::sync::Mutex<()>,
 }
 
-impl Registered {
-    /// Whether it was less than `span` ago.
+impl LastRegistration {
+    /// Returns true if it was less than `span` ago.
     fn within(&self, span: Duration, now: Duration) -> bool {
         self.at.lock().is_some_and(|at| now.saturating_sub(at) < span)
     }
 }
 
-/// For how long the store goes by what this process says.
+/// Returns how long a registration of this process holds.
 fn registration_hold<S: Store>(inbox: &Shared<S>) -> Duration {
     RegisterParams::HOLD.max(interval(inbox).saturating_mul(HELD))
 }
 
-/// Tells the store the handlers, windows and tenants setting of this process.
+/// Registers the handlers, windows and tenants setting of this process with the store.
 pub(crate) async fn register<S: Store>(inbox: &Shared<S>) -> Result<()> {
     let now = inbox.clock.monotonic();
     let retention = inbox.config.retention.unwrap_or(Duration::MAX);
@@ -102,15 +102,15 @@ pub(crate) async fn register<S: Store>(inbox: &Shared<S>) -> Result<()> {
     Ok(())
 }
 
-/// The same, before anything is stored that another process may forget: at first, and again before it is over, because a process
-/// that only accepts never sweeps.
+/// Registers before the first message is stored, and again before the registration expires, because a process that only
+/// accepts never sweeps.
 pub(crate) async fn registered<S: Store>(inbox: &Shared<S>) -> Result<()> {
     let hold = registration_hold(inbox);
     let within = |span| inbox.registered.within(span, inbox.clock.monotonic());
     if within(hold / 3) {
         return Ok(());
     }
-    // A store need not write what was said within half of the time: so long it counts for certain.
+    // A store may skip a registration within half of the hold time, so it holds that long for certain.
     let counts = within(hold / 2);
     let _turn = match inbox.registered.turn.try_lock() {
         Ok(turn) => turn,
@@ -129,7 +129,7 @@ pub(crate) async fn registered<S: Store>(inbox: &Shared<S>) -> Result<()> {
     }
 }
 
-/// What to ask for; nothing if everything is remembered for ever.
+/// Returns the parameters of a sweep, or `None` if no window has a limit.
 fn params<S: Store>(inbox: &Shared<S>) -> Option<SweepParams> {
     let retention = inbox.config.retention.unwrap_or(Duration::MAX);
     let mut params = SweepParams::new(inbox.name.clone(), retention, BATCH);
@@ -138,11 +138,11 @@ fn params<S: Store>(inbox: &Shared<S>) -> Option<SweepParams> {
     (ends(&retention) || params.windows.iter().any(|(_, window)| ends(window))).then_some(params)
 }
 
-/// Looks at everything that is old enough, page by page; returns what was removed.
+/// Deletes everything past its retention, page by page. Returns the counts.
 pub(crate) async fn sweep<S: Store>(inbox: &Shared<S>) -> Result<Swept> {
     register(inbox).await?;
     let Some(mut params) = params(inbox) else { return Ok(Swept::NOTHING) };
-    // Always the same: a sweep that an error has ended must not keep away the next one of its own process.
+    // Always the same id, so that a sweep that failed does not block the next one of its process.
     let sweep_id = inbox.sweeps.lock().await;
     params.sweep_id = *sweep_id;
     let mut removed = Swept::NOTHING;

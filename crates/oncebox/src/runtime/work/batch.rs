@@ -1,17 +1,21 @@
 //! Calls batch handlers, which take many messages at once. Tests: `tests/batch.rs`.
 //!
-//! A call that fails as a whole says nothing about any one message: each is tried alone then, and settled by what it says
-//! there. What does not decode never gets into a call.
+//! If a call fails as a whole, each of its messages runs alone and is settled by its own result. Messages that do not
+//! decode never get into a call.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use tracing::Instrument as _;
 
-use super::executor::{Said, UNCOMMITTED, Verdict, failed, in_time, observed, panic_text, said, uncommitted};
-use super::launch::{Run, one_by_one};
+use super::executor::{
+    HandlerFailure, RunVerdict, UNCOMMITTED, failed, in_time, observed, panic_text, said, uncommitted,
+};
+use super::launch::{EntryRun, one_by_one};
 use crate::error::ErrorKind;
-use crate::handler::{Answer, BatchContext, BatchSaid, ErasedBatch, Function, Item, Registered, ShareTx};
+use crate::handler::{
+    BatchContext, BatchItem, BatchResult, ErasedBatch, Function, ItemResults, RegisteredHandler, ShareTx,
+};
 use crate::inbox::Shared;
 use crate::message::Message;
 use crate::observe::{emit, names};
@@ -19,10 +23,10 @@ use crate::runtime::upkeep::supervisor::Stop;
 use crate::state::{ErrorText, Outcome};
 use crate::store::{Claim, Claimed, Settled, Store};
 
-/// Runs entries of one handler in one call, and those that this does not settle each alone.
-pub(in crate::runtime) async fn run<S: Store>(mut runs: Vec<Run<S>>) {
-    runs.retain_mut(Run::may_begin);
-    let Some(Run { core, handler, .. }) = runs.first() else { return };
+/// Runs entries of one handler in one call, then each entry without a verdict alone.
+pub(in crate::runtime) async fn run<S: Store>(mut runs: Vec<EntryRun<S>>) {
+    runs.retain_mut(EntryRun::may_begin);
+    let Some(EntryRun { core, handler, .. }) = runs.first() else { return };
     let (core, handler) = (Arc::clone(core), Arc::clone(handler));
     if let Function::Batch(function) = &handler.registration.function {
         let claimed: Vec<&Claimed> = runs.iter().map(|run| &run.claimed).collect();
@@ -33,33 +37,33 @@ pub(in crate::runtime) async fn run<S: Store>(mut runs: Vec<Run<S>>) {
             }
         }
     }
-    // Told only now: the transaction is over, and holds no claim any more.
+    // Report only now, after the transaction has released the claims.
     runs.retain(|run| run.verdict.is_none());
     one_by_one(runs).await;
 }
 
-/// Runs a single entry of a batch handler, in a call for itself.
+/// Runs a single entry of a batch handler in its own call.
 pub(in crate::runtime) async fn execute_one<S: Store>(
     inbox: &Arc<Shared<S>>,
-    handler: &Registered<S>,
+    handler: &RegisteredHandler<S>,
     function: &dyn ErasedBatch<S>,
     claimed: &Claimed,
     cut: &Stop,
-) -> Verdict {
+) -> RunVerdict {
     let verdict = execute(inbox, handler, function, &[claimed], cut).await.pop().flatten();
-    // Alone it always has one.
-    verdict.unwrap_or_else(|| Said::from(UNCOMMITTED).settle(handler, &claimed.claim))
+    // A single entry always has a verdict.
+    verdict.unwrap_or_else(|| HandlerFailure::from(UNCOMMITTED).settle(handler, &claimed.claim))
 }
 
-/// Runs claimed entries in one call. Those without a verdict are to run again, each alone.
+/// Runs claimed entries in one call. Entries without a verdict must run again, each alone.
 pub(in crate::runtime) async fn execute<S: Store>(
     inbox: &Arc<Shared<S>>,
-    handler: &Registered<S>,
+    handler: &RegisteredHandler<S>,
     function: &dyn ErasedBatch<S>,
     claimed: &[&Claimed],
     cut: &Stop,
-) -> Vec<Option<Verdict>> {
-    let mut verdicts: Vec<Option<Verdict>> = claimed.iter().map(|_| None).collect();
+) -> Vec<Option<RunVerdict>> {
+    let mut verdicts: Vec<Option<RunVerdict>> = claimed.iter().map(|_| None).collect();
     let messages: Vec<Arc<Message>> = claimed.iter().map(|claimed| Arc::clone(&claimed.message)).collect();
     let prepared = catch_unwind(AssertUnwindSafe(|| function.prepare(&messages)));
     let (decoded, prepared) = match prepared {
@@ -73,16 +77,17 @@ pub(in crate::runtime) async fn execute<S: Store>(
     for ((claimed, verdict), decoded) in claimed.iter().zip(&mut verdicts).zip(decoded) {
         if let Err(error) = decoded {
             let error = inbox.redactor.error(&error);
-            *verdict = Some(Said::from(Outcome::Undecodable { error }).settle(handler, &claimed.claim));
+            *verdict =
+                Some(HandlerFailure::from(Outcome::Undecodable { error }).settle(handler, &claimed.claim));
         }
     }
-    let mut left: Vec<(&Claimed, &mut Option<Verdict>)> =
+    let mut left: Vec<(&Claimed, &mut Option<RunVerdict>)> =
         claimed.iter().copied().zip(&mut verdicts).collect();
     left.retain(|(_, verdict)| verdict.is_none());
     if left.is_empty() {
         return verdicts;
     }
-    let items = left.iter().map(|(Claimed { claim, message }, _)| Item::new(Arc::clone(message), claim));
+    let items = left.iter().map(|(Claimed { claim, message }, _)| BatchItem::new(Arc::clone(message), claim));
     let mut context = BatchContext::new(inbox.surroundings(), items.collect());
     let count = left.len();
     let labels = [emit::inbox(&inbox.name), emit::handler(&handler.route.key)];
@@ -111,44 +116,44 @@ pub(in crate::runtime) async fn execute<S: Store>(
     verdicts
 }
 
-/// What was said of each message. Who answers for another number of messages was mistaken about all of them.
+/// Returns the result of each message. Another number of results is a failure of the whole call.
 fn each<S: Store>(
-    handler: &Registered<S>,
+    handler: &RegisteredHandler<S>,
     inbox: &Shared<S>,
-    Answer(answer): Answer,
+    BatchResult(answer): BatchResult,
     count: usize,
-) -> Result<Vec<Result<(), Said>>, Said> {
+) -> Result<Vec<Result<(), HandlerFailure>>, HandlerFailure> {
     match answer {
-        BatchSaid::Done => Ok((0..count).map(|_| Ok(())).collect()),
-        BatchSaid::Each(items) if items.len() == count => {
+        ItemResults::Done => Ok((0..count).map(|_| Ok(())).collect()),
+        ItemResults::Each(items) if items.len() == count => {
             let said = |item: Result<(), _>| item.map_err(|failure| said(handler, inbox, &failure));
             Ok(items.into_iter().map(said).collect())
         }
-        BatchSaid::Each(items) => {
+        ItemResults::Each(items) => {
             let answers = items.len();
-            Err(failed(inbox, &format!("the batch handler gave {answers} answers for {count} messages")))
+            Err(failed(inbox, &format!("the batch handler returned {answers} results for {count} messages")))
         }
     }
 }
 
-/// Settles what a call that failed as a whole means for each. Several are left without a verdict, unless what was said
-/// is about nobody in particular.
+/// Settles a call that failed as a whole. Several entries stay without a verdict, unless the result applies to all of
+/// them.
 fn blame<'a, S: Store>(
-    handler: &Registered<S>,
-    left: impl IntoIterator<Item = (&'a Claimed, &'a mut Option<Verdict>)>,
-    whole: Said,
+    handler: &RegisteredHandler<S>,
+    left: impl IntoIterator<Item = (&'a Claimed, &'a mut Option<RunVerdict>)>,
+    whole: HandlerFailure,
 ) {
     let mut left: Vec<_> = left.into_iter().collect();
     match whole.outcome {
         Outcome::Snooze { .. } | Outcome::Released => {
             for (claimed, verdict) in left {
-                *verdict = Some(Said::from(whole.outcome.clone()).settle(handler, &claimed.claim));
+                *verdict = Some(HandlerFailure::from(whole.outcome.clone()).settle(handler, &claimed.claim));
             }
         }
         outcome if left.len() > 1 => {
             let error = outcome.text().map_or("", ErrorText::as_str);
             let (handler, count) = (&handler.route.key, left.len());
-            tracing::warn!(%handler, count, error, "a batch failed; each of its messages is tried alone");
+            tracing::warn!(%handler, count, error, "batch failed, retrying each message alone");
         }
         _ => {
             if let Some((claimed, verdict)) = left.pop() {
@@ -158,12 +163,12 @@ fn blame<'a, S: Store>(
     }
 }
 
-/// Settles each by its own answer; the completions of those that are done go with the transaction, if there is one.
+/// Settles each entry by its own result. The transaction, if there is one, completes those that are done.
 async fn conclude<S: Store>(
     inbox: &Shared<S>,
-    handler: &Registered<S>,
-    left: Vec<(&Claimed, &mut Option<Verdict>)>,
-    answers: Vec<Result<(), Said>>,
+    handler: &RegisteredHandler<S>,
+    left: Vec<(&Claimed, &mut Option<RunVerdict>)>,
+    answers: Vec<Result<(), HandlerFailure>>,
     tx: Option<Box<dyn ShareTx>>,
 ) {
     let (mut done, mut missed, many) = (Vec::new(), Vec::new(), left.len() > 1);
@@ -175,20 +180,20 @@ async fn conclude<S: Store>(
     }
     let holds = match tx {
         Some(tx) if !done.is_empty() => commit(inbox, handler, done, many, tx).await,
-        // The first failure may have ended the transaction, and be all that is wrong with those after it.
+        // The first failure may have ended the transaction and caused the later ones.
         Some(_) if missed.iter().filter(|(.., said)| said.is_failure()).count() > 1 => {
             let (handler, count) = (&handler.route.key, missed.len());
-            tracing::warn!(%handler, count, "nothing of a batch succeeded in its transaction; each of its messages is tried alone");
+            tracing::warn!(%handler, count, "batch transaction failed, retrying each alone");
             false
         }
         _ => {
             for (claimed, verdict) in done {
-                *verdict = Some(Said::from(Outcome::Done).settle(handler, &claimed.claim));
+                *verdict = Some(HandlerFailure::from(Outcome::Done).settle(handler, &claimed.claim));
             }
             true
         }
     };
-    // Where the transaction was spoiled, nobody knows by whom, and what was said of each may be said because of another.
+    // After a failed transaction, the result of one message may be the fault of another.
     if holds {
         for (claimed, verdict, said) in missed {
             *verdict = Some(said.settle(handler, &claimed.claim));
@@ -196,47 +201,48 @@ async fn conclude<S: Store>(
     }
 }
 
-/// Settles what a commit that failed means. Of several messages in one transaction none is blamed: each is tried alone.
+/// Settles a failed commit. Several messages of one transaction get no verdict: each runs alone.
 fn blame_commit<S: Store>(
-    handler: &Registered<S>,
-    done: Vec<(&Claimed, &mut Option<Verdict>)>,
+    handler: &RegisteredHandler<S>,
+    done: Vec<(&Claimed, &mut Option<RunVerdict>)>,
     many: bool,
-    whole: Said,
+    whole: HandlerFailure,
 ) -> bool {
     if many && !matches!(whole.outcome, Outcome::Snooze { .. } | Outcome::Released) {
         let (handler, error) = (&handler.route.key, whole.outcome.text().map_or("", ErrorText::as_str));
-        tracing::warn!(%handler, error, "a batch could not be committed; each of its messages is tried alone");
+        tracing::warn!(%handler, error, "batch commit failed, retrying each alone");
         return false;
     }
     blame(handler, done, whole);
     true
 }
 
-/// Completes and commits what is done. If a claim was lost, nothing is stored, and the others are left without a verdict. Whether
-/// the answers for the others hold: not if what one of `many` did cannot be committed.
+/// Completes and commits what is done. After a lost claim nothing is stored, and the others stay without a verdict. Returns
+/// true if the results of the failed messages hold: not if the commit of `many` failed.
 async fn commit<S: Store>(
     inbox: &Shared<S>,
-    handler: &Registered<S>,
-    done: Vec<(&Claimed, &mut Option<Verdict>)>,
+    handler: &RegisteredHandler<S>,
+    done: Vec<(&Claimed, &mut Option<RunVerdict>)>,
     many: bool,
     tx: Box<dyn ShareTx>,
 ) -> bool {
     let claims: Vec<Claim> = done.iter().map(|(claimed, _)| claimed.claim.clone()).collect();
-    // A task of its own: a commit must not be torn when this call is aborted.
+    // In its own task, so that an abort of this call does not interrupt the commit.
     let settled = match tokio::spawn(tx.complete_all(claims)).await {
         Ok(Ok(settled)) => settled,
         Ok(Err(error)) if error.kind() == ErrorKind::LeaseLost && done.len() > 1 => {
             let handler = &handler.route.key;
-            tracing::info!(%handler, "rolled back: a claim of the batch belongs to somebody else");
+            tracing::info!(%handler, "claim lost, batch rolled back");
             return true;
         }
         Ok(Err(error)) if error.kind() == ErrorKind::LeaseLost => vec![Settled::LeaseLost],
         Ok(Err(error)) => {
             let whole = uncommitted(inbox, handler, &error);
             if error.kind() == ErrorKind::TransactionEnded {
-                // All of them are in what was written: a person has to see each.
+                // The handler may have committed all of them: an operator must check each.
                 for (claimed, verdict) in done {
-                    *verdict = Some(Said::from(whole.outcome.clone()).settle(handler, &claimed.claim));
+                    *verdict =
+                        Some(HandlerFailure::from(whole.outcome.clone()).settle(handler, &claimed.claim));
                 }
                 return true;
             }
@@ -252,11 +258,11 @@ async fn commit<S: Store>(
         match settled {
             Settled::LeaseLost => {
                 let (seq, handler) = (claimed.claim.seq.0, &handler.route.key);
-                tracing::info!(seq, %handler, "rolled back: the claim belongs to somebody else");
-                *verdict = Some(Verdict::Lost);
+                tracing::info!(seq, %handler, "claim lost, run rolled back");
+                *verdict = Some(RunVerdict::Lost);
             }
             Settled::Applied if whole => {
-                *verdict = Some(Verdict::Written);
+                *verdict = Some(RunVerdict::Written);
             }
             Settled::Applied => {}
         }

@@ -7,21 +7,21 @@ use futures_util::FutureExt as _;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::launch::{give_back, launch_all};
-use super::plan::{Plan, Room, Seat};
+use super::plan::{ClaimPlan, Room, Seat};
 use crate::error::Result;
-use crate::handler::Registered;
+use crate::handler::RegisteredHandler;
 use crate::inbox::Shared;
 use crate::runtime::Core;
 use crate::runtime::upkeep::repeat::{Pauses, answered, is_trouble};
 use crate::state::{Outcome, Settlement};
-use crate::store::{Claim, ClaimMode, ClaimParams, Claimed, RenewParams, Store, Wakeup, Want};
+use crate::store::{Claim, ClaimMode, ClaimParams, ClaimQuota, Claimed, RenewParams, Store, Wakeup};
 
-/// How long suspects wait until nothing else is in hand, and how long healthy work waits for them. After that they run in company,
-/// which is never blamed.
+/// Maximum wait of suspects until no other entry is in hand, and of healthy entries for suspects. After it they run
+/// together, and a crash is not counted for the healthy ones.
 const ALONE_WITHIN: Duration = Duration::from_secs(10);
-/// When suspects are looked at again that would have had another suspect for company.
+/// Delay of suspects that would have run together with another suspect.
 const ALONE_LATER: Duration = Duration::from_mins(1);
-/// How long a little room is kept free in the hope of more.
+/// Wait for more free capacity before a small claim.
 const GATHER: Duration = Duration::from_millis(20);
 
 pub(in crate::runtime) async fn run<S: Store>(
@@ -31,13 +31,13 @@ pub(in crate::runtime) async fn run<S: Store>(
     Dispatcher::new(core, settlements).run().await
 }
 
-/// Tokens that were taken for a claim. Those for which there was no entry go back, whatever becomes of the claim.
-struct Tokens<'a, S: Store> {
-    handlers: &'a [Arc<Registered<S>>],
+/// Tokens that were taken for a claim. A drop returns the unused ones.
+struct TakenTokens<'a, S: Store> {
+    handlers: &'a [Arc<RegisteredHandler<S>>],
     taken: Vec<usize>,
 }
 
-impl<S: Store> Drop for Tokens<'_, S> {
+impl<S: Store> Drop for TakenTokens<'_, S> {
     fn drop(&mut self) {
         for (handler, taken) in self.handlers.iter().zip(&self.taken) {
             handler.throttle.give_back(*taken);
@@ -45,8 +45,8 @@ impl<S: Store> Drop for Tokens<'_, S> {
     }
 }
 
-/// How many claims are for a handler.
-fn count<S: Store>(claimed: &[Claimed], handler: &Registered<S>) -> usize {
+/// Returns the number of claims for a handler.
+fn count<S: Store>(claimed: &[Claimed], handler: &RegisteredHandler<S>) -> usize {
     claimed.iter().filter(|claimed| handler.route.answers_to(&claimed.claim.handler)).count()
 }
 
@@ -54,20 +54,20 @@ struct Dispatcher<S: Store> {
     core: Arc<Core<S>>,
     settlements: UnboundedSender<Settlement>,
     wakeup: Option<Wakeup>,
-    handlers: Vec<Arc<Registered<S>>>,
-    /// Which handlers may have work that was not asked for.
+    handlers: Vec<Arc<RegisteredHandler<S>>>,
+    /// True for each handler that may have more due entries.
     hungry: Vec<bool>,
-    /// Entries that a worker died with may be due.
+    /// True if suspects, entries of dead workers, may be due.
     suspects: bool,
-    /// The last to run was a suspect: now it is the others' turn.
+    /// True after a suspect ran: healthy entries have the next turn.
     after_suspect: bool,
-    /// Until this time no suspect is claimed if there may be healthy work.
+    /// No suspect is claimed before this time, if healthy entries may be due.
     healthy_until: Duration,
-    /// What was claimed to run alone, until it has ended or has company.
+    /// Claims that run alone, until they end or others run beside them.
     solitary: Vec<Claim>,
-    /// When everything was last looked for, whoever told of it.
+    /// Time of the last query for all handlers.
     polled: Duration,
-    /// The ticket up to which somebody waits for the end of all work.
+    /// The last ticket of a caller that waits for the end of all work.
     ticket: u64,
     turn: usize,
     eager: bool,
@@ -100,7 +100,7 @@ impl<S: Store> Dispatcher<S> {
         let mut pauses = Pauses::default();
         while !core.stop.requested() {
             core.heartbeats.turn("dispatcher", core.inbox.config.poll);
-            // Listens before it looks: what lands in between ends the wait.
+            // Listen before the claim, so that a settlement in between ends the wait.
             let landing = core.in_flight.landing();
             let grounded = core.in_flight.len() == 0;
             self.listen();
@@ -131,14 +131,14 @@ impl<S: Store> Dispatcher<S> {
         Ok(())
     }
 
-    /// Takes note of everything that tells of work. Whatever is told from here on ends the next wait.
+    /// Collects all wakeups. A wakeup after this call ends the next wait.
     fn listen(&mut self) {
         let Shared { clock, config, local_wakeup, .. } = &*self.core.inbox;
         let now = clock.monotonic();
         let woken = self.wakeup.as_mut().is_some_and(|wakeup| wakeup.woken().now_or_never().is_some());
         let mut told = local_wakeup.take() || woken;
         let ticket = self.core.idle_waiters.ticket();
-        // Under steady work no wait lasts as long as a poll, so this cannot be left to the wait.
+        // Under steady load no wait lasts as long as the poll interval, so the wait cannot check this.
         if local_wakeup.take_passed(now)
             || now >= self.polled.saturating_add(config.poll)
             || ticket > self.ticket
@@ -153,24 +153,24 @@ impl<S: Store> Dispatcher<S> {
         }
     }
 
-    /// Whether there may be work that can be begun now or soon. What is left alone until its handler works again is not
-    /// waited for.
+    /// Returns true if there may be entries that can start now or soon. Entries of a handler with an open breaker do not
+    /// count.
     fn has_work(&self) -> bool {
         let now = self.core.inbox.clock.monotonic();
         let mut handlers = self.handlers.iter().zip(&self.hungry);
         handlers.any(|(handler, hungry)| (self.suspects || *hungry) && !handler.throttle.is_shut(now))
     }
 
-    fn is_turn_of_suspects(&self, plan: &Plan) -> bool {
+    fn is_turn_of_suspects(&self, plan: &ClaimPlan) -> bool {
         let others = (self.after_suspect && plan.claims())
             || (self.hungry.contains(&true) && self.core.inbox.clock.monotonic() < self.healthy_until);
         self.suspects && plan.has_room() && !others
     }
 
-    fn plan(&mut self) -> Plan {
+    fn plan(&mut self) -> ClaimPlan {
         let (Shared { config, clock, .. }, in_flight) = (&*self.core.inbox, &self.core.in_flight);
         let (total, now) = (Room { capacity: config.in_flight, busy: in_flight.len() }, clock.monotonic());
-        let seat = |(handler, hungry): (&Arc<Registered<S>>, &bool)| {
+        let seat = |(handler, hungry): (&Arc<RegisteredHandler<S>>, &bool)| {
             let busy = in_flight.count(&handler.route.key);
             let room = Room { capacity: handler.registration.concurrency, busy };
             let (capacity, free) = handler.throttle.room(now);
@@ -178,10 +178,10 @@ impl<S: Store> Dispatcher<S> {
         };
         let seats: Vec<Seat> = self.handlers.iter().zip(&self.hungry).map(seat).collect();
         self.turn = self.turn.wrapping_add(1);
-        Plan::new(total, config.batch, &seats, self.turn, std::mem::take(&mut self.eager))
+        ClaimPlan::new(total, config.batch, &seats, self.turn, std::mem::take(&mut self.eager))
     }
 
-    /// Waits until there is something to look for, or room for it.
+    /// Waits until there may be new entries, or free capacity.
     async fn idle(&mut self, landing: impl Future<Output = ()>, short: bool) {
         let Shared { clock, config, local_wakeup, .. } = &*self.core.inbox;
         let room_is_waited_for = self.suspects || self.hungry.contains(&true);
@@ -193,7 +193,7 @@ impl<S: Store> Dispatcher<S> {
             }
         };
         let (poll, now) = (self.polled.saturating_add(config.poll), clock.monotonic());
-        let waits = |(handler, hungry): (&Arc<Registered<S>>, &bool)| {
+        let waits = |(handler, hungry): (&Arc<RegisteredHandler<S>>, &bool)| {
             if self.suspects || *hungry { handler.throttle.opens_at(now) } else { None }
         };
         let gates = self.handlers.iter().zip(&self.hungry).filter_map(waits);
@@ -210,21 +210,21 @@ impl<S: Store> Dispatcher<S> {
             () = woken => self.hungry.fill(true),
             () = local_wakeup.wait() => self.hungry.fill(true),
             () = self.core.suspects.notified() => self.suspects = !self.handlers.is_empty(),
-            // These two are what `listen` looks at itself.
+            // `listen` checks these two.
             () = self.core.idle_waiters.taken() => {}
             () = clock.sleep(next) => {}
         }
     }
 
-    /// Claims and starts what no worker died with.
-    async fn healthy(&mut self, plan: &Plan) -> Result<()> {
+    /// Claims and starts healthy entries.
+    async fn healthy(&mut self, plan: &ClaimPlan) -> Result<()> {
         self.after_suspect = false;
         let (claimed, asked) = self.claim(&plan.limits, ClaimMode::Healthy).await?;
-        // Whoever waits for the end of all work is told of it by a claim that found nothing: a store may put off looking for what it
-        // has passed as long as it finds others.
+        // A caller that waits for the end of all work needs an empty claim: a store may defer entries that it passed as long as
+        // it finds others.
         let more = !claimed.is_empty() && self.core.idle_waiters.is_waited_for();
         for (index, handler) in self.handlers.iter().enumerate() {
-            // A handler that got all it asked for may have more, and so may one that was not asked.
+            // A handler with a full claim may have more entries, and so may one that was not in the claim.
             if count(&claimed, handler) < asked[index] && !more {
                 self.hungry[index] = false;
             }
@@ -234,9 +234,9 @@ impl<S: Store> Dispatcher<S> {
         Ok(())
     }
 
-    /// Claims and starts entries that a worker died with. Those of the first level run beside others; the rest wait until nothing
-    /// else is in hand, and nothing healthy is claimed until they have landed.
-    async fn suspects(&mut self, plan: &Plan) -> Result<()> {
+    /// Claims and starts suspects. Suspects of the first level run beside others. The rest wait until no other entry is in
+    /// hand, and no healthy entry is claimed until they are settled.
+    async fn suspects(&mut self, plan: &ClaimPlan) -> Result<()> {
         let (begun, idle) = (self.core.inbox.clock.monotonic(), self.core.in_flight.len() == 0);
         let mut claimed = self.claim(&plan.suspects, ClaimMode::Suspect).await?.0;
         self.suspects = !claimed.is_empty();
@@ -254,16 +254,15 @@ impl<S: Store> Dispatcher<S> {
         if apart && rest == 0 {
             self.down_to(0).await;
         }
-        // Healthy work gets as much time as it was kept waiting.
+        // Healthy entries get as much time as they waited.
         let now = self.core.inbox.clock.monotonic();
         self.healthy_until = now.saturating_add(now.saturating_sub(begun));
         Ok(())
     }
 
-    /// Waits until nothing but these suspects is in hand, and claims them anew: then the store knows that they run alone. If other
-    /// work lasts too long they run beside it, which is never blamed; but never beside another suspect, which could take them down
-    /// time and again.
-    async fn separate(&self, plan: &Plan, claimed: Vec<Claimed>) -> Result<Vec<Claimed>> {
+    /// Waits until only these suspects are in hand, and claims them again, so that the store knows that they run alone. If
+    /// other runs last too long, the suspects run beside them, but never beside another suspect.
+    async fn separate(&self, plan: &ClaimPlan, claimed: Vec<Claimed>) -> Result<Vec<Claimed>> {
         let claims: Vec<Claim> = claimed.iter().map(|claimed| claimed.claim.clone()).collect();
         self.down_to(claims.len()).await;
         let neighbours = self.core.in_flight.neighbours(&claims);
@@ -284,7 +283,7 @@ impl<S: Store> Dispatcher<S> {
         Ok(self.claim(&plan.suspects, ClaimMode::Suspect).await?.0)
     }
 
-    /// Waits until at most so many entries are in hand, but not for ever: neither healthy work nor suspects may starve.
+    /// Waits until at most `rest` entries are in hand, for a limited time: neither healthy entries nor suspects may starve.
     async fn down_to(&self, rest: usize) {
         tokio::select! {
             () = self.core.in_flight.down_to(rest) => {}
@@ -293,8 +292,8 @@ impl<S: Store> Dispatcher<S> {
         }
     }
 
-    /// Tells the store that a run which began alone is about to get company: from then on the death of its worker is not its own.
-    /// If the store does not take that, the company is given back.
+    /// Records in the store that a lone run will have others beside it, so that a later death of its worker is not counted for
+    /// it alone. If the store call fails, the other entries are released.
     async fn end_solitude(&mut self, company: &[Claimed]) -> Result<()> {
         let Shared { config, store, .. } = &*self.core.inbox;
         self.solitary.retain(|claim| self.core.in_flight.holds(claim));
@@ -313,20 +312,20 @@ impl<S: Store> Dispatcher<S> {
         Ok(())
     }
 
-    /// Claims entries, at most so many of each handler; says how many of each were asked for.
+    /// Claims entries, at most `limits` of each handler. Also returns the number requested of each.
     async fn claim(&self, limits: &[usize], mode: ClaimMode) -> Result<(Vec<Claimed>, Vec<usize>)> {
         let now = self.core.inbox.clock.monotonic();
-        let mut tokens = Tokens { handlers: &self.handlers, taken: vec![0; limits.len()] };
+        let mut tokens = TakenTokens { handlers: &self.handlers, taken: vec![0; limits.len()] };
         for ((handler, taken), limit) in self.handlers.iter().zip(&mut tokens.taken).zip(limits) {
             *taken = handler.throttle.take(*limit, now);
         }
         let asked = tokens.taken.clone();
-        let wants: Vec<Want> = self
+        let wants: Vec<ClaimQuota> = self
             .handlers
             .iter()
             .zip(&asked)
             .filter(|(_, limit)| **limit > 0)
-            .map(|(handler, limit)| Want { route: handler.route.clone(), limit: *limit })
+            .map(|(handler, limit)| ClaimQuota { route: handler.route.clone(), limit: *limit })
             .collect();
         if wants.is_empty() {
             return Ok((Vec::new(), asked));
@@ -344,7 +343,7 @@ impl<S: Store> Dispatcher<S> {
 
     async fn ask(&self, params: ClaimParams) -> Result<Vec<Claimed>> {
         let Shared { clock, config, registry, store, .. } = &*self.core.inbox;
-        // Taken before the claim is first sent: the lease cannot have begun earlier.
+        // Taken before the claim is sent, so the lease cannot begin earlier.
         let deadline = clock.monotonic().saturating_add(config.lease);
         let claimed = answered(&self.core.inbox, &self.core.cut, || store.claim(&params)).await?;
         for claimed in &claimed {
@@ -358,7 +357,7 @@ impl<S: Store> Dispatcher<S> {
     }
 }
 
-/// Whether a suspect may run beside other work.
+/// Returns true if a suspect may run beside other entries.
 fn runs_beside_others(claimed: &Claimed) -> bool {
     claimed.claim.suspicion.runs_beside_others()
 }

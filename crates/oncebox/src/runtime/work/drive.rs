@@ -1,36 +1,36 @@
 //! Processes entries without background tasks, for tests, cron jobs and serverless functions. Tests: `tests/durable.rs`, `tests/lifecycle.rs`.
 //!
-//! One call of a handler follows the other, and handlers do not share commits here. A throttle that is shut is not waited for: the
-//! caller may have stopped the clock.
+//! Handlers run one after the other and do not share commits here. The call never waits for a throttle, because the caller
+//! may have stopped the clock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::batch;
-use super::executor::{Verdict, execute};
+use super::executor::{RunVerdict, execute};
 use super::in_flight::InFlight;
 use super::renewer::keep_renewing;
 use super::settler;
 use crate::error::Result;
-use crate::handler::{Function, Registered};
+use crate::handler::{Function, RegisteredHandler};
 use crate::inbox::Shared;
 use crate::runtime::upkeep::repeat::is_trouble;
 use crate::runtime::upkeep::rescuer;
 use crate::runtime::upkeep::supervisor::Stop;
-use crate::state::{Ended, Outcome, Pass, Policy, Settlement, decide};
-use crate::store::{ClaimMode, ClaimParams, Claimed, Store, Want};
+use crate::state::{CircuitPass, CircuitSignal, Outcome, Policy, Settlement, decide};
+use crate::store::{ClaimMode, ClaimParams, ClaimQuota, Claimed, Store};
 
-/// How often a call that failed is made again. Without a pause: whoever drives by hand may have stopped the clock.
+/// Maximum repeats of a failed call. There is no pause between them, because the caller may have stopped the clock.
 const REPEATS: usize = 3;
 
-/// Runs at most `limit` entries that are due, one after the other; returns how many ran.
+/// Runs at most `limit` due entries, one after the other. Returns the number of entries that ran.
 pub(crate) async fn process_pending<S: Store>(inbox: &Arc<Shared<S>>, limit: usize) -> Result<usize> {
     crate::runtime::registered(inbox).await?;
     let _drive = inbox.drives.begin();
     while rescue(inbox).await? >= rescuer::BATCH {}
     let handlers: Vec<_> = inbox.registry.durable().collect();
-    // Whose turn it is to be asked first, and how many were asked in vain since something was found.
+    // The index of the next handler to claim for, and the number of handlers since the last entry.
     let (mut ran, mut turn, mut idle) = (0, 0, 0);
     while ran < limit && !handlers.is_empty() {
         let shares = shares(&handlers, turn, limit - ran, inbox.config.batch);
@@ -51,7 +51,7 @@ pub(crate) async fn process_pending<S: Store>(inbox: &Arc<Shared<S>>, limit: usi
     Ok(ran)
 }
 
-/// Counts the calls that process by hand at the moment.
+/// Counts the active calls of `process_pending`.
 #[derive(Default)]
 pub(crate) struct Drives(AtomicUsize);
 
@@ -61,13 +61,13 @@ impl Drives {
         Drive(self)
     }
 
-    /// Whether one such call is all that works on this inbox in this process.
+    /// Returns true if one such call is the only activity of this inbox in this process.
     fn is_only_work<S: Store>(&self, inbox: &Shared<S>) -> bool {
         self.0.load(Ordering::SeqCst) == 1 && inbox.running.lock().upgrade().is_none()
     }
 }
 
-/// One call that processes by hand, until it is dropped.
+/// One active call, until it is dropped.
 struct Drive<'a>(&'a Drives);
 
 impl Drop for Drive<'_> {
@@ -76,13 +76,13 @@ impl Drop for Drive<'_> {
     }
 }
 
-/// How many entries each handler is asked for: no more than `limit` in all, so with a small one not everybody is.
+/// Divides `limit` among the handlers. With a small limit some handlers get nothing.
 fn shares<'a, S: Store>(
-    handlers: &[&'a Arc<Registered<S>>],
+    handlers: &[&'a Arc<RegisteredHandler<S>>],
     turn: usize,
     limit: usize,
     batch: usize,
-) -> Vec<(&'a Arc<Registered<S>>, usize)> {
+) -> Vec<(&'a Arc<RegisteredHandler<S>>, usize)> {
     let (each, more) = (limit / handlers.len(), limit % handlers.len());
     let in_turn = handlers.iter().cycle().skip(turn).take(handlers.len());
     let shares =
@@ -90,7 +90,7 @@ fn shares<'a, S: Store>(
     shares.filter(|(_, share)| *share > 0).collect()
 }
 
-/// Runs everything that is due, until nothing is.
+/// Runs entries until none is due.
 pub(crate) async fn drain<S: Store>(inbox: &Arc<Shared<S>>) -> Result<usize> {
     process_pending(inbox, usize::MAX).await
 }
@@ -105,15 +105,15 @@ async fn rescue<S: Store>(inbox: &Shared<S>) -> Result<usize> {
 
 async fn claim<S: Store>(
     inbox: &Shared<S>,
-    shares: &[(&Arc<Registered<S>>, usize)],
+    shares: &[(&Arc<RegisteredHandler<S>>, usize)],
     mode: ClaimMode,
 ) -> Result<Vec<Claimed>> {
     let now = inbox.clock.monotonic();
     let handlers: Vec<_> =
         shares.iter().map(|(handler, share)| (*handler, handler.throttle.take(*share, now))).collect();
     let some = handlers.iter().filter(|(_, limit)| *limit > 0);
-    let wants: Vec<Want> =
-        some.map(|(handler, limit)| Want { route: handler.route.clone(), limit: *limit }).collect();
+    let wants: Vec<ClaimQuota> =
+        some.map(|(handler, limit)| ClaimQuota { route: handler.route.clone(), limit: *limit }).collect();
     if wants.is_empty() {
         return Ok(Vec::new());
     }
@@ -132,7 +132,7 @@ async fn claim<S: Store>(
     claimed
 }
 
-/// Runs claimed entries, and keeps the claims of those that still wait.
+/// Runs claimed entries, and renews the claims of those that wait.
 async fn run_all<S: Store>(inbox: &Arc<Shared<S>>, claimed: Vec<Claimed>) -> Result<usize> {
     let watch = inbox.store.watch();
     let in_flight = InFlight::new(Arc::clone(&watch.claims));
@@ -173,7 +173,7 @@ async fn run_each<S: Store>(
             Err(error) => {
                 let rest = waiting.iter().map(released);
                 if let Err(error) = settle(inbox, &rest.collect::<Vec<_>>()).await {
-                    tracing::warn!(inbox = %inbox.name, error = %error, "cannot give back what did not run");
+                    tracing::warn!(inbox = %inbox.name, error = %error, "cannot release unstarted entries");
                 }
                 return Err(error);
             }
@@ -186,10 +186,10 @@ fn released(claimed: &Claimed) -> Settlement {
     decide(&Policy::default(), &claimed.claim, Outcome::Released)
 }
 
-/// Runs claimed entries of one handler, several in one call if it takes many; returns how many ran.
+/// Runs claimed entries of one handler, several in one call for a batch handler. Returns the number that ran.
 async fn run<S: Store>(
     inbox: &Arc<Shared<S>>,
-    handler: &Registered<S>,
+    handler: &RegisteredHandler<S>,
     claimed: &[Claimed],
 ) -> Result<usize> {
     let (never, mut together) = (Stop::default(), Vec::new());
@@ -212,7 +212,7 @@ async fn run<S: Store>(
             verdict
         } else {
             let Some(entered) = Entered::new(inbox, handler) else {
-                // Its handler is left alone: it did not run.
+                // The breaker is open, so it did not run.
                 settlements.push(released(claimed));
                 continue;
             };
@@ -221,7 +221,7 @@ async fn run<S: Store>(
             verdict
         };
         ran += 1;
-        if let Verdict::Settle(settlement) = verdict {
+        if let RunVerdict::Settle(settlement) = verdict {
             settlements.push(settlement);
         }
     }
@@ -229,24 +229,24 @@ async fn run<S: Store>(
     Ok(ran)
 }
 
-/// A run that its handler's throttle let in, and that has to end there even if the caller goes away.
+/// A run that the throttle admitted, and that ends there even if the caller drops the call.
 struct Entered<'a, S: Store> {
     inbox: &'a Shared<S>,
-    handler: &'a Registered<S>,
-    pass: Option<Pass>,
+    handler: &'a RegisteredHandler<S>,
+    pass: Option<CircuitPass>,
 }
 
 impl<'a, S: Store> Entered<'a, S> {
-    fn new(inbox: &'a Shared<S>, handler: &'a Registered<S>) -> Option<Self> {
+    fn new(inbox: &'a Shared<S>, handler: &'a RegisteredHandler<S>) -> Option<Self> {
         let pass = handler.throttle.enter(inbox.clock.monotonic())?;
         Some(Self { inbox, handler, pass: Some(pass) })
     }
 
-    fn end(mut self, ended: Ended) {
+    fn end(mut self, ended: CircuitSignal) {
         self.report(ended);
     }
 
-    fn report(&mut self, ended: Ended) {
+    fn report(&mut self, ended: CircuitSignal) {
         if let Some(pass) = self.pass.take() {
             self.handler.throttle.end(pass, ended, self.inbox.clock.monotonic());
         }
@@ -255,7 +255,7 @@ impl<'a, S: Store> Entered<'a, S> {
 
 impl<S: Store> Drop for Entered<'_, S> {
     fn drop(&mut self) {
-        self.report(Ended::Neither);
+        self.report(CircuitSignal::Neutral);
     }
 }
 
@@ -266,7 +266,7 @@ async fn settle<S: Store>(inbox: &Shared<S>, batch: &[Settlement]) -> Result<()>
     insist(|| settler::settle(inbox, batch)).await
 }
 
-/// Makes a call again if the store had trouble: the same claim id and the same fence recognise what was done.
+/// Repeats a call if the store has trouble. The claim id and the fence make the repeat safe.
 async fn insist<T, F: Future<Output = Result<T>>>(mut call: impl FnMut() -> F) -> Result<T> {
     for _ in 0..REPEATS {
         match call().await {

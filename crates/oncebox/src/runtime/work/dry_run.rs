@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use super::executor::{Said, context, failed, run};
+use super::executor::{HandlerFailure, context, failed, run};
 use crate::error::Result;
-use crate::handler::{Open, Registered};
+use crate::handler::{OpenInline, RegisteredHandler};
 use crate::inbox::Shared;
 use crate::state::{Outcome, Settlement};
 use crate::store::{Claimed, Store};
 
-/// Runs a handler in a transaction and rolls it back; says what it said, and what would have followed.
+/// Runs a handler in a transaction and rolls it back. Returns its outcome and the settlement that would follow.
 pub(crate) async fn dry_run<S: Store>(
     inbox: &Arc<Shared<S>>,
-    handler: &Registered<S>,
-    open: Open<S>,
+    handler: &RegisteredHandler<S>,
+    open: OpenInline<S>,
     claimed: &Claimed,
 ) -> Result<(Outcome, Settlement)> {
     let (store, _) = inbox.surroundings();
@@ -28,6 +28,6 @@ pub(crate) async fn dry_run<S: Store>(
     if let Some(tx) = context.take_tx() {
         tx.rollback().await;
     }
-    let Said { outcome, .. } = &said;
+    let HandlerFailure { outcome, .. } = &said;
     Ok((outcome.clone(), said.decide(handler, &claimed.claim)))
 }

@@ -9,53 +9,57 @@ use tracing::Instrument as _;
 
 use super::batch;
 use crate::error::{Error, ErrorKind};
-use crate::handler::{Context, Failure, FinishTx, Function, Registered, retry_of};
+use crate::handler::{Context, Failure, FinishTx, Function, RegisteredHandler, retry_of};
 use crate::inbox::Shared;
 use crate::message::Message;
 use crate::observe::{emit, names};
 use crate::runtime::upkeep::repeat::{is_transient, is_trouble};
 use crate::runtime::upkeep::supervisor::Stop;
-use crate::state::{Ended, ErrorText, Event, Outcome, Policy, Retry, Settlement, decide};
+use crate::state::{CircuitSignal, EntryEvent, ErrorText, Outcome, Policy, Retry, Settlement, decide};
 use crate::store::{Claim, Claimed, Settled, Store};
 
-/// How long an entry waits when its transaction could not be committed through no fault of its own.
+/// Delay of an entry whose transaction failed without a fault of its handler.
 const STORE_TROUBLE: Duration = Duration::from_secs(1);
 
-/// What becomes of an entry whose commit did not happen, or is not known to have. Giving it back is right either way:
-/// the fence refuses that if the completion was written, and otherwise the handler runs again.
+/// Outcome of an entry whose commit failed or has an unknown result. The fence refuses it if the completion was written;
+/// else the handler runs again.
 pub(in crate::runtime) const UNCOMMITTED: Outcome = Outcome::Snooze { delay: STORE_TROUBLE };
 
-/// What a run said instead of "done".
+/// Result of a run that did not succeed.
 #[derive(Debug)]
-pub(in crate::runtime) struct Said {
+pub(in crate::runtime) struct HandlerFailure {
     pub(in crate::runtime) outcome: Outcome,
-    /// The retry for this kind of error, if it has one of its own.
+    /// The retry of the rule that matches the error, if any.
     retry: Option<Retry>,
-    /// Whether only the database stood in the way, and may not the next time; with what it said.
+    /// Error text, if only the database ended the run and another run may succeed.
     pub(in crate::runtime) transient: Option<ErrorText>,
 }
 
-impl From<Outcome> for Said {
+impl From<Outcome> for HandlerFailure {
     fn from(outcome: Outcome) -> Self {
         Self { outcome, retry: None, transient: None }
     }
 }
 
-impl Said {
-    /// Whether it tells of something that went wrong.
+impl HandlerFailure {
+    /// Returns true for a retry or a rejection.
     pub(in crate::runtime) const fn is_failure(&self) -> bool {
         matches!(self.outcome, Outcome::Retry { .. } | Outcome::Reject { .. })
     }
 
-    /// What follows from it. What the database ended is not the handler's failure, unless it does so every time.
-    pub(in crate::runtime) fn settle<S: Store>(self, handler: &Registered<S>, claim: &Claim) -> Verdict {
-        Verdict::Settle(self.decide(handler, claim))
+    /// Returns the verdict. A transaction that the database ended counts as a failure only after many repeats.
+    pub(in crate::runtime) fn settle<S: Store>(
+        self,
+        handler: &RegisteredHandler<S>,
+        claim: &Claim,
+    ) -> RunVerdict {
+        RunVerdict::Settle(self.decide(handler, claim))
     }
 
-    /// The same, before it is to be written.
+    /// Returns the settlement of the failure.
     pub(in crate::runtime) fn decide<S: Store>(
         mut self,
-        handler: &Registered<S>,
+        handler: &RegisteredHandler<S>,
         claim: &Claim,
     ) -> Settlement {
         let policy = &handler.registration.policy;
@@ -63,7 +67,7 @@ impl Said {
             && !handler.reruns.is_free(claim)
         {
             let key = &handler.route.key;
-            tracing::warn!(handler = %key, seq = claim.seq.0, %error, "the database ended the handler's transaction again and again; an attempt is counted");
+            tracing::warn!(handler = %key, seq = claim.seq.0, %error, "database ended transaction, attempt counted");
             self.outcome = Outcome::Retry { error, after: None };
         }
         match self.retry {
@@ -73,42 +77,42 @@ impl Said {
     }
 }
 
-/// What became of a run.
+/// Verdict on a run.
 #[expect(
     clippy::large_enum_variant,
     reason = "nearly all are of the large kind, and a box would cost each an allocation"
 )]
-pub(in crate::runtime) enum Verdict {
+pub(in crate::runtime) enum RunVerdict {
     /// To be written by the settler.
     Settle(Settlement),
     /// Already written, in the handler's own transaction.
     Written,
-    /// Somebody else has the entry: there is nothing to be written.
+    /// Another worker has the entry: there is nothing to write.
     Lost,
 }
 
-impl Verdict {
-    /// What the handler's breaker learns from it.
-    pub(in crate::runtime) fn ended(&self) -> Ended {
+impl RunVerdict {
+    /// Returns the result for the handler's breaker.
+    pub(in crate::runtime) fn ended(&self) -> CircuitSignal {
         match self {
-            Self::Written => Ended::Well,
-            Self::Lost => Ended::Neither,
+            Self::Written => CircuitSignal::Success,
+            Self::Lost => CircuitSignal::Neutral,
             Self::Settle(settlement) => match settlement.event {
-                Event::Done => Ended::Well,
-                Event::Fail | Event::Exhaust => Ended::Badly,
-                _ => Ended::Neither,
+                EntryEvent::Done => CircuitSignal::Success,
+                EntryEvent::Fail | EntryEvent::Exhaust => CircuitSignal::Failure,
+                _ => CircuitSignal::Neutral,
             },
         }
     }
 }
 
-/// Runs a claimed entry to its verdict. Gives it back untouched when `cut` is requested.
+/// Runs a claimed entry to its verdict. Releases it when `cut` is requested.
 pub(in crate::runtime) async fn execute<S: Store>(
     inbox: &Arc<Shared<S>>,
-    handler: &Registered<S>,
+    handler: &RegisteredHandler<S>,
     claimed: &Claimed,
     cut: &Stop,
-) -> Verdict {
+) -> RunVerdict {
     if let Function::Batch(function) = &handler.registration.function {
         return batch::execute_one(inbox, handler, &**function, claimed, cut).await;
     }
@@ -127,7 +131,7 @@ pub(in crate::runtime) async fn execute<S: Store>(
     said.settle(handler, claim)
 }
 
-/// What a run of a claimed entry is given.
+/// Makes the context of a run of a claimed entry.
 pub(in crate::runtime) fn context<S: Store>(inbox: &Shared<S>, claimed: &Claimed) -> Context<S> {
     let Claimed { claim, message } = claimed;
     let (key, attempt) = (claim.handler.clone(), claim.attempts.saturating_add(1));
@@ -135,14 +139,14 @@ pub(in crate::runtime) fn context<S: Store>(inbox: &Shared<S>, claimed: &Claimed
         .claimed(claim)
 }
 
-/// Runs the handler of a claimed entry once. When `cut` is requested, it is stopped where it stands.
+/// Runs the handler of a claimed entry once. Aborts it when `cut` is requested.
 pub(in crate::runtime) async fn attempt<S: Store>(
     inbox: &Shared<S>,
-    handler: &Registered<S>,
+    handler: &RegisteredHandler<S>,
     claimed: &Claimed,
     context: &mut Context<S>,
     cut: &Stop,
-) -> Result<(), Said> {
+) -> Result<(), HandlerFailure> {
     let (Claimed { claim, message }, watch) = (claimed, inbox.store.watch());
     watch.notify(&inbox.name, |observer| observer.started(claim, message));
     let place = (Some(claim.seq.0), context.attempt());
@@ -155,25 +159,25 @@ pub(in crate::runtime) async fn attempt<S: Store>(
     }
 }
 
-/// Completes a claim in the handler's own transaction; an error is what has to be settled instead.
+/// Completes a claim in the handler's own transaction. The error is the failure to settle instead.
 async fn complete<S: Store>(
     inbox: &Shared<S>,
-    handler: &Registered<S>,
+    handler: &RegisteredHandler<S>,
     tx: Box<dyn FinishTx>,
     claim: &Claim,
-) -> Result<Verdict, Said> {
-    // A task of its own: a commit must not be torn when this run is aborted.
+) -> Result<RunVerdict, HandlerFailure> {
+    // In its own task, so that an abort of this run does not interrupt the commit.
     let error = match tokio::spawn(tx.complete(claim.clone())).await {
         Ok(Ok(Settled::Applied)) => {
-            return Ok(Verdict::Written);
+            return Ok(RunVerdict::Written);
         }
         Ok(Ok(Settled::LeaseLost)) => {
-            tracing::info!("rolled back: the claim belongs to somebody else");
-            return Ok(Verdict::Lost);
+            tracing::info!("claim lost, run rolled back");
+            return Ok(RunVerdict::Lost);
         }
         Ok(Err(error)) if error.kind() == ErrorKind::LeaseLost => {
-            tracing::info!("rolled back: the claim belongs to somebody else");
-            return Ok(Verdict::Lost);
+            tracing::info!("claim lost, run rolled back");
+            return Ok(RunVerdict::Lost);
         }
         Ok(Err(error)) => error,
         Err(panic) => return Err(failed(inbox, &format!("the commit panicked: {panic}"))),
@@ -181,49 +185,48 @@ async fn complete<S: Store>(
     Err(uncommitted(inbox, handler, &error))
 }
 
-/// What a commit that failed means for those whose completion was in it.
+/// Returns the failure of the entries whose completion was in a failed commit.
 pub(in crate::runtime) fn uncommitted<S: Store>(
     inbox: &Shared<S>,
-    handler: &Registered<S>,
+    handler: &RegisteredHandler<S>,
     error: &Error,
-) -> Said {
+) -> HandlerFailure {
     if is_trouble(error.kind()) {
-        tracing::warn!(error = %error.what(), "the handler's transaction was not committed");
-        // A handler that changed its role is refused every time; only the count tells that from an outage.
+        tracing::warn!(error = %error.what(), "transaction not committed");
+        // A handler that changed its role is denied every time; only the count distinguishes that from an outage.
         let transient = (error.kind() == ErrorKind::Denied).then(|| inbox.redactor.error(error));
-        return Said { transient, ..UNCOMMITTED.into() };
+        return HandlerFailure { transient, ..UNCOMMITTED.into() };
     }
     let text = inbox.redactor.error(error);
     if error.kind() == ErrorKind::TransactionEnded {
-        // Another run would write the same once more: a person has to see what is there.
+        // Another run might write the same again, so an operator must check.
         return Outcome::Reject { error: text }.into();
     }
-    // What the handler wrote cannot be committed, now or ever.
+    // The handler's writes can never be committed.
     let retry = retry_of(&handler.registration.kinds, error);
-    Said { outcome: Outcome::Retry { error: text, after: None }, retry, transient: None }
+    HandlerFailure { outcome: Outcome::Retry { error: text, after: None }, retry, transient: None }
 }
 
-/// A failed attempt with this text.
-pub(in crate::runtime) fn failed<S: Store>(inbox: &Shared<S>, text: &str) -> Said {
+pub(in crate::runtime) fn failed<S: Store>(inbox: &Shared<S>, text: &str) -> HandlerFailure {
     Outcome::Retry { error: inbox.redactor.text(text), after: None }.into()
 }
 
-/// Runs the handler function: decoding, panics and the timeout included.
+/// Runs the handler function, including decoding, panics and the timeout.
 pub(in crate::runtime) async fn run<S: Store>(
-    handler: &Registered<S>,
+    handler: &RegisteredHandler<S>,
     message: &Message,
     context: &mut Context<S>,
     inbox: &Shared<S>,
-) -> Result<(), Said> {
+) -> Result<(), HandlerFailure> {
     observed(handler, inbox, call(handler, message, context, inbox)).await
 }
 
-/// Runs a call of user code: measured, and with its panic as a failed attempt.
+/// Measures a call of user code, and turns its panic into a failed attempt.
 pub(in crate::runtime) async fn observed<S: Store, T>(
-    handler: &Registered<S>,
+    handler: &RegisteredHandler<S>,
     inbox: &Shared<S>,
-    call: impl Future<Output = Result<T, Said>>,
-) -> Result<T, Said> {
+    call: impl Future<Output = Result<T, HandlerFailure>>,
+) -> Result<T, HandlerFailure> {
     let start = Instant::now();
     let ended = match AssertUnwindSafe(call).catch_unwind().await {
         Ok(ended) => ended,
@@ -238,11 +241,11 @@ pub(in crate::runtime) async fn observed<S: Store, T>(
 }
 
 async fn call<S: Store>(
-    handler: &Registered<S>,
+    handler: &RegisteredHandler<S>,
     message: &Message,
     context: &mut Context<S>,
     inbox: &Shared<S>,
-) -> Result<(), Said> {
+) -> Result<(), HandlerFailure> {
     let Function::One(function) = &handler.registration.function else {
         return Err(failed(inbox, "a batch handler was called for one message"));
     };
@@ -253,12 +256,12 @@ async fn call<S: Store>(
     result.map_err(|failure| said(handler, inbox, &failure))
 }
 
-/// Waits for a run no longer than its handler may take.
+/// Applies the handler's timeout to a run.
 pub(in crate::runtime) async fn in_time<S: Store, T>(
-    handler: &Registered<S>,
+    handler: &RegisteredHandler<S>,
     inbox: &Shared<S>,
     run: impl Future<Output = T>,
-) -> Result<T, Said> {
+) -> Result<T, HandlerFailure> {
     let Some(timeout) = handler.registration.timeout else { return Ok(run.await) };
     tokio::select! {
         biased;
@@ -269,16 +272,16 @@ pub(in crate::runtime) async fn in_time<S: Store, T>(
     }
 }
 
-/// What a handler said. A store that was briefly away is not the handler's failure: no attempt is counted for it.
+/// Converts the error of a handler. A transient error of the store counts no attempt.
 pub(in crate::runtime) fn said<S: Store>(
-    handler: &Registered<S>,
+    handler: &RegisteredHandler<S>,
     inbox: &Shared<S>,
     failure: &Failure,
-) -> Said {
+) -> HandlerFailure {
     if is_transient(&*inbox.store, failure.error()) {
         let error = inbox.redactor.error(failure.error());
-        tracing::warn!(handler = %handler.route.key, %error, "the database ended the handler's transaction; no attempt is counted");
-        return Said { transient: Some(error), ..UNCOMMITTED.into() };
+        tracing::warn!(handler = %handler.route.key, %error, "database ended transaction, no attempt counted");
+        return HandlerFailure { transient: Some(error), ..UNCOMMITTED.into() };
     }
     match failure.store_error() {
         Some(kind) if is_trouble(kind) => UNCOMMITTED.into(),
@@ -287,10 +290,10 @@ pub(in crate::runtime) fn said<S: Store>(
                 && let Some(suppressed) =
                     inbox.store.watch().log_throttle.allow("no descriptors", handler.route.key.as_str())
             {
-                tracing::warn!(handler = %handler.route.key, suppressed, "no file descriptor for a handler; no attempt is counted");
+                tracing::warn!(handler = %handler.route.key, suppressed, "no file descriptor, no attempt counted");
             }
             let retry = handler.registration.retry_of(failure);
-            Said { outcome: failure.outcome_by(&inbox.redactor), retry, transient: None }
+            HandlerFailure { outcome: failure.outcome_by(&inbox.redactor), retry, transient: None }
         }
     }
 }
@@ -299,7 +302,6 @@ pub(in crate::runtime) fn panic_text(panic: &(dyn std::any::Any + Send)) -> Stri
     format!("the handler panicked: {}", text_of(panic))
 }
 
-/// What a panic said.
 pub(in crate::runtime) fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
     let text =
         panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));

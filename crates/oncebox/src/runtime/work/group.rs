@@ -1,44 +1,44 @@
 //! Runs several entries of one handler in a shared transaction with one commit. Tests: `tests/share.rs`.
 //!
-//! Each run is a part of its own: one that fails is undone and settled by what it said. Whatever else goes wrong is
-//! nobody's failure, and those who had not failed by themselves run again, each alone; unless the handler has ended the transaction,
-//! and with it committed what others wrote, perhaps.
+//! Each run has its own savepoint: a failed run is rolled back and settled by its own error. After any other error the
+//! remaining runs repeat, each alone, and none counts a failure. If a handler ended the transaction, earlier writes may be
+//! committed, and their runs do not repeat.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 
-use super::executor::{UNCOMMITTED, Verdict, attempt, context, uncommitted};
-use super::launch::{Run, one_by_one, patience};
+use super::executor::{RunVerdict, UNCOMMITTED, attempt, context, uncommitted};
+use super::launch::{EntryRun, one_by_one, patience};
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::ShareTx;
 use crate::store::{Claim, Settled, Store};
 use crate::time::Sleep;
 
-/// Runs entries of one handler, one after the other: together if there are several, and else alone.
-pub(in crate::runtime) async fn run<S: Store>(mut runs: Vec<Run<S>>) {
+/// Runs entries of one handler one after the other: several in a shared transaction, a single one alone.
+pub(in crate::runtime) async fn run<S: Store>(mut runs: Vec<EntryRun<S>>) {
     loop {
-        runs.retain_mut(Run::may_begin);
+        runs.retain_mut(EntryRun::may_begin);
         if runs.len() < 2 || runs[0].core.stop.requested() {
             break;
         }
         let shared = AssertUnwindSafe(share(&mut runs)).catch_unwind().await;
-        // Told only now: the transaction is over, and holds no claim any more.
+        // Report only now, after the transaction has released the claims.
         runs.retain(|run| run.verdict.is_none());
         if let Err(error) = shared.unwrap_or_else(|_| Err(panicked())) {
             let left = runs.len();
-            tracing::warn!(error = %error.what(), left, "a shared transaction failed; each entry runs alone");
+            tracing::warn!(error = %error.what(), left, "shared transaction failed, running entries alone");
             break;
         }
     }
     one_by_one(runs).await;
 }
 
-/// Runs entries in one transaction. An error says that nothing of it was stored, and that all who have no verdict are
-/// to run again, alone. After success those without one did not begin.
-async fn share<S: Store>(runs: &mut [Run<S>]) -> Result<()> {
-    let Some(Run { core, handler, .. }) = runs.first() else { return Ok(()) };
+/// Runs entries in one transaction. After an error nothing was stored, and entries without a verdict must run again,
+/// alone. After success, entries without a verdict did not begin.
+async fn share<S: Store>(runs: &mut [EntryRun<S>]) -> Result<()> {
+    let Some(EntryRun { core, handler, .. }) = runs.first() else { return Ok(()) };
     let Some(sharing) = &handler.registration.share else { return Err(not_shared()) };
     let (core, claims) = (Arc::clone(core), claims(runs.iter()));
     let (held, mut tx) = tokio::select! {
@@ -53,7 +53,7 @@ async fn share<S: Store>(runs: &mut [Run<S>]) -> Result<()> {
     let (begun, mut too_long) = (clock.monotonic(), clock.sleep(patience));
     let mut done = Vec::new();
     for run in runs.iter_mut().filter(|run| run.verdict.is_none()) {
-        // Later ones get another transaction, before the patience with this one is over.
+        // Later runs get another transaction, before the time limit of this one.
         let is_late = clock.monotonic().saturating_sub(begun) > patience / 2;
         if core.stop.requested() || is_late || !run.is_let_in() {
             break;
@@ -73,9 +73,9 @@ async fn share<S: Store>(runs: &mut [Run<S>]) -> Result<()> {
     if done.is_empty() { Ok(()) } else { commit(done, tx).await }
 }
 
-/// Runs an entry in its part of the transaction. If it fails, the part is undone and the run has its verdict.
+/// Runs an entry behind a savepoint. After a failure the savepoint is rolled back and the run has its verdict.
 async fn take_part<S: Store>(
-    run: &mut Run<S>,
+    run: &mut EntryRun<S>,
     tx: Box<dyn ShareTx>,
     too_long: &mut Sleep,
 ) -> Result<Box<dyn ShareTx>> {
@@ -100,14 +100,14 @@ async fn take_part<S: Store>(
     Ok(tx)
 }
 
-/// Completes and commits what was done.
-async fn commit<S: Store>(done: Vec<&mut Run<S>>, tx: Box<dyn ShareTx>) -> Result<()> {
+/// Completes and commits the successful runs.
+async fn commit<S: Store>(done: Vec<&mut EntryRun<S>>, tx: Box<dyn ShareTx>) -> Result<()> {
     let claims = claims(done.iter().map(|run| &**run));
-    // A task of its own: a commit must not be torn when this group is aborted.
+    // In its own task, so that an abort of this group does not interrupt the commit.
     let settled = match tokio::spawn(tx.complete_all(claims)).await {
         Ok(Ok(settled)) => settled,
         Ok(Err(error)) if error.kind() == ErrorKind::CommitUnknown => {
-            tracing::warn!(error = %error.what(), "it is not known whether a shared transaction was committed");
+            tracing::warn!(error = %error.what(), "shared commit outcome unknown");
             for run in done {
                 run.verdict = Some(run.settle(UNCOMMITTED));
             }
@@ -122,7 +122,7 @@ async fn commit<S: Store>(done: Vec<&mut Run<S>>, tx: Box<dyn ShareTx>) -> Resul
         match settled {
             Settled::LeaseLost => lost(run),
             Settled::Applied if whole => {
-                run.verdict = Some(Verdict::Written);
+                run.verdict = Some(RunVerdict::Written);
             }
             Settled::Applied => {}
         }
@@ -130,9 +130,9 @@ async fn commit<S: Store>(done: Vec<&mut Run<S>>, tx: Box<dyn ShareTx>) -> Resul
     if whole { Ok(()) } else { Err(Error::new(ErrorKind::LeaseLost, "a claim was lost before the commit")) }
 }
 
-/// What an error means for those who had done their part. If the handler has ended the transaction, what they wrote may be committed:
-/// another run would write the same once more, so a person has to see what is there.
-fn fail<S: Store>(done: Vec<&mut Run<S>>, error: Error) -> Result<()> {
+/// Settles the successful runs after an error. If a handler ended the transaction, their writes may be committed: another
+/// run might write the same again, so an operator must check.
+fn fail<S: Store>(done: Vec<&mut EntryRun<S>>, error: Error) -> Result<()> {
     if error.kind() != ErrorKind::TransactionEnded || done.is_empty() {
         return Err(error);
     }
@@ -143,15 +143,15 @@ fn fail<S: Store>(done: Vec<&mut Run<S>>, error: Error) -> Result<()> {
     Ok(())
 }
 
-fn claims<'a, S: Store>(runs: impl Iterator<Item = &'a Run<S>>) -> Vec<Claim> {
+fn claims<'a, S: Store>(runs: impl Iterator<Item = &'a EntryRun<S>>) -> Vec<Claim> {
     runs.map(|run| run.claimed.claim.clone()).collect()
 }
 
-/// Nothing is left to be written for an entry that somebody else has.
-fn lost<S: Store>(run: &mut Run<S>) {
+/// Concludes a run whose entry another worker has.
+fn lost<S: Store>(run: &mut EntryRun<S>) {
     let (seq, handler) = (run.claimed.claim.seq.0, &run.handler.route.key);
-    tracing::info!(seq, %handler, "left out: the claim belongs to somebody else");
-    run.conclude(Verdict::Lost);
+    tracing::info!(seq, %handler, "claim lost, entry skipped");
+    run.conclude(RunVerdict::Lost);
 }
 
 fn not_shared() -> Error {

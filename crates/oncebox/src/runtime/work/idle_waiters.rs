@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{Notify, watch};
 
-/// Who waits takes a ticket. A ticket is answered when nothing was in hand, and everything that could be due was
-/// looked for after the ticket was taken.
+/// Tickets of callers that wait. A ticket is answered when no entry was in hand, and a claim for all handlers after the
+/// ticket found nothing.
 #[derive(Default)]
 pub(in crate::runtime) struct IdleWaiters {
     tickets: AtomicU64,
@@ -32,12 +32,11 @@ impl IdleWaiters {
         self.tickets.load(Ordering::SeqCst)
     }
 
-    /// Whether somebody waits.
     pub(in crate::runtime) fn is_waited_for(&self) -> bool {
         self.ticket() > *self.answered.borrow()
     }
 
-    /// Answers everybody up to this ticket.
+    /// Answers every ticket up to this one.
     pub(in crate::runtime) fn answer(&self, ticket: u64) {
         self.answered.send_if_modified(|answered| {
             let newer = ticket > *answered;

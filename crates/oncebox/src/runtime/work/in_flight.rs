@@ -13,24 +13,24 @@ use crate::name::{HandlerKey, InboxName};
 use crate::observe::{ClaimSpans, emit, names};
 use crate::store::{Claim, Seq};
 
-/// Which entry is in hand. Looked up several times for each message: only the number is hashed, which tells nearly all apart, and
-/// as cheaply as can be: the store gives the numbers, so nobody can choose them to collide.
+/// Id of an entry in hand. Several lookups per message use it, so only the number is hashed, and cheaply. The store assigns
+/// the numbers, so no sender can cause collisions.
 #[derive(PartialEq, Eq)]
-struct Id(Seq, HandlerKey);
+struct InFlightId(Seq, HandlerKey);
 
-impl Id {
+impl InFlightId {
     fn of(claim: &Claim) -> Self {
         Self(claim.seq, claim.handler.clone())
     }
 }
 
-impl Hash for Id {
+impl Hash for InFlightId {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_i64(self.0.0);
     }
 }
 
-/// Spreads numbers that lie close together.
+/// Spreads consecutive numbers.
 #[derive(Default)]
 struct Spread(u64);
 
@@ -55,33 +55,33 @@ impl Hasher for Spread {
 /// An entry in hand.
 struct Flight {
     claim: Claim,
-    /// The registered key, by which capacity is counted.
+    /// The registered key, for the count per handler.
     handler: HandlerKey,
-    /// When this worker must have stopped, on its own monotonic clock.
+    /// Time at which this worker must stop, on its monotonic clock.
     deadline: Duration,
     task: Option<AbortHandle>,
-    /// Its run was told to stop. It is not renewed any more: a run that blocks its thread would never end.
+    /// True after a request to stop its run. It is no longer renewed, because a run that blocks its thread would never end.
     stopped: bool,
 }
 
 #[derive(Default)]
 struct Table {
-    in_flight: HashMap<Id, Flight, BuildHasherDefault<Spread>>,
+    in_flight: HashMap<InFlightId, Flight, BuildHasherDefault<Spread>>,
     per_handler: HashMap<HandlerKey, usize>,
-    /// Nothing may be begun any more.
+    /// True if no new run may begin.
     closed: bool,
 }
 
 impl Table {
     fn get(&mut self, claim: &Claim) -> Option<&mut Flight> {
-        let flight = self.in_flight.get_mut(&Id::of(claim))?;
+        let flight = self.in_flight.get_mut(&InFlightId::of(claim))?;
         // A rescued entry can come back to the same worker: the older claim must not take the newer one's place.
         (flight.claim.token == claim.token).then_some(flight)
     }
 
     fn remove(&mut self, claim: &Claim) -> Option<Flight> {
         self.get(claim)?;
-        let flight = self.in_flight.remove(&Id::of(claim))?;
+        let flight = self.in_flight.remove(&InFlightId::of(claim))?;
         if let Some(count) = self.per_handler.get_mut(&flight.handler) {
             *count -= 1;
         }
@@ -108,7 +108,7 @@ impl InFlight {
     pub(in crate::runtime) fn insert(&self, claim: &Claim, handler: &HandlerKey, deadline: Duration) {
         let mut table = self.table.lock();
         let (claim, handler) = (claim.clone(), handler.clone());
-        let id = Id::of(&claim);
+        let id = InFlightId::of(&claim);
         let flight = Flight { claim, handler: handler.clone(), deadline, task: None, stopped: false };
         match table.in_flight.insert(id, flight) {
             None => *table.per_handler.entry(handler).or_default() += 1,
@@ -117,8 +117,7 @@ impl InFlight {
         }
     }
 
-    /// Records the task that runs a claim. If the claim landed, was lost or was stopped before, the task has nothing
-    /// left to do.
+    /// Records the task that runs a claim. If the claim was settled, lost or stopped before, the task is aborted.
     pub(in crate::runtime) fn attach(&self, claim: &Claim, task: AbortHandle) {
         let mut table = self.table.lock();
         let closed = table.closed;
@@ -139,7 +138,7 @@ impl InFlight {
         self.landed.notify_waiters();
     }
 
-    /// Stops the runs of claims that belong to somebody else, and forgets them.
+    /// Stops the runs of claims that another worker has, and removes them.
     pub(in crate::runtime) fn lose(&self, claims: &[Claim]) {
         let mut table = self.table.lock();
         for claim in claims {
@@ -152,7 +151,7 @@ impl InFlight {
         self.landed.notify_waiters();
     }
 
-    /// Stops the runs of claims that cannot be kept. They stay in hand until they are given back.
+    /// Stops the runs of claims that cannot be kept. They stay in hand until they are released.
     pub(in crate::runtime) fn stop(&self, claims: &[Claim]) {
         let mut table = self.table.lock();
         for claim in claims {
@@ -165,7 +164,7 @@ impl InFlight {
         }
     }
 
-    /// Stops every run where it stands, and those that are about to begin.
+    /// Stops every run, and those that are about to begin.
     pub(in crate::runtime) fn close(&self) {
         let mut table = self.table.lock();
         table.closed = true;
@@ -176,17 +175,16 @@ impl InFlight {
         }
     }
 
-    /// All claims that were not told to stop.
+    /// Returns all claims that were not stopped.
     pub(in crate::runtime) fn claims(&self) -> Vec<Claim> {
         self.select(|flight| !flight.stopped)
     }
 
-    /// Claims whose deadline is at or before `time`, and that were not told to stop.
+    /// Returns the claims whose deadline is at or before `time`, and that were not stopped.
     pub(in crate::runtime) fn overdue(&self, time: Duration) -> Vec<Claim> {
         self.select(|flight| !flight.stopped && flight.deadline <= time)
     }
 
-    /// All claims in hand but some.
     pub(in crate::runtime) fn neighbours(&self, of: &[Claim]) -> Vec<Claim> {
         self.select(|flight| !of.contains(&flight.claim))
     }
@@ -196,7 +194,7 @@ impl InFlight {
         table.in_flight.values().filter(|flight| chosen(flight)).map(|flight| flight.claim.clone()).collect()
     }
 
-    /// Whether the lease of a claim in hand has run out, as far as this worker knows.
+    /// Returns true if the lease of a claim in hand has expired, by this worker's clock.
     pub(in crate::runtime) fn is_any_over(&self, now: Duration) -> bool {
         self.table.lock().in_flight.values().any(|flight| flight.deadline <= now)
     }
@@ -211,22 +209,20 @@ impl InFlight {
         }
     }
 
-    /// When a claim must be let go, on the monotonic clock; nothing if it is not in hand.
+    /// Returns the deadline of a claim on the monotonic clock, or `None` if it is not in hand.
     pub(in crate::runtime) fn deadline(&self, claim: &Claim) -> Option<Duration> {
         self.table.lock().get(claim).map(|flight| flight.deadline)
     }
 
-    /// Tells how many are in hand.
     pub(in crate::runtime) fn report(&self, inbox: &InboxName) {
         emit::set_number(names::IN_FLIGHT, self.len(), [emit::inbox(inbox)]);
     }
 
-    /// Whether a claim is in hand.
     pub(in crate::runtime) fn holds(&self, claim: &Claim) -> bool {
         self.table.lock().get(claim).is_some()
     }
 
-    /// Whether a claim is in hand and may begin to run now. An answer may come so late that its lease has run out on the way.
+    /// Returns true if a claim is in hand and its lease has not expired, which may happen before the store's answer arrives.
     pub(in crate::runtime) fn may_run(&self, claim: &Claim, now: Duration) -> bool {
         self.table.lock().get(claim).is_some_and(|flight| !flight.stopped && now < flight.deadline)
     }
@@ -239,7 +235,7 @@ impl InFlight {
         self.table.lock().in_flight.len()
     }
 
-    /// Completes at the next landing after the call.
+    /// Completes at the next release after the call.
     pub(in crate::runtime) fn landing(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut landed = Box::pin(Arc::clone(&self.landed).notified_owned());
         landed.as_mut().enable();

@@ -8,27 +8,26 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
 
 use super::batch;
-use super::executor::{Verdict, execute};
+use super::executor::{RunVerdict, execute};
 use super::group;
-use crate::handler::{Function, Registered};
+use crate::handler::{Function, RegisteredHandler};
 use crate::name::HandlerKey;
 use crate::runtime::Core;
-use crate::state::{Ended, ErrorText, Outcome, Pass, Policy, Settlement, decide};
+use crate::state::{CircuitPass, CircuitSignal, ErrorText, Outcome, Policy, Settlement, decide};
 use crate::store::{Claim, Claimed, Store};
 
-/// So many take a while to be started: the next ones are claimed meanwhile.
+/// Number of runs from which a task starts them, so that the next claim does not wait.
 const MANY: usize = 64;
 
-/// Runs what one claim brought: each entry in a task of its own, or several in one where a handler takes many messages
-/// or shares its commits.
+/// Runs the entries of one claim: each in its own task, or several in one for batch handlers and shared commits.
 pub(in crate::runtime) fn launch_all<S: Store>(
     core: &Arc<Core<S>>,
     settlements: &UnboundedSender<Settlement>,
     claimed: Vec<Claimed>,
 ) {
-    // Made at once, so that whatever happens each ends in a settlement, and the gates know of them before the next claim.
-    let runs: Vec<Run<S>> =
-        claimed.into_iter().filter_map(|claimed| Run::new(core, settlements, claimed)).collect();
+    // Made at once, so that each ends in a settlement in any case, and the throttles count them before the next claim.
+    let runs: Vec<EntryRun<S>> =
+        claimed.into_iter().filter_map(|claimed| EntryRun::new(core, settlements, claimed)).collect();
     if runs.len() < MANY {
         start_all(runs);
     } else {
@@ -36,11 +35,11 @@ pub(in crate::runtime) fn launch_all<S: Store>(
     }
 }
 
-fn start_all<S: Store>(runs: Vec<Run<S>>) {
-    let mut groups: BTreeMap<HandlerKey, Vec<Run<S>>> = BTreeMap::new();
+fn start_all<S: Store>(runs: Vec<EntryRun<S>>) {
+    let mut groups: BTreeMap<HandlerKey, Vec<EntryRun<S>>> = BTreeMap::new();
     for run in runs {
         let max = run.handler.registration.together();
-        // A suspect shares neither a call nor a transaction: what it brings down there would be the work of others.
+        // A suspect shares neither a call nor a transaction, because a crash would take others down with it.
         if max <= 1 || run.claimed.claim.suspicion.is_suspect() {
             start_alone(run);
             continue;
@@ -56,8 +55,8 @@ fn start_all<S: Store>(runs: Vec<Run<S>>) {
     }
 }
 
-/// Runs entries of one handler in one task; gives them back if nothing new is begun any more.
-pub(in crate::runtime) fn start<S: Store>(mut runs: Vec<Run<S>>) -> Option<JoinHandle<()>> {
+/// Runs entries of one handler in one task, or releases them after a request to stop.
+pub(in crate::runtime) fn start<S: Store>(mut runs: Vec<EntryRun<S>>) -> Option<JoinHandle<()>> {
     if runs.len() == 1 {
         return start_alone(runs.pop()?);
     }
@@ -65,7 +64,7 @@ pub(in crate::runtime) fn start<S: Store>(mut runs: Vec<Run<S>>) -> Option<JoinH
     if core.stop.requested() {
         return None;
     }
-    runs.retain(Run::is_held);
+    runs.retain(EntryRun::is_held);
     if runs.is_empty() {
         return None;
     }
@@ -79,8 +78,8 @@ pub(in crate::runtime) fn start<S: Store>(mut runs: Vec<Run<S>>) -> Option<JoinH
     Some(task)
 }
 
-/// Runs one entry in a task of its own; gives it back if nothing new is begun any more.
-fn start_alone<S: Store>(run: Run<S>) -> Option<JoinHandle<()>> {
+/// Runs one entry in its own task, or releases it after a request to stop.
+fn start_alone<S: Store>(run: EntryRun<S>) -> Option<JoinHandle<()>> {
     let core = Arc::clone(&run.core);
     if core.stop.requested() || !run.is_held() {
         return None;
@@ -91,19 +90,19 @@ fn start_alone<S: Store>(run: Run<S>) -> Option<JoinHandle<()>> {
     Some(task)
 }
 
-/// How long runs that belong together may wait for one of them. Renewals come in time even if they have to wait for a
-/// shared transaction, as they have on SQLite, and those who ran do not wait for ever for one that hangs.
+/// Maximum wait of grouped runs for one of them. It leaves time for renewals, which wait for a shared transaction on
+/// SQLite, and limits the effect of a run that hangs.
 pub(in crate::runtime) fn patience(lease: Duration) -> Duration {
     lease / 6
 }
 
-/// Runs entries that cannot run together, each by itself.
-pub(in crate::runtime) async fn one_by_one<S: Store>(mut runs: Vec<Run<S>>) {
+/// Runs entries that cannot run together, each alone.
+pub(in crate::runtime) async fn one_by_one<S: Store>(mut runs: Vec<EntryRun<S>>) {
     let Some(last) = runs.pop() else { return };
     let (clock, patience) = (Arc::clone(&last.core.inbox.clock), patience(last.core.inbox.config.lease));
     for run in runs {
-        // One by one, because together they would wait for a place to write, each with its timeout running. But in
-        // tasks of their own, because one that hangs must not hold up the others.
+        // One by one, because in parallel they would wait for the writer while their timeouts run. Each in its own task,
+        // because one that hangs must not delay the others.
         if let Some(task) = start(vec![run]) {
             tokio::select! {
                 _ = task => {}
@@ -116,7 +115,7 @@ pub(in crate::runtime) async fn one_by_one<S: Store>(mut runs: Vec<Run<S>>) {
     }
 }
 
-/// Gives back a claim that did not run, unless it was lost.
+/// Releases a claim that did not run, unless it was lost.
 pub(in crate::runtime) fn give_back<S: Store>(
     core: &Core<S>,
     settlements: &UnboundedSender<Settlement>,
@@ -124,67 +123,68 @@ pub(in crate::runtime) fn give_back<S: Store>(
     outcome: Outcome,
 ) {
     if core.in_flight.holds(claim) {
-        // Fails only when the runtime is gone; then the lease runs out.
-        let _ = settlements.send(decide(&Policy::default(), claim, outcome));
+        // It did not run, so nothing speaks for it.
+        let settlement =
+            Settlement { suspicion: claim.suspicion, ..decide(&Policy::default(), claim, outcome) };
+        // Fails only without a Tokio runtime; then the lease expires.
+        let _ = settlements.send(settlement);
     }
 }
 
-/// A claimed entry that has to end in a verdict, even if its run is stopped or panics: an entry that stayed in hand
-/// would be renewed for ever, and could never be rescued. The verdict is told when this is dropped.
-pub(in crate::runtime) struct Run<S: Store> {
+/// A claimed entry that must end in a verdict, even if its run is stopped or panics. An entry that stayed in hand would be
+/// renewed for ever and never rescued. The drop reports the verdict.
+pub(in crate::runtime) struct EntryRun<S: Store> {
     pub(in crate::runtime) core: Arc<Core<S>>,
     settlements: UnboundedSender<Settlement>,
-    pub(in crate::runtime) handler: Arc<Registered<S>>,
+    pub(in crate::runtime) handler: Arc<RegisteredHandler<S>>,
     pub(in crate::runtime) claimed: Claimed,
-    pub(in crate::runtime) verdict: Option<Verdict>,
-    /// Its right to run, until its handler's throttle knows how it ended.
-    pass: Option<Pass>,
-    /// The throttle knows already that the handler did well, though the commit is still to come.
+    pub(in crate::runtime) verdict: Option<RunVerdict>,
+    /// Its pass, until the handler's throttle gets the result.
+    pass: Option<CircuitPass>,
+    /// True if the throttle already counted a success, before the commit.
     told: bool,
-    /// It has a transaction and a task for itself: nobody else can have brought them down.
+    /// True if it has its own transaction and task, which no other run can break.
     alone: bool,
 }
 
-impl<S: Store> Run<S> {
+impl<S: Store> EntryRun<S> {
     fn new(core: &Arc<Core<S>>, settlements: &UnboundedSender<Settlement>, claimed: Claimed) -> Option<Self> {
         let Some(handler) = core.inbox.registry.by_key(&claimed.claim.handler).map(Arc::clone) else {
-            // A store answered with a handler nobody asked for; its lease runs out and the right worker gets it.
-            tracing::error!(handler = %claimed.claim.handler, "claimed an entry of an unknown handler");
+            // The store returned an entry of a handler that was not requested. Its lease expires, and the right worker gets it.
+            tracing::error!(handler = %claimed.claim.handler, "claimed entry of unknown handler");
             return None;
         };
         let pass = handler.throttle.enter(core.inbox.clock.monotonic());
         let (core, settlements) = (Arc::clone(core), settlements.clone());
         let mut run =
             Self { core, settlements, handler, claimed, verdict: None, pass, told: false, alone: false };
-        // Given back at once if its handler is left alone.
+        // Released at once if the breaker is open.
         run.may_begin().then_some(run)
     }
 
-    /// Whether its lease holds: it may have run out before it was its turn. Where that happens all the time nothing ever runs, and
-    /// nobody else would tell.
+    /// Returns true if its lease holds. Logs an expired lease: if all leases expire before their start, nothing runs.
     fn is_held(&self) -> bool {
         let Core { inbox, in_flight, .. } = &*self.core;
         let held = in_flight.may_run(&self.claimed.claim, inbox.clock.monotonic());
         if !held && let Some(suppressed) = inbox.store.watch().log_throttle.allow("not begun", "") {
             let lease = inbox.config.lease;
-            tracing::warn!(inbox = %inbox.name, ?lease, suppressed, "given back, not begun: its lease was over by then; the store answers too late, or this process stood still");
+            tracing::warn!(inbox = %inbox.name, ?lease, suppressed, "lease expired before start, released");
         }
         held
     }
 
-    /// Runs the entry by itself.
+    /// Runs the entry alone.
     pub(in crate::runtime) async fn alone(mut self) {
         if !self.may_begin() {
             return;
         }
         (self.alone, self.told) = (true, false);
-        // What it borrows is gone before this is dropped: a transaction must be rolled back before its entry is given
-        // back.
+        // The call returns before this is dropped: a transaction must be rolled back before its entry is released.
         let verdict = execute(&self.core.inbox, &self.handler, &self.claimed, &self.core.cut).await;
         self.conclude(verdict);
     }
 
-    /// Whether the entry may run. If its handler's breaker opened meanwhile it may not, and is given back uncounted.
+    /// Returns true if the entry may run. If the breaker opened meanwhile, the entry is released without an attempt.
     pub(in crate::runtime) fn may_begin(&mut self) -> bool {
         let may = self.is_let_in();
         if !may && self.verdict.is_none() {
@@ -197,46 +197,46 @@ impl<S: Store> Run<S> {
         self.pass.as_ref().is_some_and(|pass| self.handler.throttle.may_begin(pass))
     }
 
-    /// Its verdict, of which the handler's throttle knows at once.
-    pub(in crate::runtime) fn conclude(&mut self, verdict: Verdict) {
+    /// Sets the verdict, and reports it to the handler's throttle.
+    pub(in crate::runtime) fn conclude(&mut self, verdict: RunVerdict) {
         self.ended(verdict.ended());
         self.verdict = Some(verdict);
     }
 
-    /// The handler did well; what becomes of the entry depends on a commit that is still to come.
+    /// Reports a success before the commit that completes the entry.
     pub(in crate::runtime) fn did_well(&mut self) {
-        self.ended(Ended::Well);
+        self.ended(CircuitSignal::Success);
         self.told = true;
         // It may have to run again.
         self.pass = self.handler.throttle.enter(self.core.inbox.clock.monotonic());
     }
 
-    /// Tells the handler's throttle how the run ended.
-    fn ended(&mut self, ended: Ended) {
+    /// Reports the end of the run to the handler's throttle.
+    fn ended(&mut self, ended: CircuitSignal) {
         if let Some(pass) = self.pass.take() {
-            let ended = if self.told { Ended::Neither } else { ended };
+            let ended = if self.told { CircuitSignal::Neutral } else { ended };
             self.handler.throttle.end(pass, ended, self.core.inbox.clock.monotonic());
         }
     }
 
-    /// What follows from an outcome.
-    pub(in crate::runtime) fn settle(&self, outcome: Outcome) -> Verdict {
-        Verdict::Settle(decide(&self.handler.registration.policy, &self.claimed.claim, outcome))
+    /// Returns the verdict for an outcome.
+    pub(in crate::runtime) fn settle(&self, outcome: Outcome) -> RunVerdict {
+        RunVerdict::Settle(decide(&self.handler.registration.policy, &self.claimed.claim, outcome))
     }
 
-    fn without_verdict(&self) -> Verdict {
+    fn without_verdict(&self) -> RunVerdict {
         self.settle(if self.alone && std::thread::panicking() {
             Outcome::Retry { error: ErrorText::new("the run panicked outside of its handler"), after: None }
         } else {
-            // It did not begin, or it was stopped because its lease could not be renewed: that is nobody's failure.
+            // It did not begin, or was stopped because its lease was not renewed: no failure of the handler.
             Outcome::Released
         })
     }
 }
 
-impl<S: Store> Drop for Run<S> {
+impl<S: Store> Drop for EntryRun<S> {
     fn drop(&mut self) {
-        self.ended(Ended::Neither);
+        self.ended(CircuitSignal::Neutral);
         let (claim, Core { inbox, in_flight, .. }) = (&self.claimed.claim, &*self.core);
         let verdict = match self.verdict.take() {
             Some(verdict) => verdict,
@@ -244,13 +244,13 @@ impl<S: Store> Drop for Run<S> {
             None => return,
         };
         match verdict {
-            Verdict::Settle(settlement) => {
-                // Fails only when the runtime is gone; then the lease runs out.
+            RunVerdict::Settle(settlement) => {
+                // Fails only without a Tokio runtime; then the lease expires.
                 let _ = self.settlements.send(settlement);
             }
-            Verdict::Written | Verdict::Lost => {
+            RunVerdict::Written | RunVerdict::Lost => {
                 if claim.order.is_some() {
-                    // Before it lands: whoever sees nothing in hand must have been told what follows.
+                    // Before the release, so that a caller that sees no entry in hand has seen the wakeup.
                     inbox.local_wakeup.now();
                 }
                 in_flight.release([claim]);

@@ -7,26 +7,26 @@ use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Dues closer together than this are one: looking once finds them all.
+/// Due times closer together than this are merged: one claim finds all of them.
 const GRAIN_MILLIS: u64 = 20;
-/// The most dues that are remembered; later ones are found by the poll.
+/// Maximum due times; the poll finds later ones.
 const MAX_DUES: usize = 1024;
 
-/// What the process knows of work to come. A hint only: the poll finds what is forgotten here.
+/// Due times that this process knows. A hint only: the poll finds the rest.
 #[derive(Default)]
 pub(crate) struct LocalWakeup {
     notify: Notify,
-    /// When retries and delayed messages of this process are due, on its monotonic clock.
+    /// Due times of retries and delayed messages of this process, on its monotonic clock.
     dues: Mutex<BTreeSet<Duration>>,
 }
 
 impl LocalWakeup {
-    /// There may be work now.
+    /// Reports that entries may be due now.
     pub(crate) fn now(&self) {
         self.notify.notify_one();
     }
 
-    /// There may be work at `due`.
+    /// Reports that entries may be due at `due`.
     pub(crate) fn at(&self, due: Duration) {
         let millis = u64::try_from(due.as_millis()).unwrap_or(u64::MAX);
         let grains = millis.div_ceil(GRAIN_MILLIS).saturating_add(1);
@@ -36,26 +36,26 @@ impl LocalWakeup {
             dues.pop_last();
         }
         drop(dues);
-        // Whoever sleeps until a later due must look at this one.
+        // Wake a dispatcher that sleeps until a later time.
         self.notify.notify_one();
     }
 
-    /// Completes at the next wakeup; at once if there was one since the last wait.
+    /// Completes at the next wakeup, or at once if there was one since the last wait.
     pub(in crate::runtime) async fn wait(&self) {
         self.notify.notified().await;
     }
 
-    /// Whether there was a wakeup since the last wait.
+    /// Returns true if there was a wakeup since the last wait.
     pub(in crate::runtime) fn take(&self) -> bool {
         self.wait().now_or_never().is_some()
     }
 
-    /// The next known due, if there is one; it may have passed.
+    /// Returns the next known due time, which may have passed.
     pub(in crate::runtime) fn next_due(&self) -> Option<Duration> {
         self.dues.lock().first().copied()
     }
 
-    /// Forgets the dues that have passed; says whether there were any.
+    /// Removes the due times that have passed. Returns true if there were any.
     pub(in crate::runtime) fn take_passed(&self, now: Duration) -> bool {
         let mut dues = self.dues.lock();
         let mut passed = false;

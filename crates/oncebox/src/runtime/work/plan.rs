@@ -1,6 +1,6 @@
 //! Computes how much to claim: divides free capacity among handlers that may have work. Tests: below.
 
-/// How much can be in hand at once, and how much is.
+/// Capacity and use, in entries.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::runtime) struct Room {
     pub(in crate::runtime) capacity: usize,
@@ -16,19 +16,19 @@ impl Room {
         self.capacity.saturating_sub(self.busy)
     }
 
-    /// Claiming a handful at a time while more lands every moment would make small batches of a big backlog.
+    /// Returns true if a claim is large enough. Many small claims of a big backlog would cost more.
     fn is_worth_a_claim(self, batch: usize) -> bool {
         self.busy == 0 || self.free() >= (self.capacity.min(batch) / 4).max(1)
     }
 }
 
-/// A handler, as far as claiming goes.
+/// State of a handler for the plan.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seat {
     pub(super) room: Room,
-    /// What its throttle lets through: its rate and its breaker.
+    /// Limit of its throttle: rate and breaker.
     pub(super) throttle: Room,
-    /// Whether there may be work for it.
+    /// True if there may be due entries.
     pub(super) hungry: bool,
 }
 
@@ -38,20 +38,20 @@ impl Seat {
     }
 }
 
-/// What to claim, handler by handler in the order they were given.
+/// Number of entries to claim per handler, in the order of the handlers.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
-    /// At most this many.
+pub(super) struct ClaimPlan {
+    /// Maximum entries per handler.
     pub(super) limits: Vec<usize>,
-    /// At most this many suspects: all that fit, whether or not there may be work.
+    /// Maximum suspects per handler: all free capacity, even without known due entries.
     pub(super) suspects: Vec<usize>,
-    /// Some handler may have work and has room, but too little yet to be worth a claim.
+    /// True if a handler may have entries, but too little free capacity for a claim.
     pub(super) short: bool,
 }
 
-impl Plan {
-    /// Shares the room. `turn` is another number at each call, so that nobody is always served last. `eager` takes
-    /// even what is not worth it, because waiting for more was in vain.
+impl ClaimPlan {
+    /// Divides the free capacity. `turn` changes at each call, so that no handler is always last. `eager` allows small claims,
+    /// after a wait brought no more capacity.
     pub(super) fn new(total: Room, batch: usize, seats: &[Seat], turn: usize, eager: bool) -> Self {
         let mut plan = Self { limits: vec![0; seats.len()], suspects: vec![0; seats.len()], short: false };
         let enough = |room: Room| room.free() > 0 && (eager || room.is_worth_a_claim(batch));
@@ -76,19 +76,18 @@ impl Plan {
         plan
     }
 
-    /// Whether there is anything to claim.
     pub(super) fn claims(&self) -> bool {
         self.limits.iter().any(|limit| *limit > 0)
     }
 
-    /// Whether one entry more would fit at all.
+    /// Returns true if there is capacity for one more entry.
     pub(super) fn has_room(&self) -> bool {
         self.suspects.iter().any(|limit| *limit > 0)
     }
 }
 
-/// Shares the free room among some handlers: the same for each first, so that all are asked in one call; the rest goes to those
-/// that have room for it.
+/// Divides the free capacity among some handlers: an equal share for each, so that one call serves all; the rest goes to
+/// those with capacity.
 fn share_out(limits: &mut [usize], mut free: usize, among: &[usize], seats: &[Seat]) {
     let share = free.checked_div(among.len()).unwrap_or(0).max(1);
     for limit in [share, usize::MAX] {
@@ -110,9 +109,9 @@ mod tests {
         Seat { room: Room { capacity, busy }, throttle: Room::ANY, hungry: true }
     }
 
-    fn plan(in_flight: usize, seats: &[Seat], turn: usize) -> Plan {
+    fn plan(in_flight: usize, seats: &[Seat], turn: usize) -> ClaimPlan {
         let busy = seats.iter().map(|seat| seat.room.busy).sum();
-        Plan::new(Room { capacity: in_flight, busy }, 100, seats, turn, false)
+        ClaimPlan::new(Room { capacity: in_flight, busy }, 100, seats, turn, false)
     }
 
     // A handler that is not asked must wait for a wake-up that may never come.
@@ -160,11 +159,11 @@ mod tests {
         let few = seat(64, 60);
         let waits = plan(512, &[few], 0);
         assert!(waits.short && !waits.claims() && waits.has_room());
-        let eager = Plan::new(Room { capacity: 512, busy: 60 }, 100, &[few], 0, true);
+        let eager = ClaimPlan::new(Room { capacity: 512, busy: 60 }, 100, &[few], 0, true);
         assert_eq!(eager.limits, [4]);
         let full = seat(64, 64);
-        assert_eq!(plan(512, &[full], 0), Plan { limits: vec![0], suspects: vec![0], short: false });
-        assert_eq!(plan(512, &[], 0), Plan::default());
+        assert_eq!(plan(512, &[full], 0), ClaimPlan { limits: vec![0], suspects: vec![0], short: false });
+        assert_eq!(plan(512, &[], 0), ClaimPlan::default());
     }
     // Tokens are gathered like room is: a claim for each that grows would be many small claims.
     #[test]
@@ -173,10 +172,10 @@ mod tests {
         assert_eq!(plan(512, &[gated(10, 0), IDLE], 0).limits, [10, 64]);
         assert_eq!(plan(512, &[gated(1, 0)], 0).limits, [1], "a probe");
         let shut = plan(512, &[gated(0, 0)], 0);
-        assert_eq!(shut, Plan { limits: vec![0], suspects: vec![0], short: false }, "an open breaker");
+        assert_eq!(shut, ClaimPlan { limits: vec![0], suspects: vec![0], short: false }, "an open breaker");
         let few = plan(512, &[gated(100, 90)], 0);
         assert!(few.short && !few.claims() && few.has_room());
-        let eager = Plan::new(Room { capacity: 512, busy: 0 }, 100, &[gated(100, 90)], 0, true);
+        let eager = ClaimPlan::new(Room { capacity: 512, busy: 0 }, 100, &[gated(100, 90)], 0, true);
         assert_eq!(eager.limits, [10]);
     }
 }

@@ -10,13 +10,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::inbox::Shared;
 use crate::runtime::Core;
 use crate::runtime::upkeep::repeat::{Pauses, is_trouble};
-use crate::state::{ErrorText, Next, Settlement};
+use crate::state::{ErrorText, NextState, Settlement};
 use crate::store::{Claim, Settled, Store};
 
-/// The most settlements in one call.
+/// Maximum settlements in one call.
 const BATCH: usize = 4_000;
 
-/// Runs until every sender is gone. Nothing is delayed to fill a batch: while one is written, the next one grows.
+/// Runs until every sender is gone. A batch never waits to fill up: while one is written, the next one grows.
 pub(in crate::runtime) async fn run<S: Store>(
     core: Arc<Core<S>>,
     queue: Arc<Mutex<UnboundedReceiver<Settlement>>>,
@@ -34,7 +34,7 @@ pub(in crate::runtime) async fn run<S: Store>(
     }
 }
 
-/// Lets the rescuer ask for a settlement that waits for the store to be tried now.
+/// Lets the rescuer request that waiting settlements are tried now.
 #[derive(Default)]
 pub(in crate::runtime) struct SettleRequests {
     wanted: Notify,
@@ -47,7 +47,7 @@ impl SettleRequests {
         self.wanted.notify_one();
     }
 
-    /// Completes when a try after this call has failed because the store is away.
+    /// Completes when a try after this call has failed because the store is unavailable.
     pub(in crate::runtime) fn refused(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut refused = Box::pin(Arc::clone(&self.refused).notified_owned());
         refused.as_mut().enable();
@@ -55,21 +55,20 @@ impl SettleRequests {
     }
 }
 
-/// Settlements on their way to the store. Whatever becomes of them, their entries are not in hand any more: an entry
-/// that was renewed for ever could never be rescued.
+/// Settlements that are being written. A drop releases their entries in any case, because an entry that is renewed for
+/// ever could never be rescued.
 struct Batch<S: Store> {
     core: Arc<Core<S>>,
     settlements: Vec<Settlement>,
 }
 
 impl<S: Store> Batch<S> {
-    /// Takes out one settlement, which stays in hand until its own batch is dropped.
+    /// Moves one settlement to its own batch.
     fn split(&mut self) -> Option<Self> {
         let settlements = vec![self.settlements.pop()?];
         Some(Self { core: Arc::clone(&self.core), settlements })
     }
 
-    /// Whether one of its entries is still in hand.
     fn is_held(&self) -> bool {
         self.settlements.iter().any(|settlement| self.core.in_flight.holds(&settlement.claim))
     }
@@ -81,8 +80,8 @@ impl<S: Store> Drop for Batch<S> {
     }
 }
 
-/// Writes a batch, and tries again while the store is away: a settlement is idempotent under its fence. Leases are renewed
-/// meanwhile. What cannot be written before the leases run out is refused then, and runs again elsewhere.
+/// Writes a batch, and retries while the store is unavailable: a settlement is idempotent under its fence. Leases are
+/// renewed meanwhile. Once they expire, the store refuses the settlements, and the entries run again elsewhere.
 async fn write<S: Store>(mut batch: Batch<S>) {
     let core = Arc::clone(&batch.core);
     let mut pauses = Pauses::default();
@@ -99,7 +98,7 @@ async fn write<S: Store>(mut batch: Batch<S>) {
                 }
             }
             Err(_) if batch.settlements.len() > 1 => {
-                // One of them spoils it for all: each gets its own call, so that only that one fails.
+                // One of them may cause the error: each gets its own call, so that only that one fails.
                 while let Some(one) = batch.split() {
                     Box::pin(write(one)).await;
                 }
@@ -113,14 +112,14 @@ async fn write<S: Store>(mut batch: Batch<S>) {
         }
         if !batch.is_held() {
             let count = batch.settlements.len();
-            tracing::warn!(inbox = %core.inbox.name, count, "leases ran out before they could be settled");
+            tracing::warn!(inbox = %core.inbox.name, count, "leases expired before settlement");
             return;
         }
     }
 }
 
-/// Tries to write one settlement that the store refuses, until its lease runs out. The lease is not renewed: an entry that can
-/// never be settled has to be rescued at some time, and be poisoned in the end.
+/// Retries one settlement that the store refuses, until its lease expires. The lease is not renewed, so that an entry that
+/// can never be settled is rescued, and poisoned in the end.
 async fn insist<S: Store>(batch: Batch<S>, mut error: Error) {
     let Shared { clock, name, store, .. } = &*batch.core.inbox;
     let (mut pauses, in_flight) = (Pauses::default(), &batch.core.in_flight);
@@ -137,21 +136,21 @@ async fn insist<S: Store>(batch: Batch<S>, mut error: Error) {
     }
     if let Some(suppressed) = store.watch().log_throttle.allow("unsettled", "") {
         let error = ErrorText::new(error.to_string());
-        tracing::error!(inbox = %name, %error, suppressed, "cannot settle; leaving it to its lease");
+        tracing::error!(inbox = %name, %error, suppressed, "cannot settle, lease will expire");
     }
 }
 
-/// Writes a batch once, and tells the dispatcher what follows from it.
+/// Writes a batch once, and wakes the dispatcher for entries that are due again.
 pub(in crate::runtime) async fn settle<S: Store>(inbox: &Shared<S>, batch: &[Settlement]) -> Result<()> {
     let settled = inbox.store.settle(batch).await?;
     for (settlement, settled) in batch.iter().zip(settled) {
         match (settled, settlement.next) {
             (Settled::LeaseLost, _) => report_lost(&settlement.claim),
-            (Settled::Applied, Next::Pending { delay }) if !delay.is_zero() => {
+            (Settled::Applied, NextState::Pending { delay }) if !delay.is_zero() => {
                 inbox.local_wakeup.at(inbox.clock.monotonic().saturating_add(delay));
             }
             // An entry that is pending again, or one that waited behind this one for order.
-            (Settled::Applied, Next::Pending { .. }) => inbox.local_wakeup.now(),
+            (Settled::Applied, NextState::Pending { .. }) => inbox.local_wakeup.now(),
             (Settled::Applied, _) if settlement.claim.order.is_some() => inbox.local_wakeup.now(),
             (Settled::Applied, _) => {}
         }
@@ -160,5 +159,5 @@ pub(in crate::runtime) async fn settle<S: Store>(inbox: &Shared<S>, batch: &[Set
 }
 
 fn report_lost(claim: &Claim) {
-    tracing::info!(seq = claim.seq.0, handler = %claim.handler, kind = ?ErrorKind::LeaseLost, "settlement refused: the claim belongs to somebody else");
+    tracing::info!(seq = claim.seq.0, handler = %claim.handler, kind = ?ErrorKind::LeaseLost, "claim lost, settlement refused");
 }

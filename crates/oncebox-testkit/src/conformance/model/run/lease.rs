@@ -6,14 +6,14 @@ use oncebox::HandlerKey;
 use oncebox::state::Status;
 use oncebox::store::{Claim, ClaimMode, Claimed, Store as _};
 
-use super::super::books::{Entry, is_ordered};
+use super::super::books::{ModelEntry, is_ordered};
 use super::super::step::{Lost, spelled};
-use super::{Checked, EntryId, Run, check, failed, key};
+use super::{Checked, EntryId, ModelRun, check, failed, key};
 use crate::fixture::{LEASE, claims, handler};
 use crate::harness::{claim_params, rescue_params};
-use crate::{StoreUnderTest, Verb};
+use crate::{StoreUnderTest, StoreVerb};
 
-impl<S: StoreUnderTest> Run<'_, S> {
+impl<S: StoreUnderTest> ModelRun<'_, S> {
     pub(super) async fn claim(
         &mut self,
         (name, renames): (&'static str, usize),
@@ -27,7 +27,8 @@ impl<S: StoreUnderTest> Run<'_, S> {
         // An odd limit: the worker has nothing else in hand.
         let idle = suspect && limit % 2 == 1;
         let params = if suspect { params.suspect().idle(idle) } else { params };
-        let (claimed, _) = self.call(Verb::Claim, lost, async |store| store.claim(&params).await).await?;
+        let (claimed, _) =
+            self.call(StoreVerb::Claim, lost, async |store| store.claim(&params).await).await?;
         let claimed = claimed.map_err(failed("claim"))?;
         self.check_claim(name, (params.mode, lost), limit, &claimed)?;
         let alone = idle && claimed.len() == 1;
@@ -80,7 +81,8 @@ impl<S: StoreUnderTest> Run<'_, S> {
         let route = spelled(name, renames);
         let mut params = rescue_params(std::slice::from_ref(&route), limit);
         params.inbox = self.inbox.clone();
-        let (rescued, _) = self.call(Verb::Rescue, lost, async |store| store.rescue(&params).await).await?;
+        let (rescued, _) =
+            self.call(StoreVerb::Rescue, lost, async |store| store.rescue(&params).await).await?;
         let rescued = rescued.map_err(failed("rescue"))?;
         let lapsed = self.books.lapsed(name, self.h.now());
         let right = rescued.len() == limit.min(lapsed.len())
@@ -139,7 +141,7 @@ impl<S: StoreUnderTest> Run<'_, S> {
     }
 
     /// The entry that a claim holds, if it does.
-    pub(super) fn held(&mut self, claim: &Claim, id: EntryId) -> Option<&mut Entry> {
+    pub(super) fn held(&mut self, claim: &Claim, id: EntryId) -> Option<&mut ModelEntry> {
         self.books.entries.get_mut(&id).filter(|entry| entry.is_held_by(claim))
     }
 }

@@ -1,4 +1,4 @@
-//! Hears what the library tells the outside: counters and lines of the log, on the thread of one test.
+//! Captures the counters and log lines of the library on the thread of one test.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,14 +13,15 @@ use tracing::subscriber::Interest;
 use tracing::{Event, Subscriber};
 
 thread_local! {
-    static EAR: RefCell<Option<Ear>> = const { RefCell::new(None) };
+    static CAPTURE: RefCell<Option<LogCapture>> = const { RefCell::new(None) };
 }
 
-/// Makes the log of every thread heard by its ear, if it has one. To be done before anything is logged: where a line is
-/// first logged while somebody begins to listen, it may be taken for one that nobody wants.
+/// Sends the log of every thread to its capture, if it has one. Call it before the first log line, because `tracing` caches
+/// that a line has no subscriber.
 pub(crate) fn install() {
     static INSTALLED: OnceLock<()> = OnceLock::new();
-    INSTALLED.get_or_init(|| tracing::subscriber::set_global_default(Log).expect("nobody else listens"));
+    let set = tracing::subscriber::set_global_default;
+    INSTALLED.get_or_init(|| set(CaptureSubscriber).expect("no other subscriber"));
 }
 
 /// Ends when it is dropped.
@@ -28,37 +29,37 @@ pub(crate) struct Listening;
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        EAR.set(None);
+        CAPTURE.set(None);
     }
 }
 
-/// Counters by name and labels, and lines by level. Clones hear the same.
+/// Counters by name and labels, and lines by level. Clones share both.
 #[derive(Clone, Default)]
-pub(crate) struct Ear {
+pub(crate) struct LogCapture {
     counters: Arc<Mutex<BTreeMap<String, u64>>>,
     lines: Arc<Mutex<Vec<String>>>,
 }
 
-impl Ear {
-    /// Listens to this thread until what it returns is dropped. The ear itself has to live as long.
+impl LogCapture {
+    /// Captures this thread until the returned guards are dropped.
     pub(crate) fn listen(&self) -> (metrics::LocalRecorderGuard<'_>, Listening) {
         install();
-        EAR.set(Some(self.clone()));
+        CAPTURE.set(Some(self.clone()));
         (metrics::set_default_local_recorder(self), Listening)
     }
 
-    /// What a counter has come to, as `name{label=value}`.
+    /// Returns the value of a counter, as `name{label=value}`.
     pub(crate) fn counted(&self, name: &str) -> u64 {
         self.counters.lock().get(name).copied().unwrap_or(0)
     }
 
-    /// The lines that say this.
-    pub(crate) fn heard(&self, part: &str) -> Vec<String> {
+    /// Returns the log lines that contain `part`.
+    pub(crate) fn logged(&self, part: &str) -> Vec<String> {
         self.lines.lock().iter().filter(|line| line.contains(part)).cloned().collect()
     }
 }
 
-struct Count(Ear, String);
+struct Count(LogCapture, String);
 
 impl CounterFn for Count {
     fn increment(&self, value: u64) {
@@ -70,7 +71,7 @@ impl CounterFn for Count {
     }
 }
 
-impl Recorder for Ear {
+impl Recorder for LogCapture {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -90,23 +91,23 @@ impl Recorder for Ear {
     }
 }
 
-struct Line(String);
+struct EventText(String);
 
-impl Visit for Line {
+impl Visit for EventText {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         let _ = write!(self.0, " {}={value:?}", field.name());
     }
 }
 
-struct Log;
+struct CaptureSubscriber;
 
-impl Subscriber for Log {
+impl Subscriber for CaptureSubscriber {
     fn register_callsite(&self, _: &'static tracing::Metadata<'static>) -> Interest {
         Interest::sometimes()
     }
 
     fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-        EAR.with_borrow(Option::is_some)
+        CAPTURE.with_borrow(Option::is_some)
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -119,8 +120,8 @@ impl Subscriber for Log {
     fn exit(&self, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut line = Line(event.metadata().level().to_string());
+        let mut line = EventText(event.metadata().level().to_string());
         event.record(&mut line);
-        EAR.with_borrow(|ear| ear.iter().for_each(|ear| ear.lines.lock().push(line.0.clone())));
+        CAPTURE.with_borrow(|open| open.iter().for_each(|open| open.lines.lock().push(line.0.clone())));
     }
 }

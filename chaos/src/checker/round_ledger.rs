@@ -1,20 +1,20 @@
-//! What the ledgers and the tables say, side by side.
+//! Compares the ledgers with the tables. Tests: tests/round_ledger.rs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::{Context as _, Result, ensure};
 
 use super::runs::lossy;
-use super::tables::{Ask, Row, Tables};
-use super::{Rules, Verdict};
-use crate::ledger::{Fact, Line, Said};
-use crate::plan::{Fate, Kind, handler_of, is_transactional};
+use super::tables::{RoundTables, TableQuery, TableRow};
+use super::{RoundRules, RoundVerdict};
+use crate::ledger::{Fact, HandlerEnd, LedgerLine};
+use crate::plan::{PlannedKind, PlannedOutcome, handler_of, is_transactional};
 
 /// A store keeps crashes as one number: up to three for deaths in company, and above that one for each death alone.
 const BEFORE_ALONE: u32 = 3;
 
 /// A row of the business table.
-pub(super) struct Effect {
+pub(super) struct EffectRow {
     pub(super) id: i64,
     pub(super) m: u32,
     pub(super) v: u8,
@@ -23,7 +23,7 @@ pub(super) struct Effect {
 
 /// An entry that has come to an end.
 #[derive(Clone, Debug)]
-pub(super) struct Ended {
+pub(super) struct EndedEntry {
     pub(super) m: u32,
     pub(super) h: String,
     pub(super) generation: u32,
@@ -36,19 +36,19 @@ pub(super) struct Ended {
 }
 
 /// Everything that is compared.
-pub(super) struct Books {
+pub(super) struct RoundLedger {
     pub(super) offered: BTreeMap<u32, BTreeSet<u8>>,
     pub(super) acked: BTreeMap<u32, BTreeSet<u8>>,
     refused: Vec<(u32, String)>,
-    pub(super) effects: Vec<Effect>,
+    pub(super) effects: Vec<EffectRow>,
     /// The number the store gave each message.
     seqs: BTreeMap<u32, Vec<i64>>,
     unknown: Vec<String>,
-    pub(super) ended: Vec<Ended>,
+    pub(super) ended: Vec<EndedEntry>,
     unfinished: u64,
     quarantined: BTreeMap<u32, BTreeSet<String>>,
     marks: u64,
-    /// What the store reports as lost: messages, and how many marks.
+    /// Losses that the store reports: messages, and the number of marks.
     reported: BTreeSet<u32>,
     reported_marks: u64,
     /// Runs of a handler that said no, by message and handler.
@@ -62,14 +62,14 @@ pub(super) struct Books {
     kept: BTreeMap<u32, BTreeSet<u8>>,
 }
 
-fn cell<T: std::str::FromStr>(row: &Row, index: usize) -> Result<T> {
+fn cell<T: std::str::FromStr>(row: &TableRow, index: usize) -> Result<T> {
     let text = row.get(index).context("a row is too short")?;
     text.parse().ok().with_context(|| format!("{text:?} is not what it should be"))
 }
 
-impl Books {
-    pub(super) fn read(lines: &[Line], tables: &dyn Tables) -> Result<Self> {
-        let mut books = Self {
+impl RoundLedger {
+    pub(super) fn read(lines: &[LedgerLine], tables: &dyn RoundTables) -> Result<Self> {
+        let mut round_ledger = Self {
             offered: BTreeMap::new(),
             acked: BTreeMap::new(),
             refused: Vec::new(),
@@ -79,21 +79,21 @@ impl Books {
             ended: Vec::new(),
             unfinished: tables.unfinished()?,
             quarantined: BTreeMap::new(),
-            marks: tables.number(Ask::Marks)?,
+            marks: tables.number(TableQuery::Marks)?,
             reported: BTreeSet::new(),
-            reported_marks: tables.number(Ask::LostMarks)?,
+            reported_marks: tables.number(TableQuery::LostMarks)?,
             failures: HashMap::new(),
             dropped: HashMap::new(),
             done: HashMap::new(),
             seen: BTreeMap::new(),
             kept: BTreeMap::new(),
         };
-        books.ledgers(lines);
-        books.tables(tables)?;
-        Ok(books)
+        round_ledger.ledgers(lines);
+        round_ledger.tables(tables)?;
+        Ok(round_ledger)
     }
 
-    fn ledgers(&mut self, lines: &[Line]) {
+    fn ledgers(&mut self, lines: &[LedgerLine]) {
         let lossy = lossy(lines);
         // A run says at its start which payload it saw.
         for line in lines {
@@ -108,21 +108,21 @@ impl Books {
                     }
                 }
                 Fact::End { m, h, said, .. } => match said {
-                    Said::Ok => *self.done.entry((*m, h.clone())).or_default() += 1,
-                    Said::Fail | Said::Panic | Said::Store => {
+                    HandlerEnd::Ok => *self.done.entry((*m, h.clone())).or_default() += 1,
+                    HandlerEnd::Fail | HandlerEnd::Panic | HandlerEnd::Store => {
                         *self.failures.entry((*m, h.clone())).or_default() += 1;
                     }
-                    Said::Dropped => *self.dropped.entry((*m, h.clone())).or_default() += 1,
-                    Said::Snooze | Said::Reject => {}
+                    HandlerEnd::Dropped => *self.dropped.entry((*m, h.clone())).or_default() += 1,
+                    HandlerEnd::Snooze | HandlerEnd::Reject => {}
                 },
                 _ => {}
             }
         }
     }
 
-    fn tables(&mut self, tables: &dyn Tables) -> Result<()> {
+    fn tables(&mut self, tables: &dyn RoundTables) -> Result<()> {
         let mut by_seq = HashMap::new();
-        for row in tables.ask(Ask::Messages)? {
+        for row in tables.ask(TableQuery::Messages)? {
             let (seq, id): (i64, String) = (cell(&row, 0)?, cell(&row, 1)?);
             match crate::plan::number_of(id.as_bytes()) {
                 Some(m) => {
@@ -132,12 +132,12 @@ impl Books {
                 None => self.unknown.push(id),
             }
         }
-        for (ask, poisoned) in [(Ask::Outcomes, false), (Ask::Poisoned, true)] {
+        for (ask, poisoned) in [(TableQuery::Outcomes, false), (TableQuery::Poisoned, true)] {
             for row in tables.ask(ask)? {
                 let seq: i64 = cell(&row, 0)?;
                 // A message may be forgotten before its history is.
                 let Some(m) = by_seq.get(&seq).copied() else { continue };
-                self.ended.push(Ended {
+                self.ended.push(EndedEntry {
                     m,
                     h: handler_of(&cell::<String>(&row, 1)?).to_owned(),
                     generation: cell(&row, 2)?,
@@ -149,16 +149,16 @@ impl Books {
                 });
             }
         }
-        for row in tables.ask(Ask::Effects)? {
+        for row in tables.ask(TableQuery::Effects)? {
             let (id, m, v, h) = (cell(&row, 0)?, cell(&row, 1)?, cell(&row, 2)?, cell(&row, 3)?);
-            self.effects.push(Effect { id, m, v, h });
+            self.effects.push(EffectRow { id, m, v, h });
         }
-        for row in tables.ask(Ask::Quarantine)? {
+        for row in tables.ask(TableQuery::Quarantine)? {
             let id: String = cell(&row, 0)?;
             let m = crate::plan::number_of(id.as_bytes()).context("an unknown message was quarantined")?;
             self.quarantined.entry(m).or_default().insert(cell(&row, 1)?);
         }
-        for row in tables.ask(Ask::Lost)? {
+        for row in tables.ask(TableQuery::Lost)? {
             let id: String = cell(&row, 0)?;
             self.reported
                 .insert(crate::plan::number_of(id.as_bytes()).context("an unknown message was lost")?);
@@ -168,10 +168,10 @@ impl Books {
     }
 
     /// I2: nothing happens that was not offered, and one key has one payload for ever.
-    pub(super) fn phantoms(&self, rules: &Rules, verdict: &mut Verdict) {
+    pub(super) fn phantoms(&self, rules: &RoundRules, verdict: &mut RoundVerdict) {
         for id in &self.unknown {
             verdict.phantom += 1;
-            verdict.violations.push(format!("I2: a message {id:?} is stored that nobody offered"));
+            verdict.violations.push(format!("I2: a message {id:?} is stored, and was never offered"));
         }
         let mut payloads: BTreeMap<u32, BTreeSet<u8>> = self.seen.clone();
         let (mut kept, mut stored) = (self.kept.clone(), BTreeMap::<u32, BTreeSet<u8>>::new());
@@ -184,7 +184,7 @@ impl Books {
             let offered = self.offered.get(&m);
             // A message may have run in a history that is lost, and come with another payload in the one that is left. An inline run that
             // does not commit leaves no mark, so the next delivery is the first, whatever its payload.
-            let inline = rules.plan.message(m).kind == Kind::Inline;
+            let inline = rules.plan.message(m).kind == PlannedKind::Inline;
             let counted = if inline { &stored } else { &kept };
             let apart = counted.get(&m).map_or(0, BTreeSet::len);
             if offered.is_none_or(|offered| !seen.is_subset(offered)) {
@@ -201,12 +201,12 @@ impl Books {
     }
 
     /// I1 and I3: what was acknowledged has come to its one end at each of its handlers, and its effect is there once.
-    pub(super) fn fates(&self, rules: &Rules, verdict: &mut Verdict) {
+    pub(super) fn fates(&self, rules: &RoundRules, verdict: &mut RoundVerdict) {
         let mut effects: HashMap<(u32, &str), u64> = HashMap::new();
         for effect in &self.effects {
             *effects.entry((effect.m, &effect.h)).or_default() += 1;
         }
-        let mut ends: HashMap<(u32, &str), Vec<&Ended>> = HashMap::new();
+        let mut ends: HashMap<(u32, &str), Vec<&EndedEntry>> = HashMap::new();
         for ended in &self.ended {
             ends.entry((ended.m, &ended.h)).or_default().push(ended);
         }
@@ -231,7 +231,7 @@ impl Books {
         }
     }
 
-    /// Whether the store reports what is gone as lost: a message by its name, a mark by their number.
+    /// Returns true if the store reports the loss: a message by its name, a mark by number.
     fn is_reported(&self, m: u32, h: &str, marks: &mut u64) -> bool {
         if h == "inline" {
             let left = marks.checked_sub(1);
@@ -242,7 +242,7 @@ impl Books {
     }
 
     /// I1: nothing is reported as lost that was never offered, or where nothing can be lost.
-    pub(super) fn reports(&self, rules: &Rules, verdict: &mut Verdict) {
+    pub(super) fn reports(&self, rules: &RoundRules, verdict: &mut RoundVerdict) {
         let (count, marks) = (self.reported.len(), self.reported_marks);
         verdict.reported_lost = count as u64 + marks;
         if !rules.loses && (count > 0 || marks > 0) {
@@ -257,7 +257,14 @@ impl Books {
         }
     }
 
-    fn wrong(&self, rules: &Rules, m: u32, h: &str, effects: u64, end: &[&Ended]) -> Option<String> {
+    fn wrong(
+        &self,
+        rules: &RoundRules,
+        m: u32,
+        h: &str,
+        effects: u64,
+        end: &[&EndedEntry],
+    ) -> Option<String> {
         let happened =
             if is_transactional(h) { effects > 0 } else { self.done.contains_key(&(m, h.to_owned())) };
         if h == "inline" {
@@ -280,24 +287,24 @@ impl Books {
                 Some("it is completed, and nothing has happened".into())
             }
             [one] if one.word == "completed" => None,
-            [one] => Some(format!("it is {}, which nobody asked for", one.word)),
+            [one] => Some(format!("it is {}, which was never requested", one.word)),
             many => Some(format!("it has {} ends", many.len())),
         }
     }
 
-    /// I5 and I7: nobody replayed anything; attempts are what handlers said, and poison has its reason.
-    pub(super) fn attempts(&self, rules: &Rules, verdict: &mut Verdict) {
+    /// I5 and I7: no message was replayed; attempts are the failures of handlers, and poison has its reason.
+    pub(super) fn attempts(&self, rules: &RoundRules, verdict: &mut RoundVerdict) {
         for ended in &self.ended {
-            let Ended { m, h, attempts, crashes, word, .. } = ended;
+            let EndedEntry { m, h, attempts, crashes, word, .. } = ended;
             let mut wrong = |rule: &str, what: String| {
                 verdict.violations.push(format!("{rule}: message {m} at {h}: {what}"));
             };
             if ended.generation != 0 {
-                wrong("I5", "it was replayed, and nobody asked for that".into());
+                wrong("I5", "it was replayed, and that was never requested".into());
             }
             let place = (*m, h.clone());
             let mut said = self.failures.get(&place).copied().unwrap_or(0);
-            if rules.plan.fate(*m, h) == Fate::Hangs {
+            if rules.plan.fate(*m, h) == PlannedOutcome::Hangs {
                 said += self.dropped.get(&place).copied().unwrap_or(0);
             }
             if *attempts > said {
@@ -309,12 +316,12 @@ impl Books {
             let fate = rules.plan.fate(*m, h);
             if ended.poisoned {
                 let reason = match word.as_str() {
-                    "rejected" => fate == Fate::Rejects,
+                    "rejected" => fate == PlannedOutcome::Rejects,
                     "exhausted" => *attempts == rules.attempts,
                     "crashed" => {
                         let alone = crashes.checked_sub(BEFORE_ALONE);
                         let poisons = rules.crashes..=rules.crashes + 1;
-                        fate == Fate::Kills && alone.is_some_and(|alone| poisons.contains(&alone))
+                        fate == PlannedOutcome::Kills && alone.is_some_and(|alone| poisons.contains(&alone))
                     }
                     _ => false,
                 };
@@ -324,14 +331,14 @@ impl Books {
                         format!("it is poisoned as {word} after {attempts} attempts and {crashes} crashes"),
                     );
                 }
-            } else if fate == Fate::Kills {
+            } else if fate == PlannedOutcome::Kills {
                 wrong("I7", "it takes its process down every time, and is completed".into());
             }
         }
     }
 
     /// I11: what was accepted is what there is, each with an entry for each handler.
-    pub(super) fn accounts(&self, rules: &Rules, verdict: &mut Verdict) {
+    pub(super) fn accounts(&self, rules: &RoundRules, verdict: &mut RoundVerdict) {
         let mut wrong = |what: String| verdict.violations.push(format!("I11: {what}"));
         if self.unfinished > 0 {
             wrong(format!("{} entries are not finished", self.unfinished));
@@ -344,7 +351,7 @@ impl Books {
         if rules.forgets {
             return;
         }
-        let durable = |m: &&u32| rules.plan.message(**m).kind != Kind::Inline;
+        let durable = |m: &&u32| rules.plan.message(**m).kind != PlannedKind::Inline;
         let missing = self.acked.keys().filter(durable).filter(|m| !self.seqs.contains_key(m));
         let missing: Vec<&u32> = missing.filter(|m| !(rules.loses && self.reported.contains(m))).collect();
         if !missing.is_empty() {
@@ -372,7 +379,7 @@ impl Books {
     }
 
     /// I8: effects with one ordering key come in the order in which their messages were accepted.
-    pub(super) fn order(&self, rules: &Rules, verdict: &mut Verdict) {
+    pub(super) fn order(&self, rules: &RoundRules, verdict: &mut RoundVerdict) {
         let mut last: HashMap<u64, (i64, u32)> = HashMap::new();
         for effect in self.effects.iter().filter(|effect| effect.h == "ordered") {
             let (Some(line), Some(seqs)) = (rules.plan.message(effect.m).line, self.seqs.get(&effect.m))

@@ -1,4 +1,4 @@
-//! The ways in: a pipe to each worker, HTTP to each worker, or a broker that all of them consume from.
+//! Transports to the workers: a pipe to each, HTTP to each, or a broker that all consume from.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -7,49 +7,49 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
-use oncebox_servers::RabbitMq;
+use oncebox_servers::RabbitMqServer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
-use super::proxy::{Proxy, Trouble};
-use super::publisher::Publisher;
-use super::workers::Event;
-use super::{Options, SourceKind};
-use crate::ledger::{Fact, Ledger};
-use crate::plan::{Plan, id_of};
+use super::proxy::{FaultProxy, LinkFault};
+use super::publisher::QueuePublisher;
+use super::workers::ProcessEvent;
+use super::{RunOptions, SourceKind};
+use crate::ledger::{Fact, ProcessLedger};
+use crate::plan::{RoundPlan, id_of};
 use crate::seam::pause;
-use crate::worker::{Handed, Told, Way};
+use crate::worker::{HandedDelivery, WorkerReport, WorkerTransport};
 
-/// What all rounds share.
-pub(super) struct Ways {
+/// The transports of all rounds.
+pub(super) struct Transports {
     source: SourceKind,
-    rabbit: Option<Arc<Rabbit>>,
+    rabbit: Option<Arc<SharedBroker>>,
     rounds: u64,
 }
 
-struct Rabbit {
-    broker: RabbitMq,
+struct SharedBroker {
+    broker: RabbitMqServer,
     /// Stands between the workers and the broker.
-    proxy: Proxy,
-    /// Whether something is being done to the broker.
+    proxy: FaultProxy,
+    /// True while a fault acts on the broker.
     busy: AtomicBool,
 }
 
-/// The way in of a round.
-pub(super) enum Entrance {
+/// The transport of a round.
+pub(super) enum RoundTransport {
     Pipe,
-    Http(Http),
-    Rabbit(Publisher),
+    Http(HttpSender),
+    Rabbit(QueuePublisher),
 }
 
-impl Entrance {
-    /// What the workers are told of it.
-    pub(super) fn way(&self) -> Way {
+impl RoundTransport {
+    /// Returns the transport as the workers' jobs name it.
+    pub(super) fn way(&self) -> WorkerTransport {
         match self {
-            Self::Pipe => Way::Pipe,
-            Self::Http(_) => Way::Http,
-            Self::Rabbit(publisher) => Way::Rabbit {
+            Self::Pipe => WorkerTransport::Pipe,
+            Self::Http(_) => WorkerTransport::Http,
+            Self::Rabbit(publisher) => WorkerTransport::Rabbit {
                 url: publisher.url_of_workers().to_owned(),
                 queue: publisher.queue().to_owned(),
             },
@@ -57,20 +57,20 @@ impl Entrance {
     }
 }
 
-impl Ways {
-    pub(super) fn start(options: &Options) -> Result<Self> {
+impl Transports {
+    pub(super) fn start(options: &RunOptions) -> Result<Self> {
         let rabbit = if options.source == SourceKind::Rabbitmq {
-            let broker = RabbitMq::start().context("cannot start RabbitMQ")?;
-            let proxy = Proxy::start(broker.port())?;
-            Some(Arc::new(Rabbit { broker, proxy, busy: AtomicBool::new(false) }))
+            let broker = RabbitMqServer::start().context("cannot start RabbitMQ")?;
+            let proxy = FaultProxy::start(broker.port())?;
+            Some(Arc::new(SharedBroker { broker, proxy, busy: AtomicBool::new(false) }))
         } else {
             None
         };
         Ok(Self { source: options.source, rabbit, rounds: 0 })
     }
 
-    /// The way in of a new round.
-    pub(super) fn open(&mut self, events: &Sender<Event>) -> Result<Entrance> {
+    /// Opens the transport of a new round.
+    pub(super) fn open(&mut self, events: &Sender<ProcessEvent>) -> Result<RoundTransport> {
         self.rounds += 1;
         Ok(match (&self.rabbit, self.source) {
             (Some(rabbit), _) => {
@@ -81,26 +81,26 @@ impl Ways {
                     &format!(":{}/", rabbit.proxy.port()),
                     1,
                 );
-                Entrance::Rabbit(Publisher::start(url, theirs, queue, events.clone())?)
+                RoundTransport::Rabbit(QueuePublisher::start(url, theirs, queue, events.clone())?)
             }
-            (None, SourceKind::Http) => Entrance::Http(Http::start(events.clone())?),
-            (None, _) => Entrance::Pipe,
+            (None, SourceKind::Http) => RoundTransport::Http(HttpSender::start(events.clone())?),
+            (None, _) => RoundTransport::Pipe,
         })
     }
 
-    /// How many messages a queue of the broker has, and how many were refused.
+    /// Returns the number of messages in a queue of the broker, and of refused ones.
     pub(super) fn left(&self, queue: &str) -> Result<(usize, usize)> {
         let Some(rabbit) = &self.rabbit else { return Ok((0, 0)) };
         Ok((rabbit.broker.total(queue)?, rabbit.broker.total(&dead_letters(queue))?))
     }
 
-    /// Does something to a connection to the broker. Says whether there was one.
-    pub(super) fn disturb(&self, trouble: Trouble, rng: &mut fastrand::Rng) -> bool {
+    /// Inflicts a fault on a connection to the broker. Returns true if there was one.
+    pub(super) fn disturb(&self, trouble: LinkFault, rng: &mut fastrand::Rng) -> bool {
         self.rabbit.as_ref().is_some_and(|rabbit| rabbit.proxy.disturb(trouble, rng))
     }
 
     /// Kills the broker and starts it again, beside the driver.
-    pub(super) fn kill_broker(&self, ledger: &Arc<Ledger>) {
+    pub(super) fn kill_broker(&self, ledger: &Arc<ProcessLedger>) {
         let Some(rabbit) = self.rabbit.clone() else { return };
         if rabbit.busy.swap(true, Ordering::AcqRel) {
             return;
@@ -117,7 +117,7 @@ impl Ways {
         });
     }
 
-    /// Waits until nothing is being done to the broker any more.
+    /// Waits until the last fault of the broker is over.
     pub(super) fn settle(&self) {
         while self.rabbit.as_ref().is_some_and(|rabbit| rabbit.busy.load(Ordering::Acquire)) {
             std::thread::park_timeout(Duration::from_millis(10));
@@ -131,24 +131,24 @@ pub(crate) fn dead_letters(queue: &str) -> String {
 }
 
 /// Posts messages to workers, as CloudEvents.
-pub(super) struct Http {
+pub(super) struct HttpSender {
     runtime: Runtime,
-    events: Sender<Event>,
+    events: Sender<ProcessEvent>,
 }
 
-impl Http {
-    fn start(events: Sender<Event>) -> Result<Self> {
+impl HttpSender {
+    fn start(events: Sender<ProcessEvent>) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         Ok(Self { runtime, events })
     }
 
-    /// Posts a delivery to a worker: its place, its life and its port. Some senders hang up before they have heard the answer,
-    /// and send again; not in times of peace.
+    /// Posts a delivery to a worker: its place, its life and its port. Some senders hang up before they have heard the
+    /// answer, and send again; not after the last fault.
     pub(super) fn post(
         &self,
         (place, life, port): (usize, u64, u16),
-        plan: &Plan,
-        handed: Handed,
+        plan: &RoundPlan,
+        handed: HandedDelivery,
         peace: bool,
     ) {
         let request = request(plan, handed, port);
@@ -159,28 +159,28 @@ impl Http {
                 tokio::time::timeout(Duration::from_secs(30), exchange(port, &request, leaves)).await;
             let told = match answer {
                 Ok(Ok((status, text))) => told(handed.d, status, &text),
-                Ok(Err(_)) | Err(_) => Told::Again(handed.d),
+                Ok(Err(_)) | Err(_) => WorkerReport::Again(handed.d),
             };
-            if matches!(told, Told::Again(_)) {
+            if matches!(told, WorkerReport::Again(_)) {
                 pause(Duration::from_millis(20)).await;
             }
-            let _ = events.send(Event::Told(place, life, told));
+            let _ = events.send(ProcessEvent::Told(place, life, told));
         });
     }
 }
 
-/// What an answer means to a sender.
-fn told(delivery: u64, status: u16, text: &str) -> Told {
+/// Returns the meaning of an answer for a sender.
+fn told(delivery: u64, status: u16, text: &str) -> WorkerReport {
     match status {
-        200..300 => Told::Acked(delivery),
+        200..300 => WorkerReport::Acked(delivery),
         // Quarantined, for a person: it is not to be sent again.
-        422 if text.contains("conflict") || text.contains("stale") => Told::Acked(delivery),
-        408 | 409 | 429 | 500.. => Told::Again(delivery),
-        _ => Told::Refused(delivery, format!("{status} {text}")),
+        422 if text.contains("conflict") || text.contains("stale") => WorkerReport::Acked(delivery),
+        408 | 409 | 429 | 500.. => WorkerReport::Again(delivery),
+        _ => WorkerReport::Refused(delivery, format!("{status} {text}")),
     }
 }
 
-fn request(plan: &Plan, handed: Handed, port: u16) -> Vec<u8> {
+fn request(plan: &RoundPlan, handed: HandedDelivery, port: u16) -> Vec<u8> {
     let planned = plan.message(handed.m);
     let body = plan.payload(handed.m, handed.v);
     let made = SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(handed.at).unwrap_or(0));

@@ -1,4 +1,4 @@
-//! After the last fault: everything comes to its end, and the workers go.
+//! Quiescence after the last fault: every entry must finish, then the workers end. Tests: below.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -6,34 +6,34 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::round::Round;
-use super::ways::{Entrance, Ways};
-use crate::checker::tables::Tables;
+use super::transports::{RoundTransport, Transports};
+use crate::checker::tables::RoundTables;
 use crate::ledger::Fact;
-use crate::worker::{self, Place};
+use crate::worker::{self, StoreLocation};
 
-/// Messages that come in at the end, through the one that runs nothing.
+/// Messages that come in at the end, through the worker without handlers.
 const LATE: u32 = 8;
 /// More than there ever are entries: deliveries that are not taken yet count above them.
 const UNTAKEN: u64 = 1 << 40;
-/// What a worker may need when everything is done.
+/// Maximum open files of an idle worker.
 const MAX_FILES: usize = 96;
 const MAX_MEMORY: u64 = 400 << 20;
 
-/// Whether it still goes on. How long everything takes is the machine's business; that nothing comes to its end any more for so
-/// long is not, nor is it that it takes ten times as long.
-struct Progress {
+/// Progress towards an empty backlog. A slow machine may take long. No finished entry for `patience`, or ten times that
+/// in all, is a violation.
+struct QuiescenceProgress {
     start: Instant,
     patience: Duration,
     least: u64,
     last: Instant,
 }
 
-impl Progress {
+impl QuiescenceProgress {
     fn new(patience: Duration, start: Instant) -> Self {
         Self { start, patience, least: u64::MAX, last: start }
     }
 
-    /// Whether nothing moves any more, with so much left now.
+    /// Returns true if progress has stopped, with `left` entries unfinished.
     fn is_over(&mut self, left: u64, now: Instant) -> bool {
         if left < self.least {
             (self.least, self.last) = (left, now);
@@ -53,8 +53,13 @@ fn too_much(life: u64, files: usize, memory: u64) -> Option<String> {
 }
 
 impl Round<'_> {
-    /// No more faults: everything has to come to its end.
-    pub(super) fn peace(&mut self, place: &Place, tables: &dyn Tables, ways: &Ways) -> Result<()> {
+    /// Stops the faults and waits until every entry has finished.
+    pub(super) fn quiesce(
+        &mut self,
+        place: &StoreLocation,
+        tables: &dyn RoundTables,
+        transports: &Transports,
+    ) -> Result<()> {
         self.at_peace = true;
         self.broker.open = false;
         self.wake();
@@ -64,13 +69,13 @@ impl Round<'_> {
         }
         self.ledger.note(Fact::Fault { life: 0, what: "peace".into() });
         let mut looked = Instant::now();
-        let mut progress = Progress::new(Duration::from_secs(self.options.peace), looked);
+        let mut progress = QuiescenceProgress::new(Duration::from_secs(self.options.peace), looked);
         let mut late = self.workers.iter().any(|worker| worker.front);
         loop {
             self.step(place)?;
             if looked.elapsed() > Duration::from_millis(150) {
                 looked = Instant::now();
-                let untaken = self.untaken(ways)?;
+                let untaken = self.untaken(transports)?;
                 let taken = untaken == 0;
                 let left = if taken { Some(tables.unfinished()?) } else { None };
                 if left == Some(0) && std::mem::take(&mut late) {
@@ -91,12 +96,12 @@ impl Round<'_> {
         }
     }
 
-    /// How many deliveries are not taken yet: those that are to be made, those that are out, and those that a broker has. What a
-    /// broker has given away for good was acknowledged; what it dead-lettered was refused.
-    fn untaken(&mut self, ways: &Ways) -> Result<u64> {
+    /// Returns the number of unacknowledged deliveries: those to be made, those without an answer, and those that a
+    /// broker has. A message that left the broker was acknowledged, or refused if it is a dead letter.
+    fn untaken(&mut self, transports: &Transports) -> Result<u64> {
         let outstanding = self.broker.outstanding();
-        let Entrance::Rabbit(publisher) = &self.entrance else { return Ok(outstanding) };
-        let (left, dead) = ways.left(publisher.queue())?;
+        let RoundTransport::Rabbit(publisher) = &self.entrance else { return Ok(outstanding) };
+        let (left, dead) = transports.left(publisher.queue())?;
         if dead > 0 {
             let what =
                 format!("I1: {dead} messages were refused, and are among the dead letters of the broker");
@@ -112,7 +117,7 @@ impl Round<'_> {
         Ok(outstanding + left as u64)
     }
 
-    /// What the workers still need.
+    /// Checks the open files and the memory of the workers.
     pub(super) fn measure(&mut self) {
         for worker in &self.workers {
             let proc = Path::new("/proc").join(worker.pid().to_string());
@@ -126,7 +131,7 @@ impl Round<'_> {
     }
 
     /// The workers go, and leave nothing behind.
-    pub(super) fn dismiss(&mut self, tables: &dyn Tables) -> Result<()> {
+    pub(super) fn dismiss(&mut self, tables: &dyn RoundTables) -> Result<()> {
         for worker in &mut self.workers {
             worker.hang_up();
         }
@@ -152,29 +157,29 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::checker::tables::{Ask, Row};
-    use crate::driver::Options;
+    use crate::checker::tables::{TableQuery, TableRow};
+    use crate::driver::RunOptions;
 
     #[derive(clap::Parser)]
-    struct Told {
+    struct ParsedOptions {
         #[command(flatten)]
-        options: Options,
+        options: RunOptions,
     }
 
-    fn options(peace: &str) -> Options {
-        Told::parse_from(["rig", "--seed", "1", "--peace", peace]).options
+    fn options(peace: &str) -> RunOptions {
+        ParsedOptions::parse_from(["rig", "--seed", "1", "--peace", peace]).options
     }
 
     /// Tables in which nothing is but what waits and who is still connected.
-    struct Left {
+    struct LeftOver {
         entries: u64,
         sessions: Option<u64>,
     }
 
-    impl Tables for Left {
-        fn ask(&self, ask: Ask) -> Result<Vec<Row>> {
+    impl RoundTables for LeftOver {
+        fn ask(&self, ask: TableQuery) -> Result<Vec<TableRow>> {
             Ok(match ask {
-                Ask::Unfinished => vec![vec![self.entries.to_string()]],
+                TableQuery::Unfinished => vec![vec![self.entries.to_string()]],
                 _ => Vec::new(),
             })
         }
@@ -188,10 +193,10 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(90);
 
-    /// What came of so much left at these seconds after the last fault.
+    /// Returns the second at which progress counts as stopped, from pairs of a second and the entries left.
     fn over(left: impl IntoIterator<Item = (u64, u64)>) -> Option<u64> {
         let start = Instant::now();
-        let mut progress = Progress::new(PATIENCE, start);
+        let mut progress = QuiescenceProgress::new(PATIENCE, start);
         left.into_iter()
             .find(|(second, left)| progress.is_over(*left, start + Duration::from_secs(*second)))
             .map(|(second, _)| second)
@@ -217,20 +222,20 @@ mod tests {
         assert_eq!(over((0..=2_000).map(|second| (second, 5_000 - second))), Some(900));
     }
 
-    /// What is said of a round in which this is left, and nobody is there to do it.
-    fn said(left: &Left) -> Vec<String> {
+    /// Returns the violations of a round with these leftovers and no worker.
+    fn said(left: &LeftOver) -> Vec<String> {
         let options = options("0");
         let mut round = Round::new(&options, 1).unwrap();
-        let place = Place::Sqlite("none".into());
-        round.peace(&place, left, &Ways::start(&options).unwrap()).unwrap();
+        let place = StoreLocation::Sqlite("none".into());
+        round.quiesce(&place, left, &Transports::start(&options).unwrap()).unwrap();
         round.dismiss(left).unwrap();
         std::mem::take(&mut round.seen.violations)
     }
 
     #[test]
     fn i9_a_round_says_what_is_left() {
-        assert_eq!(said(&Left { entries: 0, sessions: None }), [""; 0]);
-        let stuck = said(&Left { entries: 3, sessions: None });
+        assert_eq!(said(&LeftOver { entries: 0, sessions: None }), [""; 0]);
+        let stuck = said(&LeftOver { entries: 3, sessions: None });
         assert!(
             stuck.len() == 1 && stuck[0].starts_with("I9: ") && stuck[0].contains("Some(3)"),
             "{stuck:?}"
@@ -239,7 +244,7 @@ mod tests {
 
     #[test]
     fn i13_sessions_that_outlive_their_processes_are_noticed() {
-        let found = said(&Left { entries: 0, sessions: Some(2) });
+        let found = said(&LeftOver { entries: 0, sessions: Some(2) });
         assert_eq!(found, ["I13: 2 sessions of the database outlive their processes"]);
     }
 

@@ -1,6 +1,6 @@
-//! What was offered and acknowledged beside what is stored: I1, I2, I3, I5, I7, I8 and I11.
+//! Offered and acknowledged messages beside stored ones: I1, I2, I3, I5, I7, I8 and I11.
 
-use super::{Answer, Case, Fact, Fate, Kind, Said};
+use super::{Case, Fact, HandlerEnd, PlannedKind, PlannedOutcome, SettleAnswer};
 
 fn text(m: u32) -> String {
     m.to_string()
@@ -18,9 +18,9 @@ fn i1_a_message_that_is_refused_is_noticed() {
 #[test]
 fn i1_what_was_acknowledged_and_is_not_there_is_noticed() {
     let mut case = Case::new();
-    let m = case.well(Kind::Plain);
+    let m = case.well(PlannedKind::Plain);
     case.note(1, 0, Fact::Offered { m, v: 0 });
-    // Nobody was told that it is safe.
+    // It was never acknowledged.
     case.is_clean();
     case.note(2, 0, Fact::Acked { m, v: 0 });
     case.cries([&format!("I1: message {m} at plain: it was acknowledged, and is not there"), "I11: 1 ackn"]);
@@ -29,21 +29,27 @@ fn i1_what_was_acknowledged_and_is_not_there_is_noticed() {
 #[test]
 fn i1_each_handler_of_a_message_counts() {
     let mut case = Case::new();
-    let m = case.find(Kind::Both, |fate| fate == Fate::Well, &[]);
+    let m = case.find(PlannedKind::Both, |fate| fate == PlannedOutcome::Well, &[]);
     case.good(m);
     case.cries([&format!("I1: message {m} at plain: it was acknowledged, and is not there")]);
-    case.run((m, "plain"), (2, 2), 200, Said::Ok);
-    case.settled((m, "plain"), (2, 2), 220, "completed", Answer::Applied);
+    case.run((m, "plain"), (2, 2), 200, HandlerEnd::Ok);
+    case.settled((m, "plain"), (2, 2), 220, "completed", SettleAnswer::Applied);
     case.ended((m, "plain"), 2, 0).is_clean();
 }
 
 #[test]
 fn i1_what_is_completed_has_happened() {
-    for kind in [Kind::Plain, Kind::Tx] {
+    for kind in [PlannedKind::Plain, PlannedKind::Tx] {
         let mut case = Case::new();
         let m = case.well(kind);
         let place = (m, kind.handlers()[0]);
-        case.taken(m).begun(place, (1, 1), 100).settled(place, (1, 1), 111, "completed", Answer::Applied);
+        case.taken(m).begun(place, (1, 1), 100).settled(
+            place,
+            (1, 1),
+            111,
+            "completed",
+            SettleAnswer::Applied,
+        );
         case.ended(place, 1, 0)
             .cries([&format!("I1: message {m} at {}: it is completed, and noth", place.1)]);
     }
@@ -52,7 +58,7 @@ fn i1_what_is_completed_has_happened() {
 #[test]
 fn i1_an_inline_effect_is_there_when_its_message_is_acknowledged() {
     let mut case = Case::new();
-    let m = case.well(Kind::Inline);
+    let m = case.well(PlannedKind::Inline);
     case.note(1, 0, Fact::Offered { m, v: 0 }).effect(m, 0, "inline").row("marks", ["1"]);
     case.note(2, 0, Fact::Acked { m, v: 0 }).is_clean();
     case.rows.clear();
@@ -62,34 +68,34 @@ fn i1_an_inline_effect_is_there_when_its_message_is_acknowledged() {
 #[test]
 fn i1_what_is_poisoned_has_no_effect() {
     let mut case = Case::new();
-    let m = case.find(Kind::Tx, |fate| fate == Fate::Rejects, &[]);
-    case.taken(m).run((m, "tx"), (1, 1), 100, Said::Reject).poisoned((m, "tx"), "rejected", 0, 0);
+    let m = case.find(PlannedKind::Tx, |fate| fate == PlannedOutcome::Rejects, &[]);
+    case.taken(m).run((m, "tx"), (1, 1), 100, HandlerEnd::Reject).poisoned((m, "tx"), "rejected", 0, 0);
     case.is_clean();
     case.effect(m, 0, "tx")
         .cries([&format!("I1: message {m} at tx: it is poisoned, and its effect is there")]);
 }
 
 #[test]
-fn i1_an_entry_comes_to_one_end_that_somebody_asked_for() {
+fn i1_an_entry_comes_to_one_requested_end() {
     let mut case = Case::new();
-    let m = case.well(Kind::Plain);
+    let m = case.well(PlannedKind::Plain);
     case.good(m).ended((m, "plain"), 1, 0);
     case.cries([&format!("I1: message {m} at plain: it has 2 ends")]);
     case.rows.remove("outcomes");
     case.row("outcomes", [&text(m), "plain", "0", "cancelled", "1", "0", "0"]);
-    case.cries([&format!("I1: message {m} at plain: it is cancelled, which nobody asked for")]);
+    case.cries([&format!("I1: message {m} at plain: it is cancelled, which was never requested")]);
 }
 
 #[test]
 fn i2_an_unknown_message_is_noticed() {
     let mut case = Case::new();
-    case.row("messages", ["1", "x-1"]).cries(["I2: a message \"x-1\" is stored that nobody offered"]);
+    case.row("messages", ["1", "x-1"]).cries(["I2: a message \"x-1\" is stored, and was never offered"]);
 }
 
 #[test]
 fn i2_effects_of_what_was_never_offered_are_noticed() {
     let mut case = Case::new();
-    let m = case.well(Kind::Tx);
+    let m = case.well(PlannedKind::Tx);
     case.good(m);
     case.rows.remove("effects");
     // Another payload than the one that was offered, and another message.
@@ -101,7 +107,7 @@ fn i2_effects_of_what_was_never_offered_are_noticed() {
 #[test]
 fn i2_one_key_has_one_payload() {
     let mut case = Case::new();
-    let m = case.well(Kind::Tx);
+    let m = case.well(PlannedKind::Tx);
     case.good(m).note(3, 0, Fact::Offered { m, v: 1 }).is_clean();
     // Both were offered; only one may ever run, whether it took effect or not.
     case.note(300, 1, Fact::Start { m, h: "tx".into(), tok: 0, v: 1 });
@@ -111,10 +117,10 @@ fn i2_one_key_has_one_payload() {
 #[test]
 fn i2_an_inline_run_that_failed_leaves_the_key_to_another_payload() {
     let mut case = Case::new();
-    let m = case.well(Kind::Inline);
+    let m = case.well(PlannedKind::Inline);
     let h = || "inline".to_owned();
     case.note(1, 0, Fact::Offered { m, v: 0 }).note(1, 0, Fact::Offered { m, v: 1 });
-    for (v, said) in [(0, Said::Fail), (1, Said::Ok)] {
+    for (v, said) in [(0, HandlerEnd::Fail), (1, HandlerEnd::Ok)] {
         case.note(2, 1, Fact::Start { m, h: h(), tok: 0, v }).note(
             3,
             1,
@@ -130,17 +136,17 @@ fn i2_an_inline_run_that_failed_leaves_the_key_to_another_payload() {
 #[test]
 fn i3_an_effect_that_is_there_twice_is_noticed() {
     let mut case = Case::new();
-    let m = case.well(Kind::Tx);
+    let m = case.well(PlannedKind::Tx);
     case.good(m).effect(m, 0, "tx");
     case.cries([&format!("I3: the effect of message {m} at tx is there 2 times")]);
 }
 
 #[test]
-fn i5_a_replay_that_nobody_asked_for_is_noticed() {
+fn i5_a_replay_without_a_request_is_noticed() {
     let mut case = Case::new();
-    let m = case.well(Kind::Plain);
+    let m = case.well(PlannedKind::Plain);
     case.good_from(m, 100).row("outcomes", [&text(m), "plain", "1", "completed", "1", "0", "0"]);
-    case.cries([&format!("I5: message {m} at plain: it was replayed, and nobody asked for that")]);
+    case.cries([&format!("I5: message {m} at plain: it was replayed, and that was never requested")]);
 }
 
 const OPERATION: &str = "0192f0c1-1111-7222-8333-444455556666";
@@ -150,8 +156,8 @@ fn i5_what_an_operator_was_told_is_recorded_once() {
     let mut case = Case::new();
     case.note(1, 1, Fact::Asked { op: OPERATION.into(), m: None, h: "tx".into() });
     // Not known, not recorded: perhaps it never came there.
-    case.note(2, 1, Fact::Acted { op: OPERATION.into(), r: Answer::Unknown }).is_clean();
-    case.note(3, 1, Fact::Acted { op: OPERATION.into(), r: Answer::Applied });
+    case.note(2, 1, Fact::Acted { op: OPERATION.into(), r: SettleAnswer::Unknown }).is_clean();
+    case.note(3, 1, Fact::Acted { op: OPERATION.into(), r: SettleAnswer::Applied });
     case.cries(["I5: 1 operations were done and are not recorded, the first is 0192"]);
     let recorded = OPERATION.to_uppercase().replace('-', "");
     case.row("operations", [&recorded]).is_clean();
@@ -159,25 +165,25 @@ fn i5_what_an_operator_was_told_is_recorded_once() {
 }
 
 #[test]
-fn i5_an_operation_that_nobody_asked_for_is_noticed() {
+fn i5_an_operation_without_a_request_is_noticed() {
     let mut case = Case::new();
     case.row("operations", [OPERATION]);
-    case.cries(["I5: the operation 0192f0c1111172228333444455556666 is recorded, and nobody asked for it"]);
+    case.cries(["I5: the operation 0192f0c1111172228333444455556666 is recorded, and was never requested"]);
 }
 
 /// A message whose handler says no so often, and then is done; so many attempts are counted.
 fn after(noes: u32, counted: u32) -> (u32, Case) {
     let mut case = Case::new();
-    let m = case.find(Kind::Plain, |fate| matches!(fate, Fate::Fails(3)), &[]);
+    let m = case.find(PlannedKind::Plain, |fate| matches!(fate, PlannedOutcome::Fails(3)), &[]);
     case.taken(m);
     for tok in 1..=i64::from(noes) {
         let t = 1_000 * tok.unsigned_abs();
-        case.run((m, "plain"), (1, tok), t, Said::Fail);
-        case.settled((m, "plain"), (1, tok), t + 20, "retrying", Answer::Applied);
+        case.run((m, "plain"), (1, tok), t, HandlerEnd::Fail);
+        case.settled((m, "plain"), (1, tok), t + 20, "retrying", SettleAnswer::Applied);
     }
     let last = i64::from(noes) + 1;
-    case.run((m, "plain"), (1, last), 50_000, Said::Ok);
-    case.settled((m, "plain"), (1, last), 50_020, "completed", Answer::Applied);
+    case.run((m, "plain"), (1, last), 50_000, HandlerEnd::Ok);
+    case.settled((m, "plain"), (1, last), 50_020, "completed", SettleAnswer::Applied);
     case.ended((m, "plain"), last, counted);
     (m, case)
 }
@@ -203,12 +209,12 @@ fn i7_attempts_have_an_end() {
 #[test]
 fn i7_poison_has_its_reason() {
     let fates = [
-        ("plain", Kind::Plain, Fate::Well, "rejected", 0, 0),
-        ("plain", Kind::Plain, Fate::Well, "exhausted", 0, 0),
-        ("plain", Kind::Plain, Fate::Well, "crashed", 0, 6),
-        ("killer", Kind::Killer, Fate::Kills, "crashed", 0, 5),
-        ("killer", Kind::Killer, Fate::Kills, "crashed", 0, 8),
-        ("plain", Kind::Plain, Fate::Rejects, "of no kind", 0, 0),
+        ("plain", PlannedKind::Plain, PlannedOutcome::Well, "rejected", 0, 0),
+        ("plain", PlannedKind::Plain, PlannedOutcome::Well, "exhausted", 0, 0),
+        ("plain", PlannedKind::Plain, PlannedOutcome::Well, "crashed", 0, 6),
+        ("killer", PlannedKind::Killer, PlannedOutcome::Kills, "crashed", 0, 5),
+        ("killer", PlannedKind::Killer, PlannedOutcome::Kills, "crashed", 0, 8),
+        ("plain", PlannedKind::Plain, PlannedOutcome::Rejects, "of no kind", 0, 0),
     ];
     for (h, kind, wanted, reason, attempts, crashes) in fates {
         let mut case = Case::new();
@@ -218,7 +224,7 @@ fn i7_poison_has_its_reason() {
     }
     for crashes in [6, 7] {
         let mut case = Case::new();
-        let m = case.find(Kind::Killer, |fate| fate == Fate::Kills, &[]);
+        let m = case.find(PlannedKind::Killer, |fate| fate == PlannedOutcome::Kills, &[]);
         case.taken(m).poisoned((m, "killer"), "crashed", 0, crashes).is_clean();
     }
 }
@@ -226,7 +232,7 @@ fn i7_poison_has_its_reason() {
 #[test]
 fn i7_what_takes_its_process_down_every_time_is_never_completed() {
     let mut case = Case::new();
-    let m = case.find(Kind::Killer, |fate| fate == Fate::Kills, &[]);
+    let m = case.find(PlannedKind::Killer, |fate| fate == PlannedOutcome::Kills, &[]);
     case.good(m);
     case.cries([&format!(
         "I7: message {m} at killer: it takes its process down every time, and is completed"
@@ -235,11 +241,11 @@ fn i7_what_takes_its_process_down_every_time_is_never_completed() {
 
 /// Two messages of one line, in the order of their numbers.
 fn of_a_line(case: &Case) -> [u32; 2] {
-    let first = case.well(Kind::Ordered);
+    let first = case.well(PlannedKind::Ordered);
     let line = |m: u32| case.rules.plan.message(m).line;
     let mut others = vec![first];
     loop {
-        let next = case.find(Kind::Ordered, |fate| fate == Fate::Well, &others);
+        let next = case.find(PlannedKind::Ordered, |fate| fate == PlannedOutcome::Well, &others);
         if line(next) == line(first) {
             return [first, next];
         }
@@ -280,14 +286,14 @@ fn i11_entries_that_are_not_finished_are_counted() {
 #[test]
 fn i11_a_message_is_stored_once() {
     let mut case = Case::new();
-    let m = case.well(Kind::Plain);
+    let m = case.well(PlannedKind::Plain);
     case.good(m).stored(m, 900).cries([&format!("I11: message {m} is stored 2 times")]);
 }
 
 #[test]
 fn i11_marks_are_as_many_as_inline_effects() {
     let mut case = Case::new();
-    let m = case.well(Kind::Inline);
+    let m = case.well(PlannedKind::Inline);
     case.note(1, 0, Fact::Offered { m, v: 0 }).effect(m, 0, "inline").row("marks", ["1"]).is_clean();
     case.row("marks", ["2"]).cries(["I11: there are 2 marks and 1 effects of inline handlers"]);
 }
@@ -295,7 +301,7 @@ fn i11_marks_are_as_many_as_inline_effects() {
 #[test]
 fn i11_conflicts_are_quarantined_and_nothing_else() {
     let mut case = Case::new();
-    let m = case.well(Kind::Plain);
+    let m = case.well(PlannedKind::Plain);
     case.good(m).row("quarantine", [&format!("m-{m}"), "conflict"]);
     case.cries([&format!(
         "I11: message {m} is quarantined as {{\"conflict\"}}, and never had another payload"
@@ -310,7 +316,7 @@ fn i11_conflicts_are_quarantined_and_nothing_else() {
 fn what_may_be_forgotten_need_not_be_there() {
     let mut case = Case::new();
     case.rules.forgets = true;
-    let m = case.well(Kind::Tx);
+    let m = case.well(PlannedKind::Tx);
     case.good_from(m, 100);
     case.rows.remove("messages");
     case.is_clean();
