@@ -1,4 +1,4 @@
-//! Compares the ledgers with the tables. Tests: tests/round_ledger.rs.
+//! Compares the ledgers with the tables. Tests: `tests/round_ledger.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -300,7 +300,7 @@ fn fences(lines: &[LedgerLine], round_ledger: &RoundLedger, verdict: &mut RoundV
             match r {
                 SettleAnswer::Lost => _ = refused.insert((*m, h, *tok)),
                 SettleAnswer::Applied if to == "completed" => {
-                    _ = applied.entry((*m, h)).or_default().insert(*tok)
+                    _ = applied.entry((*m, h)).or_default().insert(*tok);
                 }
                 _ => {}
             }

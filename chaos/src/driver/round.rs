@@ -248,7 +248,7 @@ impl<'a> Round<'a> {
     fn note(&mut self, event: ProcessEvent, place: &StoreLocation) -> Result<()> {
         match event {
             ProcessEvent::Told(number, life, told) if self.workers[number].life == life => {
-                self.hear(number, told)
+                self.hear(number, told);
             }
             ProcessEvent::Gone(number, life) if self.workers[number].life == life => {
                 // The driver did not cause this end: a failpoint or a handler aborted the worker.

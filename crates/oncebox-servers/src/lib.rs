@@ -44,7 +44,7 @@ pub use pgbouncer::{PgBouncer, PoolMode};
 pub use port::Port;
 pub use postgres::{NEWEST, PostgresInstall, PostgresVersion, servers_dir};
 pub use python::PythonEnv;
-pub use rabbitmq::{RabbitMqBuilder, RabbitMqServer};
+pub use rabbitmq::{RabbitMqServer, RabbitMqServerBuilder};
 
 /// Superuser of every cluster. It needs no password.
 pub const SUPERUSER: &str = "oncebox";

@@ -1,4 +1,4 @@
-//! A clock that only moves when a test says so.
+//! A clock that only tests move.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -11,10 +11,10 @@ use oncebox::time::{Clock, SharedClock, Sleep, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// A clock that stands still until [`advance`](Self::advance) moves it. Clones are the same clock.
+/// Clock that stands still until [`advance`](Self::advance) moves it. Clones are the same clock.
 ///
-/// Tests that wait for a component to go to sleep use [`wait_for_sleepers`](Self::wait_for_sleepers), then move
-/// time; nothing in a test ever spends any.
+/// A test waits for sleeping components with [`wait_for_sleepers`](Self::wait_for_sleepers), and then moves time. No test ever
+/// waits for real time.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -37,27 +37,27 @@ pub struct TestClock {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<ClockState>,
-    /// How many sleep, for those who wait for a number of them.
+    /// Number of sleepers, for tests that wait for it.
     sleepers: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
 struct ClockState {
     elapsed: Duration,
-    /// How far the time of day was set back, all in all.
+    /// Total time by which the time of day was set back.
     back: Duration,
     next: u64,
     sleepers: BTreeMap<u64, (Duration, Waker)>,
 }
 
 impl Shared {
-    /// Tells how many sleep. Called under the lock, so that what is told is never older than what was told before.
+    /// Publishes the number of sleepers. Callers hold the lock, so receivers never see an older number after a newer one.
     fn tell(&self, state: &ClockState) {
         self.sleepers.send_replace(state.sleepers.len());
     }
 }
 
-/// Where the clock starts: a day in 2026, so that dates in failures look like dates.
+/// Start time: a day in 2026, so that dates in failures look like dates.
 const START: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 
 impl Default for TestClock {
@@ -67,17 +67,17 @@ impl Default for TestClock {
 }
 
 impl TestClock {
-    /// A clock that stands at the same moment in every test.
+    /// Returns a clock that starts at the same time in every test.
     pub fn new() -> Self {
         Self { shared: Arc::new(Shared { state: Mutex::default(), sleepers: watch::Sender::new(0) }) }
     }
 
-    /// The same clock, in the form that stores and inboxes take.
+    /// Returns the clock in the form that stores and inboxes use.
     pub fn shared(&self) -> SharedClock {
         Arc::new(self.clone())
     }
 
-    /// Moves the time of day and the monotonic time, and wakes who has slept long enough.
+    /// Moves the time of day and the monotonic time, and wakes due sleepers.
     pub fn advance(&self, by: Duration) {
         let mut state = self.shared.state.lock();
         state.elapsed += by;
@@ -97,19 +97,19 @@ impl TestClock {
         self.shared.state.lock().back += by;
     }
 
-    /// How many sleep right now.
+    /// Returns the number of sleepers.
     pub fn sleepers(&self) -> usize {
         self.shared.state.lock().sleepers.len()
     }
 
-    /// Completes when at least `count` sleep.
+    /// Completes when there are at least `count` sleepers.
     pub async fn wait_for_sleepers(&self, count: usize) {
         let mut sleepers = self.shared.sleepers.subscribe();
         // The sender lives in `self`, so the channel cannot close.
         let _ = sleepers.wait_for(|asleep| *asleep >= count).await;
     }
 
-    /// How long until the next sleeper is due; `None` if nobody sleeps.
+    /// Returns the time until the next sleeper is due. `None` without sleepers.
     pub fn next_due(&self) -> Option<Duration> {
         let state = self.shared.state.lock();
         state.sleepers.values().map(|(at, _)| at.saturating_sub(state.elapsed)).min()
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn wakes_who_has_slept_long_enough_and_nobody_else() {
+    async fn wakes_only_due_sleepers() {
         let clock = TestClock::new();
         let short = tokio::spawn(clock.sleep(SECOND));
         let long = tokio::spawn(clock.sleep(2 * SECOND));

@@ -1,4 +1,4 @@
-//! Names, messages and outcomes that tests are made of.
+//! Names, messages and outcomes for tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use oncebox::{HandlerKey, InboxName, Key, KeyStrategy, Message, Policy, Retry};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const HOUR: Duration = Duration::from_hours(1);
-/// The lease of every claim.
+/// Lease of every claim.
 pub(crate) const LEASE: Duration = Duration::from_mins(1);
-/// Longer than the lease by the least a store can tell.
+/// Shortest time after the lease that a store can distinguish.
 pub(crate) const PAST_LEASE: Duration = Duration::from_millis(60_001);
-/// How long finished messages are remembered.
+/// Retention of finished messages.
 pub(crate) const RETENTION: Duration = Duration::from_hours(7 * 24);
 
-/// The inbox of every test.
+/// Returns the inbox of every test.
 pub(crate) fn inbox() -> InboxName {
     inbox_named("orders")
 }
@@ -33,7 +33,7 @@ pub(crate) fn route(name: &str) -> Route {
     Route::new(handler(name))
 }
 
-/// A handler with its former keys.
+/// Returns a handler with its former keys.
 pub(crate) fn renamed(name: &str, legacy: &[&str]) -> Route {
     Route { key: handler(name), legacy: legacy.iter().copied().map(handler).collect() }
 }
@@ -43,7 +43,7 @@ pub(crate) fn message(id: impl AsRef<[u8]>) -> Message {
     Message::new(id.clone(), "order.placed", id).with_source("shop")
 }
 
-/// The key of the message with an id, as [`offer`] gives it.
+/// Returns the key of the message that [`offer`] makes for an id.
 pub(crate) fn key(id: impl AsRef<[u8]>) -> Key {
     key_in(&inbox(), &message(id))
 }
@@ -52,22 +52,22 @@ pub(crate) fn key_in(inbox: &InboxName, message: &Message) -> Key {
     KeyStrategy::MessageId.key(inbox, message).expect("a test gives its messages ids")
 }
 
-/// A message for the handler `h`.
+/// Returns a message for the handler `h`.
 pub(crate) fn offer(id: impl AsRef<[u8]>) -> NewMessage {
     offer_to(id, &["h"])
 }
 
-/// A message for some handlers.
+/// Returns a message for some handlers.
 pub(crate) fn offer_to(id: impl AsRef<[u8]>, handlers: &[&str]) -> NewMessage {
     offer_routed(message(id), handlers.iter().copied().map(route))
 }
 
-/// This very message, for the handler `h`.
+/// Returns the given message, for the handler `h`.
 pub(crate) fn offer_message(message: Message) -> NewMessage {
     offer_routed(message, [route("h")])
 }
 
-/// A message of an ordering key, for the handler `h`.
+/// Returns a message with an ordering key, for the handler `h`.
 pub(crate) fn offer_ordered(id: impl AsRef<[u8]>, order: &str) -> NewMessage {
     offer_message(message(id).with_ordering_key(order.to_owned()))
 }
@@ -77,12 +77,12 @@ pub(crate) fn offer_routed(message: Message, routes: impl IntoIterator<Item = Ro
     NewMessage::new(inbox(), key, Arc::new(message), routes.into_iter().collect())
 }
 
-/// What a duplicate is told that comes in the same moment as the first.
+/// Returns the result of a duplicate at the same time as the first.
 pub(crate) fn again(seq: Seq) -> Accepted {
     Accepted::Duplicate(KnownMessage::new(seq, Duration::ZERO))
 }
 
-/// The same message for another inbox.
+/// Returns the same message for another inbox.
 pub(crate) fn moved_to(inbox: &InboxName, new: &NewMessage) -> NewMessage {
     NewMessage::new(
         inbox.clone(),
@@ -92,7 +92,7 @@ pub(crate) fn moved_to(inbox: &InboxName, new: &NewMessage) -> NewMessage {
     )
 }
 
-/// Three attempts, three crashes.
+/// Returns a policy with three attempts and three crashes.
 pub(crate) fn policy() -> Policy {
     let mut policy = Policy::default();
     policy.retry = Retry::new(3, SECOND, SECOND);
@@ -103,7 +103,7 @@ pub(crate) fn text(text: &str) -> ErrorText {
     ErrorText::new(text)
 }
 
-/// A failed attempt that waits five seconds.
+/// Returns a failed attempt with a wait of five seconds.
 pub(crate) fn failed() -> Outcome {
     Outcome::Retry { error: text("failed"), after: Some(5 * SECOND) }
 }
@@ -116,7 +116,7 @@ pub(crate) fn dismissed() -> Outcome {
     Outcome::Discard { reason: text("dismissed") }
 }
 
-/// Everything that can become of a claimed entry.
+/// Returns every outcome of a claimed entry.
 pub(crate) fn outcomes() -> [Outcome; 8] {
     [
         Outcome::Done,
@@ -130,12 +130,12 @@ pub(crate) fn outcomes() -> [Outcome; 8] {
     ]
 }
 
-/// One outcome for each status a settlement can lead to.
+/// Returns one outcome for each status that a settlement can lead to.
 pub(crate) fn one_outcome_per_status() -> [Outcome; 4] {
     [Outcome::Done, failed(), rejected(), dismissed()]
 }
 
-/// The ids of claimed messages, as text.
+/// Returns the ids of claimed messages, as text.
 pub(crate) fn ids(claimed: &[Claimed]) -> Vec<String> {
     claimed.iter().map(id).collect()
 }

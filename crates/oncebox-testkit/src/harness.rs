@@ -1,4 +1,4 @@
-//! A store under test, with its clock, and short ways to say what a test does with them.
+//! A store under test, with its clock, and short methods for the tests' steps.
 
 use std::any::Any;
 use std::fmt;
@@ -17,7 +17,7 @@ use oncebox::{InboxName, Result};
 use crate::TestClock;
 use crate::fixture::{LEASE, handler, inbox, key, offer, policy, rejected, route};
 
-/// What the conformance suite asks of a store: every seam it may implement. It is implemented by itself.
+/// Traits that the conformance suite needs. Every store with all of them implements it.
 pub trait StoreUnderTest:
     Store
     + Admin
@@ -40,36 +40,36 @@ impl<S> StoreUnderTest for S where
 
 type StoreOpener<S> = Box<dyn Fn() -> Pin<Box<dyn Future<Output = S> + Send>> + Send + Sync>;
 
-/// A fresh, empty store, and the clock it goes by.
+/// A new, empty store and its clock.
 pub struct Harness<S> {
-    /// The store.
+    /// Store under test.
     pub store: S,
-    /// The clock that the store was given.
+    /// Clock of the store.
     pub clock: TestClock,
-    /// How many random sequences of operations are compared with the model.
+    /// Number of random sequences of operations that are compared with the model.
     pub(crate) sequences: u64,
-    /// Opens the same data once more, as another process would.
+    /// Opens the same data again, as another process would.
     open: Option<StoreOpener<S>>,
-    /// How many operations a sequence has at most.
+    /// Maximum operations in a sequence.
     pub(crate) steps: usize,
-    /// Dropped last: what the store stands on.
+    /// Dropped last: resources of the store.
     guard: Option<Box<dyn Any + Send>>,
 }
 
 impl<S> Harness<S> {
-    /// A store on a clock.
+    /// Returns a harness for a store on a clock.
     pub fn new(store: S, clock: TestClock) -> Self {
         Self { store, clock, sequences: 256, steps: 40, open: None, guard: None }
     }
 
-    /// The same, with another number of random sequences than 256: fewer for a store that takes its time.
-    /// `ONCEBOX_SEQUENCES` in the environment beats it.
+    /// Sets the number of random sequences. Default: 256. Slow stores use fewer. `ONCEBOX_SEQUENCES` in the environment overrides
+    /// it.
     pub fn sequences(mut self, sequences: u64) -> Self {
         self.sequences = sequences;
         self
     }
 
-    /// The same, with a way to open the same data once more, as another process would.
+    /// Sets a function that opens the same data again, as another process would.
     pub fn opening<Opening>(mut self, open: impl Fn() -> Opening + Send + Sync + 'static) -> Self
     where
         Opening: Future<Output = S> + Send + 'static,
@@ -78,13 +78,13 @@ impl<S> Harness<S> {
         self
     }
 
-    /// The same, with at most this many operations in a random sequence instead of 40.
+    /// Sets the maximum operations in a random sequence. Default: 40.
     pub fn steps(mut self, steps: usize) -> Self {
         self.steps = steps;
         self
     }
 
-    /// The same, with something that must outlive the store: a temporary directory, a server.
+    /// Keeps a value until the store is dropped: a temporary directory, a server.
     pub fn keeping(mut self, guard: impl Any + Send) -> Self {
         self.guard = Some(Box::new(guard));
         self
@@ -100,7 +100,7 @@ impl<S> fmt::Debug for Harness<S> {
     }
 }
 
-/// All an operator can see of an inbox, to find out whether a call changed anything.
+/// Everything that an operator can see of an inbox, to find out whether a call changed anything.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Snapshot {
     counts: InboxCounts,
@@ -116,7 +116,7 @@ impl<S: StoreUnderTest> Harness<S> {
         self.clock.advance(by);
     }
 
-    /// Another store on the same data: another instance if there can be one, else another handle.
+    /// Returns another store on the same data: another instance if possible, else another handle.
     pub(crate) async fn another(&self) -> S {
         match &self.open {
             Some(open) => open().await,
@@ -155,7 +155,7 @@ impl<S: StoreUnderTest> Harness<S> {
         self.store.claim(&claim_params(&[route(handler)], 10).suspect()).await.expect("claim")
     }
 
-    /// Claims suspects for a worker that has nothing else in hand.
+    /// Claims suspects for an idle worker.
     pub(crate) async fn claim_suspect_idle(&self, handler: &str) -> Vec<Claimed> {
         self.store.claim(&claim_params(&[route(handler)], 10).suspect().idle(true)).await.expect("claim")
     }
@@ -167,23 +167,23 @@ impl<S: StoreUnderTest> Harness<S> {
         claimed.remove(0).claim
     }
 
-    /// A new message for `h` that runs.
+    /// Accepts a new message for `h`, and claims it.
     pub(crate) async fn running(&self, id: &str) -> Claim {
         self.first(offer(id)).await;
         self.claim_one("h").await
     }
 
-    /// A new message for `h` that is poisoned.
+    /// Accepts a new message for `h`, and poisons it.
     pub(crate) async fn poisoned(&self, id: &str) -> Claim {
         self.settled(id, rejected()).await
     }
 
-    /// A new message for `h` that is completed.
+    /// Accepts a new message for `h`, and completes it.
     pub(crate) async fn completed(&self, id: &str) -> Claim {
         self.settled(id, Outcome::Done).await
     }
 
-    /// A new message for `h` with this outcome.
+    /// Accepts a new message for `h`, and settles it with this outcome.
     pub(crate) async fn settled(&self, id: &str, outcome: Outcome) -> Claim {
         let claim = self.running(id).await;
         assert_eq!(self.settle(&claim, outcome).await, Settled::Applied);
@@ -215,14 +215,14 @@ impl<S: StoreUnderTest> Harness<S> {
         self.store.rescue(&rescue_params(&[route(handler)], limit)).await.expect("rescue")
     }
 
-    /// Takes over the only entry of a handler whose lease ran out.
+    /// Rescues the only entry of a handler with an expired lease.
     pub(crate) async fn rescue_one(&self, handler: &str) -> Claim {
         let mut rescued = self.rescue(handler, 2).await;
         assert_eq!(rescued.len(), 1, "exactly one entry to rescue: {rescued:?}");
         rescued.remove(0).claim
     }
 
-    /// Sweeps page after page, and returns the sum.
+    /// Sweeps all pages, and returns the sum.
     pub(crate) async fn sweep(&self, retention: Duration) -> Swept {
         self.sweep_pages(&inbox(), retention, 100).await
     }
@@ -233,7 +233,7 @@ impl<S: StoreUnderTest> Harness<S> {
         for _ in 0..1_000 {
             let page = self.store.sweep(&params).await.expect("sweep");
             sum.add(&page);
-            // How much was looked at is asked for by those who want to know.
+            // Few tests need the number of messages that were read.
             sum.looked = 0;
             match page.next {
                 None => return sum,
@@ -247,7 +247,7 @@ impl<S: StoreUnderTest> Harness<S> {
         self.store.show(&inbox(), &key(id)).await.expect("show")
     }
 
-    /// The latest generation of an entry.
+    /// Returns the latest generation of an entry.
     pub(crate) async fn entry(&self, id: &str, handler_key: &str) -> EntryView {
         let view = self.show(id).await.unwrap_or_else(|| panic!("{id:?} is unknown"));
         let entries = view.entries.into_iter().filter(|entry| entry.handler == handler(handler_key));
@@ -297,24 +297,24 @@ impl<S: StoreUnderTest> Harness<S> {
         self.store.operate(&inbox(), &key(id), &handler(handler_key), operation).await
     }
 
-    /// Marks a key in a transaction of its own, and commits it if the mark is the first.
+    /// Marks a key in its own transaction, and commits if the mark is the first.
     pub(crate) async fn mark(&self, id: &str, handler_key: &str) -> Mark {
         mark(&self.store, id, handler_key).await.expect("mark")
     }
 
-    /// Completes a claim in a transaction of its own, and commits it if the claim holds.
+    /// Completes a claim in its own transaction, and commits if the claim holds.
     pub(crate) async fn complete(&self, claim: &Claim) -> Settled {
         let tx = self.store.begin().await.expect("begin");
         self.store.finish(tx, claim).await.expect("finish")
     }
 }
 
-/// Marks a key in a transaction of its own, and commits it if the mark is the first.
+/// Marks a key in its own transaction, and commits if the mark is the first.
 pub(crate) async fn mark<S: StoreUnderTest>(store: &S, id: &str, handler_key: &str) -> Result<Mark> {
     let mut tx = store.begin().await?;
     let mark = store.mark(&mut tx, &inbox(), &key(id), &handler(handler_key), None).await?;
     if mark.is_first() {
-        // The work itself: time for others to see the mark while it is open.
+        // Stands for the work, during which other tasks can see the open mark.
         tokio::task::yield_now().await;
         store.commit(tx).await?;
     }

@@ -1,4 +1,4 @@
-//! An inbox for tests of handlers: no background work, no waiting, and a clock that the test moves.
+//! An inbox for tests of handlers, without background work, and with a clock that the test moves.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use oncebox::{
 
 use crate::TestClock;
 
-/// How long [`TestInbox::wait_for`] waits, in real time.
+/// Real time that [`TestInbox::wait_for`] waits at most.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The name of the inbox.
+/// Name of the inbox.
 const NAME: &str = "test";
 
-/// The type of the message that lets a run crash, and the key of its handler.
+/// Message type and handler key of the message that makes a run crash.
 const CRASH: &str = "oncebox-testkit/crash";
 
-/// An inbox whose handlers run when the test says so.
+/// Inbox whose handlers run when the test calls it.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -52,7 +52,7 @@ pub struct TestInbox<S: Store = Memory> {
 }
 
 impl TestInbox<Memory> {
-    /// An inbox over an empty memory store. `build` registers the handlers.
+    /// Returns an inbox with an empty memory store. `build` registers the handlers.
     pub fn new(build: impl FnOnce(InboxBuilder<Memory>) -> InboxBuilder<Memory>) -> Self {
         let clock = TestClock::new();
         Self::over(Memory::with_clock(clock.shared()), clock, build)
@@ -60,23 +60,22 @@ impl TestInbox<Memory> {
 }
 
 impl<S: Admin + Clone> TestInbox<S> {
-    /// An inbox over a store that goes by `clock`. `build` registers the handlers; it may set the key strategy and
-    /// everything else, except for the clock.
+    /// Returns an inbox with a store on `clock`. `build` registers the handlers. It may set everything else except the clock.
     pub fn over(store: S, clock: TestClock, build: impl FnOnce(InboxBuilder<S>) -> InboxBuilder<S>) -> Self {
         let crashes = Arc::<Crashes>::default();
         let crash = crash_handler(store.clone(), clock.clone(), Arc::clone(&crashes));
-        // Registered first, so that it runs before the handlers whose claims it takes away.
+        // Registered first, so that it runs before the handlers whose claims it takes.
         let builder = Inbox::builder(NAME, store).on(CRASH, crash);
         let inbox = build(builder).clock(clock.shared()).build().expect("a test builds a valid inbox");
         Self { inbox, clock, crashes }
     }
 
-    /// The inbox.
+    /// Returns the inbox.
     pub fn inbox(&self) -> &Inbox<S> {
         &self.inbox
     }
 
-    /// The clock that everything goes by.
+    /// Returns the clock of the inbox and its store.
     pub fn clock(&self) -> &TestClock {
         &self.clock
     }
@@ -86,32 +85,31 @@ impl<S: Admin + Clone> TestInbox<S> {
         self.inbox.accept(message).await.expect("the message is accepted")
     }
 
-    /// Runs everything that is due; returns how many entries ran.
+    /// Runs all due entries, and returns their number.
     pub async fn drain(&self) -> usize {
         self.inbox.drain().await.expect("everything due is run")
     }
 
-    /// Moves the clock, then runs everything that is due; returns how many entries ran.
+    /// Moves the clock, runs all due entries, and returns their number.
     pub async fn advance_and_drain(&self, by: Duration) -> usize {
         self.clock.advance(by);
         self.drain().await
     }
 
-    /// The entries of a message, by handler and generation. Its key is its source and id.
+    /// Returns the entries of a message, by handler and generation. Its key is its source and id.
     pub async fn entries(&self, message: &Message) -> Vec<EntryView> {
         let key = KeyStrategy::MessageId.key(self.inbox.name(), message).expect("the message has an id");
         let view = self.inbox.store().show(self.inbox.name(), &key).await.expect("the store answers");
         view.map(|view| view.entries).unwrap_or_default()
     }
 
-    /// Where a message stands with a handler; `None` if it was never stored for it.
+    /// Returns the status of a message for a handler. `None` if it was never stored for it.
     pub async fn status(&self, message: &Message, handler: &str) -> Option<Status> {
         let entries = self.entries(message).await;
         entries.iter().rfind(|entry| entry.handler.as_str() == handler).map(|entry| entry.status)
     }
 
-    /// Waits until `holds` says so, for tests with a [started](Inbox::start) inbox. Panics with the reason if that
-    /// does not happen.
+    /// Waits until `holds` succeeds, for tests with a [started](Inbox::start) inbox. Panics with its error after a timeout.
     pub async fn wait_for(&self, reason: &str, holds: impl AsyncFn() -> bool) {
         let waiting = async {
             while !holds().await {
@@ -126,17 +124,17 @@ impl<S: Admin + Clone> TestInbox<S> {
         assert!(ended.is_ok(), "waited {PATIENCE:?} for this: {reason}");
     }
 
-    /// Lets the worker of the next [`drain`](Self::drain) crash where it hurts most: handlers run to their end, but
-    /// their claims are lost before that is written down, so they run again. Call it before the message is delivered.
+    /// Makes the worker of the next [`drain`](Self::drain) crash at the worst time: handlers run to their end, but lose their
+    /// claims before the completion is written, so they run again. Call it before the message is delivered.
     pub async fn crash_next_drain(&self) {
         let number = self.crashes.asked.fetch_add(1, Ordering::SeqCst).to_string();
-        // Its own source: the test's messages may have any id.
+        // A source of its own, because the test's messages may have any id.
         let crash = Message::new(number.clone(), CRASH, number).with_source(CRASH);
         let accepted = self.deliver(crash).await;
         assert!(matches!(accepted, Accepted::First(_)), "the crash was not prepared: {accepted:?}");
     }
 
-    /// How many runs of handlers have crashed.
+    /// Returns the number of crashed runs.
     pub fn crashed(&self) -> usize {
         self.crashes.done.load(Ordering::SeqCst)
     }
@@ -154,7 +152,7 @@ struct Crashes {
     done: AtomicUsize,
 }
 
-/// A handler that takes the claims of all others away, as if their worker had hung past its lease.
+/// Handler that takes the claims of all others, as if their worker had hung past its lease.
 fn crash_handler<S: Admin + Clone>(store: S, clock: TestClock, crashes: Arc<Crashes>) -> Registration<S> {
     handler(CRASH, move |_: Message, _: &mut Context<S>| {
         let (store, clock, crashes) = (store.clone(), clock.clone(), Arc::clone(&crashes));
@@ -166,7 +164,7 @@ fn crash_handler<S: Admin + Clone>(store: S, clock: TestClock, crashes: Arc<Cras
     })
 }
 
-/// Moves time past all leases and settles what runs as crashed; returns how many entries that were.
+/// Moves time past all leases, settles running entries as crashed, and returns their number.
 async fn take_claims<S: Admin>(store: &S, clock: &TestClock) -> Result<usize> {
     let inbox = InboxName::new(NAME)?;
     let mut running = EntryFilter::new(inbox.clone(), Status::Running);
@@ -189,10 +187,10 @@ async fn take_claims<S: Admin>(store: &S, clock: &TestClock) -> Result<usize> {
     Ok(crashed.len())
 }
 
-/// Asserts that handlers leave the same effects behind whether a message comes once and all goes well, comes three
-/// times, or is handled by a worker that crashes between the end of a handler and its being written down.
+/// Asserts that handlers have the same effects for a single delivery, for three deliveries, and after a crash of the worker between
+/// the end of a handler and its completion.
 ///
-/// `world` makes a fresh inbox, and a function that tells the effects so far. It is called once for each way.
+/// `world` returns a new inbox and a function that returns the effects. It is called once for each case.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -203,7 +201,7 @@ async fn take_claims<S: Admin>(store: &S, clock: &TestClock) -> Result<usize> {
 ///
 /// type Charged = Arc<Mutex<BTreeSet<String>>>;
 ///
-/// // The other side recognises a repeat by its key.
+/// The other service recognises a repeat by its key.
 /// async fn charge(_order: Message, cx: &mut Context<Memory>) -> Result<(), std::convert::Infallible> {
 ///     let key = cx.idempotency_key("charge");
 ///     cx.data::<Charged>().unwrap().lock().unwrap().insert(key);
@@ -334,7 +332,7 @@ mod tests {
 
     #[tokio::test]
     #[should_panic(expected = "no handler ran")]
-    async fn a_message_for_nobody_proves_nothing() {
+    async fn a_message_without_a_handler_proves_nothing() {
         assert_idempotent(Message::new("1", "unknown", ""), async || {
             (logging(&RunLog::default()), async || ())
         })

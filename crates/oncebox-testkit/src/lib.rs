@@ -1,10 +1,10 @@
-//! The test kit of oncebox: for authors of stores and sources, and for users who test their handlers.
+//! The test kit of Oncebox: for stores, sources and handlers.
 //!
-//! - [`TestInbox`] runs handlers when the test says so; [`assert_idempotent`] delivers a message in every bad way.
-//! - [`TestClock`] is a clock that only moves when a test says so.
+//! - [`TestInbox`] runs handlers when the test calls it. [`assert_idempotent`] delivers a message in every bad way.
+//! - [`TestClock`] is a clock that only tests move.
 //! - [`store_conformance!`] runs the conformance suite on a store, with one line.
 //! - [`source_conformance!`] does the same for a source, over its real transport.
-//! - [`FaultyStore`] wraps a store and lets its calls fail: before they are done, after, or never answering.
+//! - [`FaultyStore`] wraps a store and injects faults: before a call, after it, or it hangs.
 #![expect(clippy::missing_panics_doc, reason = "panicking is how a test kit says no")]
 
 mod clock;

@@ -1,4 +1,4 @@
-//! The channel source passes the suite for sources.
+//! The channel source passes the conformance suite for sources.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use oncebox::{Inbox, Message, Running};
 use oncebox_testkit::source::{DeliveryLedger, TestStore, Transport};
 use parking_lot::Mutex;
 
-/// Delivers over channels to whichever source is attached, and keeps what was not settled.
+/// Delivers over channels to any attached source, and keeps unsettled messages.
 #[derive(Clone, Default)]
 struct Channel {
     shared: Arc<Mutex<Shared>>,
@@ -30,7 +30,7 @@ struct Attached {
 }
 
 impl Channel {
-    /// Hands over what is queued, if anybody is there to take it; a little to each.
+    /// Delivers queued messages, a few to each attached source.
     fn deliver(&self) {
         let mut shared = self.shared.lock();
         while !shared.senders.is_empty()

@@ -2,7 +2,7 @@
 //!
 //! - [`IdempotentLayer::recent`] remembers keys in the memory of the process, for a while.
 //! - [`IdempotentLayer::transactional`] marks the key in a transaction of the store, passes that transaction to the service, and
-//! commits both together: the effects of a request happen once, however often it is sent.
+//!   commits both together: the effects of a request happen once, however often it is sent.
 //!
 //! While a request runs, another one with its key is [`Busy`](NotRunReason::Busy), which is not a duplicate. A service that fails,
 //! panics or is cancelled releases the key.

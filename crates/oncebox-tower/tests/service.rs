@@ -154,13 +154,14 @@ async fn work_takes_effect_once_on_sqlite() {
 // FAULTS A4: the layer reports an unknown commit as such, and the same job again resolves it.
 #[tokio::test]
 async fn trouble_of_the_store_is_told_and_the_next_try_resolves_it() {
-    type FaultyMemory = FaultyStore<Memory>;
+    type UnreliableMemory = FaultyStore<Memory>;
     let store = FaultyStore::new(Memory::new());
     let inbox = Inbox::builder("jobs", store.clone()).build().unwrap();
     let worker = CountingWorker::new();
-    let layer =
-        IdempotentLayer::transactional(inbox, "work", id::<FaultyMemory>).unwrap().answer_with(say, |_| true);
-    let service = layer.layer(worker.service::<FaultyMemory>());
+    let layer = IdempotentLayer::transactional(inbox, "work", id::<UnreliableMemory>)
+        .unwrap()
+        .answer_with(say, |_| true);
+    let service = layer.layer(worker.service::<UnreliableMemory>());
     let away = StoreFault::ErrBefore(ErrorKind::Unavailable);
     for (number, verb, fault, told, then) in [
         ("1", StoreVerb::Begin, away, ErrorKind::Unavailable, JobResult::Done),

@@ -158,7 +158,7 @@ pub(super) async fn bulk_preview(request: &ApiRequest) -> ApiResult<wire::BulkPr
 }
 
 /// Starts or continues a bulk operation.
-pub(super) async fn bulk_action(request: &ApiRequest) -> ApiResult<wire::OperationReport> {
+pub(super) async fn bulk_action(request: &ApiRequest) -> ApiResult<wire::BulkReport> {
     let body: wire::BulkAction = request.body()?;
     let mut bulk = bulk(request, &body.plan())?;
     bulk = bulk.id(body.operation.0).by(&request.caller.requester(body.actor.as_deref())?, &body.reason.0);
@@ -194,10 +194,10 @@ pub(super) async fn bulk_action(request: &ApiRequest) -> ApiResult<wire::Operati
 
 /// Returns the progress of an operation that was recorded. If the store fails now, returns it as running: a client that saw an
 /// error would start the operation again under another id.
-async fn begun(request: &ApiRequest, id: OperationId) -> wire::OperationReport {
+async fn begun(request: &ApiRequest, id: OperationId) -> wire::BulkReport {
     let stored = async { report(request, &record(request, id).await?.ok_or_else(|| unknown(id))?) };
-    let stored: ApiResult<Option<wire::OperationReport>> = stored.await;
-    stored.ok().flatten().unwrap_or_else(|| wire::OperationReport {
+    let stored: ApiResult<Option<wire::BulkReport>> = stored.await;
+    stored.ok().flatten().unwrap_or_else(|| wire::BulkReport {
         operation: OperationUuid(id),
         state: OperationState::Running.as_str().into(),
         active: request.api.jobs.get(id) == Some(JobState::Active),
@@ -212,11 +212,10 @@ fn unknown(id: OperationId) -> ApiProblem {
 }
 
 /// Returns the progress of a bulk operation or backfill; `None` for other actions.
-fn report(request: &ApiRequest, record: &OperationView) -> ApiResult<Option<wire::OperationReport>> {
+fn report(request: &ApiRequest, record: &OperationView) -> ApiResult<Option<wire::BulkReport>> {
     let Some(report) = OperationReport::of(record)? else { return Ok(None) };
     let job = request.api.jobs.get(record.id);
-    let mut progress =
-        wire::OperationReport { active: job == Some(JobState::Active), ..show::report(&report) };
+    let mut progress = wire::BulkReport { active: job == Some(JobState::Active), ..show::report(&report) };
     // Only the serving process knows the progress of a backfill it runs.
     if &*record.verb == "backfill" && record.progress.is_none() {
         let (state, done) = match job {
@@ -252,7 +251,7 @@ pub(super) async fn stop(request: &ApiRequest) -> ApiResult<wire::OperationProgr
 }
 
 /// Adds entries for messages that were stored before a handler existed.
-pub(super) async fn backfill(request: &ApiRequest) -> ApiResult<wire::OperationReport> {
+pub(super) async fn backfill(request: &ApiRequest) -> ApiResult<wire::BulkReport> {
     let body: wire::BackfillAction = request.body()?;
     let (served, key) = (request.inbox()?, handler(&body.handler)?);
     if served.plan.handlers.iter().all(|handler| handler.key != key.as_str()) {

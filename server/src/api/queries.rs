@@ -25,7 +25,7 @@ pub(super) fn inboxes(request: &ApiRequest) -> wire::InboxList {
     wire::InboxList { inboxes: request.current.inboxes.iter().map(inbox).collect() }
 }
 
-pub(super) async fn counts(request: &ApiRequest) -> ApiResult<wire::InboxCounts> {
+pub(super) async fn counts(request: &ApiRequest) -> ApiResult<wire::InboxTotals> {
     let (served, query) = (request.inbox()?, request.query::<wire::TenantQuery>()?);
     let now = SystemClock::default().now();
     Ok(shared::counts(&*served.admin, served.name(), query.tenant.as_deref(), now).await?)

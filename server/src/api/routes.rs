@@ -1,4 +1,4 @@
-//! The table of API routes. The router, the role check and the OpenAPI document use it. Tests: below.
+//! The table of API routes. The router, the role check and the `OpenAPI` document use it. Tests: below.
 
 use std::any::TypeId;
 
@@ -89,6 +89,7 @@ macro_rules! routes {
     ($($call:ident $method:ident $path:literal $role:ident ($query:ty, $body:ty) $status:literal $response:ty, $summary:literal;)+) => {
         /// A call of the API.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[expect(clippy::doc_markdown, reason = "the summaries are those of the description, as plain text")]
         pub(crate) enum ApiCall { $(#[doc = $summary] $call,)+ }
 
         /// The table.
@@ -104,7 +105,7 @@ macro_rules! routes {
         )+];
 
         impl ApiCall {
-            /// Returns the `operationId` in the OpenAPI document.
+            /// Returns the `operationId` in the `OpenAPI` document.
             pub(crate) const fn name(self) -> &'static str {
                 match self { $(Self::$call => stringify!($call),)+ }
             }
@@ -130,7 +131,7 @@ routes! {
         "Token name and roles of the caller";
     Inboxes Get "/inboxes" Viewer ((), ()) 200 wire::InboxList,
         "Inboxes that this process serves";
-    Counts Get "/inboxes/{inbox}/counts" Viewer (wire::TenantQuery, ()) 200 wire::InboxCounts,
+    Counts Get "/inboxes/{inbox}/counts" Viewer (wire::TenantQuery, ()) 200 wire::InboxTotals,
         "Counts of messages, entries, paused handlers and blocked ordering keys";
     Entries Get "/inboxes/{inbox}/entries" Viewer (wire::EntriesQuery, ()) 200 wire::EntryList,
         "Page of entries that match a filter, oldest message first";
@@ -168,7 +169,7 @@ routes! {
         "Erase the content of a message for good; its key stays, so that redeliveries are still duplicates";
     BulkPreview Post "/inboxes/{inbox}/bulk/preview" Viewer ((), wire::BulkPlan) 200 wire::BulkPreview,
         "Dry run of a bulk operation";
-    Bulk Post "/inboxes/{inbox}/bulk" Operator ((), wire::BulkAction) 202 wire::OperationReport,
+    Bulk Post "/inboxes/{inbox}/bulk" Operator ((), wire::BulkAction) 202 wire::BulkReport,
         "Start or continue an action on all entries that match a filter";
     Pause Post "/inboxes/{inbox}/pause" Operator ((), wire::PauseAction) 200 wire::ActionResponse,
         "Stop claims for a handler, or for one of its ordering keys, on every worker";
@@ -178,7 +179,7 @@ routes! {
         "Dry run of a purge";
     Purge Post "/inboxes/{inbox}/purge" Admin ((), wire::PurgeAction) 200 wire::ActionResponse,
         "Delete quarantined messages";
-    Backfill Post "/inboxes/{inbox}/backfill" Admin ((), wire::BackfillAction) 202 wire::OperationReport,
+    Backfill Post "/inboxes/{inbox}/backfill" Admin ((), wire::BackfillAction) 202 wire::BulkReport,
         "Add entries for messages that were stored before a handler existed";
 }
 

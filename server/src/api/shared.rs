@@ -91,7 +91,7 @@ pub(crate) async fn counts(
     inbox: &InboxName,
     tenant: Option<&str>,
     now: Timestamp,
-) -> Result<wire::InboxCounts> {
+) -> Result<wire::InboxTotals> {
     let Some(tenant) = tenant else {
         let mut counts = show::counts(&store.count(inbox).await?);
         let backlog = store.backlog(&BacklogParams::new(inbox.clone())).await?;

@@ -7,8 +7,8 @@ use oncebox::store;
 
 use super::access::hex;
 use super::wire::{
-    BlockedCount, BlockedOrderingKey, DoctorFinding, EntryCount, EntryRecord, FailedAttempt, InboxCounts,
-    KeyText, MessageHeader, MessageLabel, MessageSummary, OperationRecord, OperationReport, OperationUuid,
+    BlockedCount, BlockedOrderingKey, BulkReport, DoctorFinding, EntryCount, EntryRecord, FailedAttempt,
+    InboxTotals, KeyText, MessageHeader, MessageIdentity, MessageSummary, OperationRecord, OperationUuid,
     PausedOrderingKey, PayloadView, QuarantineReasonWord, QuarantinedItem, StatusWord, TimeText,
 };
 
@@ -86,12 +86,12 @@ impl Privacy {
     }
 }
 
-fn label(label: &store::MessageLabel) -> MessageLabel {
+fn label(label: &store::MessageLabel) -> MessageIdentity {
     let (id, id_hex) = text(&label.id);
     let order = label.ordering_key.as_deref().map(text);
     let (ordering_key, ordering_key_hex) = order.map_or((None, None), |(text, hex)| (Some(text), hex));
     let (source, message_type) = (label.source.to_string(), label.message_type.to_string());
-    MessageLabel { source, id, id_hex, message_type, ordering_key, ordering_key_hex }
+    MessageIdentity { source, id, id_hex, message_type, ordering_key, ordering_key_hex }
 }
 
 fn reason(reason: store::QuarantineReason) -> QuarantineReasonWord {
@@ -147,7 +147,7 @@ pub(crate) fn paused_key(key: &store::PausedKey) -> PausedOrderingKey {
     }
 }
 
-pub(crate) fn counts(counts: &store::InboxCounts) -> InboxCounts {
+pub(crate) fn counts(counts: &store::InboxCounts) -> InboxTotals {
     let count = |one: &store::HandlerCount| EntryCount {
         handler: one.handler.to_string(),
         status: StatusWord(one.status),
@@ -155,7 +155,7 @@ pub(crate) fn counts(counts: &store::InboxCounts) -> InboxCounts {
     };
     // Sorted, because stores return them in any order.
     let paused: std::collections::BTreeSet<_> = counts.paused.iter().collect();
-    InboxCounts {
+    InboxTotals {
         messages: counts.messages,
         unrouted: counts.unrouted,
         quarantined: counts.quarantined,
@@ -208,8 +208,8 @@ pub(crate) fn operation(one: &store::OperationView) -> OperationRecord {
     }
 }
 
-pub(crate) fn report(report: &oncebox::operate::OperationReport) -> OperationReport {
-    OperationReport {
+pub(crate) fn report(report: &oncebox::operate::OperationReport) -> BulkReport {
+    BulkReport {
         operation: OperationUuid(report.id),
         state: report.state.as_str().into(),
         active: false,

@@ -65,6 +65,7 @@ struct GrantArgs {
 }
 
 /// Arguments that select stores.
+#[expect(clippy::doc_markdown, reason = "clap prints the texts as they are")]
 #[derive(Debug, clap::Args)]
 struct StoreArgs {
     /// Config file [default: ./oncebox.toml]

@@ -22,9 +22,9 @@ const CONNECTIONS: usize = 40;
 const STREAMS: usize = 127;
 /// Bytes of a body that never ends.
 const HELD: usize = 65_000;
-/// Size of a complete body, in bytes.
+/// Bytes of the largest body that is whole.
 const COMPLETE: usize = 4 << 20;
-/// Size of a large body, in bytes.
+/// Bytes of a body that is not small.
 const LARGE: usize = 200 << 10;
 const MESSAGES: usize = 200;
 /// Known key of `whsec_`, and an unknown one.
@@ -54,7 +54,7 @@ struct FloodCounts {
     refused: AtomicUsize,
 }
 
-/// Sends a complete body, or one without its end, and repeats a refused request.
+/// Sends a request with a whole body, or with all of it but its end, and repeats a refused request.
 async fn stream(
     client: h2::client::SendRequest<Bytes>,
     counts: Arc<FloodCounts>,

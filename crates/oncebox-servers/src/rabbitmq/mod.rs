@@ -32,13 +32,13 @@ const STARTS: u32 = 3;
 
 /// Builder of a broker; see [`RabbitMqServer::builder`].
 #[derive(Clone, Debug, Default)]
-pub struct RabbitMqBuilder {
+pub struct RabbitMqServerBuilder {
     settings: Vec<(String, String)>,
     tls: bool,
     parent: Option<PathBuf>,
 }
 
-impl RabbitMqBuilder {
+impl RabbitMqServerBuilder {
     /// Sets a setting of `rabbitmq.conf`.
     pub fn set(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.into(), value.into()));
@@ -131,8 +131,8 @@ impl RabbitMqServer {
     }
 
     /// Returns a builder with other settings.
-    pub fn builder() -> RabbitMqBuilder {
-        RabbitMqBuilder::default()
+    pub fn builder() -> RabbitMqServerBuilder {
+        RabbitMqServerBuilder::default()
     }
 
     /// Returns the broker that all tests of this program share, with TLS. The first call starts it, and it ends with the program.
@@ -163,7 +163,7 @@ impl RabbitMqServer {
         format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.port())
     }
 
-    /// Returns its URL with TLS, if it was built with [`tls`](RabbitMqBuilder::tls).
+    /// Returns its URL with TLS, if it was built with [`tls`](RabbitMqServerBuilder::tls).
     pub fn tls_url(&self) -> Option<String> {
         self.tls.then(|| format!("amqps://guest:guest@localhost:{}/%2f", self.ports.amqps.number()))
     }

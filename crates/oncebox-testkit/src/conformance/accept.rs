@@ -49,7 +49,7 @@ pub async fn a_batch_answers_in_its_order<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!((dup.seq, of, added), (known, known, Accepted::HandlersAdded(known, 1)));
 }
 
-// What the advice on retention is made of.
+// Retention advice uses these delays.
 pub async fn a_duplicate_is_told_how_late_it_is<S: StoreUnderTest>(h: &Harness<S>) {
     let seq = h.first(offer("1")).await;
     let ordered = h.first(offer_message(message("2").with_ordering_key("k"))).await;
@@ -57,7 +57,7 @@ pub async fn a_duplicate_is_told_how_late_it_is<S: StoreUnderTest>(h: &Harness<S
     for hours in 1..4 {
         h.advance(HOUR);
         assert_eq!(h.accept(offer("1")).await, known(seq, hours * HOUR));
-        // Several at once, and one with an order, may take other ways in.
+        // Several at once and ordered messages may use other statements.
         let batch = [
             offer("1"),
             offer(hours.to_string() + " new"),
@@ -215,7 +215,7 @@ pub async fn first_wins_takes_a_conflict_for_a_duplicate<S: StoreUnderTest>(h: &
     assert_eq!(h.count().await.quarantined, 0);
 }
 
-// The handlers of the other type must not be given the first message in its place.
+// Handlers of the other type must not get the first message in its place.
 pub async fn first_wins_quarantines_another_type<S: StoreUnderTest>(h: &Harness<S>) {
     let seq = h.first(offer("1")).await;
     let other = Message::new("1", "order.cancelled", "1").with_source("shop");
@@ -285,7 +285,7 @@ pub async fn a_message_comes_back_whole<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(view.quarantined[0].message, conflict.message);
 }
 
-// What all messages of a batch share may be sent once; what only most of them share must not be.
+// A batch may send common values once, but not values that only most messages share.
 pub async fn a_batch_keeps_each_message_as_it_came<S: StoreUnderTest>(h: &Harness<S>) {
     let plain = |id: &str| Message::new(id.to_owned(), "order.placed", "payload").with_source("shop");
     let others: [fn(Message) -> Message; 4] = [
@@ -346,7 +346,7 @@ pub async fn ids_and_payloads_are_any_bytes<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(back, samples.iter().map(|sample| (*sample, *sample)).collect());
 }
 
-// FAULTS G2: nothing on the way looks inside.
+// FAULTS G2: nothing on the way interprets the payload.
 pub async fn payloads_are_opaque<S: StoreUnderTest>(h: &Harness<S>) {
     let deep = format!("{}{}", "[".repeat(14_500), "]".repeat(14_500));
     let large = vec![0xA5; 3 << 20];
@@ -363,7 +363,7 @@ pub async fn the_key_is_reported_with_the_claim<S: StoreUnderTest>(h: &Harness<S
     assert_eq!(h.claim_one("h").await.key, key("1"));
 }
 
-/// A message with another payload under the key of `offer(id)`.
+/// Returns a message with another payload under the key of `offer(id)`.
 fn conflicting(id: &str, payload: &str) -> NewMessage {
     offer_message(Message::new(id.to_owned(), "order.placed", payload.to_owned()).with_source("shop"))
 }

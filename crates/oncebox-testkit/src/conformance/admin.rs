@@ -1,4 +1,4 @@
-//! What an operator sees and does.
+//! Operator views and operations.
 
 use std::time::Duration;
 
@@ -117,7 +117,7 @@ pub async fn the_unknown_is_not_found<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.snapshot().await, before);
 }
 
-/// An entry as an operation on it answers: the text of its error is not in the record, and so in no answer.
+/// Returns an entry as an operation returns it: without the text of its error, which the record does not hold.
 fn answered(mut entry: EntryView) -> EntryView {
     entry.error = None;
     entry
@@ -178,7 +178,7 @@ pub async fn a_replay_is_a_new_generation<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(seen, [(0, done), (1, done), (2, dismissed), (3, done)], "the history is kept");
 }
 
-// An operator has the list and nothing else: it must lead to the entry.
+// Operators only have the list: it must lead to the entry.
 pub async fn what_is_listed_can_be_acted_on<S: StoreUnderTest>(h: &Harness<S>) {
     h.poisoned("1").await;
     h.completed("2").await;
@@ -198,7 +198,7 @@ pub async fn what_is_listed_can_be_acted_on<S: StoreUnderTest>(h: &Harness<S>) {
     }
 }
 
-// FAULTS J9: an entry is counted once, whatever was done with it before.
+// FAULTS J9: an entry counts once, whatever operations came before.
 pub async fn a_replayed_entry_is_counted_once<S: StoreUnderTest>(h: &Harness<S>) {
     h.completed("1").await;
     h.completed("2").await;
@@ -213,7 +213,7 @@ pub async fn a_replayed_entry_is_counted_once<S: StoreUnderTest>(h: &Harness<S>)
     assert_eq!((count(Status::Completed).await, count(Status::Discarded).await), (1, 1));
 }
 
-// FAULTS J1, J3: an operator never touches what a worker holds, and nothing twice.
+// FAULTS J1, J3: an operation never changes a leased entry, and nothing happens twice.
 pub async fn what_is_not_allowed_is_refused_and_changes_nothing<S: StoreUnderTest>(h: &Harness<S>) {
     one_of_each(h).await;
     for status in Status::ALL {
@@ -335,7 +335,7 @@ pub async fn quarantined_messages_are_counted_and_listed_by_reason<S: StoreUnder
     h.advance(RETENTION);
     assert_eq!(h.sweep(RETENTION).await.messages, 1);
     h.first(offer("1")).await;
-    h.first(offer_to("nobody's", &[])).await;
+    h.first(offer_to("unrouted", &[])).await;
     for n in 0..3 {
         h.accept(offer_message(Message::new("1", "order.placed", vec![n]).with_source("shop"))).await;
     }
@@ -378,7 +378,7 @@ pub async fn times_are_those_of_the_store<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(received_at, start);
 }
 
-/// One message in each status, with the word for the status as its id.
+/// Stores one message in each status, with the word for the status as its id.
 async fn one_of_each<S: StoreUnderTest>(h: &Harness<S>) {
     h.completed(Status::Completed.as_str()).await;
     h.poisoned(Status::Poisoned.as_str()).await;

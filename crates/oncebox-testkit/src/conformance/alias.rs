@@ -1,4 +1,4 @@
-//! Many keys, one handler: processes from before and after the rename of a handler share its entries, whoever comes first.
+//! Several keys, one handler: processes from before and after a rename of a handler share its entries, in any order of arrival.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::fixture::{
 use crate::harness::{claim_params, rescue_params};
 use crate::{Harness, StoreUnderTest};
 
-/// What an old process knows the handler by.
+/// Returns the handler as an old process knows it.
 fn old() -> Route {
     route("three")
 }
 
-/// What a new process knows it by.
+/// Returns the handler as a new process knows it.
 fn new() -> Route {
     renamed("drei", &["three"])
 }
@@ -58,7 +58,7 @@ async fn settle<S: StoreUnderTest>(store: &S, claimed: &Claimed, outcome: Outcom
     assert_eq!(settled, [Settled::Applied]);
 }
 
-/// Completes all that a process can claim; returns the ids.
+/// Completes all entries that a process can claim, and returns the ids.
 async fn work<S: StoreUnderTest>(store: &S, route: &Route) -> Vec<String> {
     let claimed = claim(store, route).await;
     for claimed in &claimed {
@@ -193,7 +193,7 @@ pub async fn the_newest_generation_may_come_first<S: StoreUnderTest>(h: &Harness
     assert_eq!((&claimed[0].claim.handler, &claimed[0].claim.origin), (&handler("a"), &handler("b")));
 }
 
-// FAULTS I1: the former key was forgotten at first, and both handlers have run.
+// FAULTS I1: the former key was missing at first, and both handlers have run.
 pub async fn keys_that_were_apart_count_for_each_other_once_they_are_linked<S: StoreUnderTest>(
     h: &Harness<S>,
 ) {
@@ -220,7 +220,7 @@ pub async fn keys_that_were_apart_count_for_each_other_once_they_are_linked<S: S
         settle(&after, one, Outcome::Done).await;
         duplicate(&before, offer(&id(one), &old())).await;
     }
-    // A third key joins the group, through either of the two.
+    // A third key joins the group, through one of the two.
     duplicate(&h.another().await, offer("2", &renamed("trois", &["three"]))).await;
     duplicate(&h.another().await, offer("1", &renamed("tre", &["drei"]))).await;
 }
@@ -312,7 +312,7 @@ pub async fn the_longest_window_of_all_keys_counts<S: StoreUnderTest>(h: &Harnes
     let mut params = SweepParams::new(inbox(), RETENTION, 100);
     params.windows = new().keys().map(|key| (key.clone(), RETENTION)).collect();
     h.advance(2 * RETENTION);
-    // An old process is still there, and says so.
+    // An old process still runs and registers.
     register(&h.another().await, &old(), 10 * RETENTION).await;
     assert_eq!(h.store.sweep(&params).await.expect("sweep").messages, 0);
     duplicate(&h.another().await, offer("1", &old())).await;
@@ -343,8 +343,8 @@ pub async fn what_one_key_forgot_is_stale_for_all<S: StoreUnderTest>(h: &Harness
     }
 }
 
-/// Processes of both kinds begin at the same moment, on a store that knows nothing.
-pub async fn whoever_comes_first_there_is_one_entry<S: StoreUnderTest>(h: &Harness<S>) {
+/// Processes of both kinds start at the same time, on an empty store.
+pub async fn there_is_one_entry_in_any_order_of_arrival<S: StoreUnderTest>(h: &Harness<S>) {
     const MESSAGES: usize = 12;
     let mut processes = JoinSet::new();
     for process in 0..6 {

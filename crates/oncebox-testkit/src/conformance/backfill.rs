@@ -1,4 +1,4 @@
-//! Backfill: a handler that was added later gets entries for what is still stored.
+//! Backfill: a handler that was added later gets entries for stored messages.
 
 use oncebox::state::{InLine, Outcome, PoisonReason, Status};
 use oncebox::store::{Accepted, BackfillParams, Backfilled, Route, Settled};
@@ -16,7 +16,7 @@ fn params(route: Route) -> BackfillParams {
 }
 
 impl<S: StoreUnderTest> Harness<S> {
-    /// Page after page; returns how many entries were added.
+    /// Backfills all pages, and returns the number of added entries.
     async fn backfill(&self, route: Route, limit: usize) -> usize {
         backfill(&self.store, route, limit).await
     }
@@ -50,7 +50,7 @@ pub async fn a_new_handler_gets_what_is_stored<S: StoreUnderTest>(h: &Harness<S>
     h.completed("completed").await;
     h.poisoned("poisoned").await;
     h.first(offer("pending")).await;
-    h.first(offer_to("nobody's", &[])).await;
+    h.first(offer_to("unrouted", &[])).await;
     h.advance(crate::fixture::SECOND);
     assert!(h.claim("new", 10).await.is_empty(), "not by itself");
     assert_eq!(h.backfill(route("new"), 100).await, 4);
@@ -58,7 +58,7 @@ pub async fn a_new_handler_gets_what_is_stored<S: StoreUnderTest>(h: &Harness<S>
     assert_eq!((entry.status, entry.attempts, entry.generation), (Status::Pending, 0, 0));
     assert_eq!(entry.at, h.now());
     let claimed = h.claim("new", 10).await;
-    assert_eq!(ids(&claimed), ["completed", "poisoned", "pending", "nobody's"], "in the order of acceptance");
+    assert_eq!(ids(&claimed), ["completed", "poisoned", "pending", "unrouted"], "in the order of acceptance");
     assert_eq!(claimed[0].message.payload(), "completed");
     for (id, status) in
         [("completed", Status::Completed), ("poisoned", Status::Poisoned), ("pending", Status::Pending)]
@@ -124,7 +124,7 @@ pub async fn another_inbox_gets_nothing<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(there.with_status(Status::Pending), 3);
 }
 
-// FAULTS I2: it was interrupted, and is done again from where it is known to have been.
+// FAULTS I2: an interrupted backfill restarts at its last known position.
 pub async fn it_goes_on_where_it_was<S: StoreUnderTest>(h: &Harness<S>) {
     for n in 0..6 {
         h.first(offer(n.to_string())).await;
@@ -133,7 +133,7 @@ pub async fn it_goes_on_where_it_was<S: StoreUnderTest>(h: &Harness<S>) {
     params.limit = 2;
     let first = h.store.backfill(&params).await.expect("backfill");
     assert_eq!(first.added, 2);
-    // The answer was lost.
+    // The response was lost.
     let repeated = h.store.backfill(&params).await.expect("backfill");
     assert_eq!(repeated, Backfilled::new(0, first.next));
     params.after = first.next;
@@ -184,7 +184,7 @@ pub async fn one_that_runs_is_waited_for<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(ids(&h.claim("new", 10).await), ["1"], "and is not before it");
 }
 
-// FAULTS B15: behind a head that parks, what is added later is parked as what comes in is; before it, it goes first.
+// FAULTS B15: an added entry behind a parking head is parked like an accepted one. Before the head, it runs first.
 pub async fn a_parked_key_parks_what_is_backfilled<S: StoreUnderTest>(h: &Harness<S>) {
     let elsewhere = |id: &str| offer_routed(message(id).with_ordering_key("k"), [route("g")]);
     h.first(elsewhere("0")).await;
@@ -213,7 +213,7 @@ pub async fn a_parked_key_parks_what_is_backfilled<S: StoreUnderTest>(h: &Harnes
     }
 }
 
-// FAULTS H2: what was given work is not swept.
+// FAULTS H2: a sweep does not remove a message with new work.
 pub async fn a_backfilled_message_stays<S: StoreUnderTest>(h: &Harness<S>) {
     h.completed("1").await;
     h.advance(RETENTION);
@@ -226,7 +226,7 @@ pub async fn a_backfilled_message_stays<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.backfill(route("new"), 100).await, 0, "what has left is not brought back");
 }
 
-// FAULTS H1: it came back for another handler while this one had forgotten it, under its key or a former one.
+// FAULTS H1: it was redelivered for another handler after this one had forgotten it, under its key or a former one.
 pub async fn what_its_handler_forgot_is_not_backfilled<S: StoreUnderTest>(h: &Harness<S>) {
     let start = h.now();
     h.completed("1").await;
@@ -237,7 +237,7 @@ pub async fn what_its_handler_forgot_is_not_backfilled<S: StoreUnderTest>(h: &Ha
     h.first(back("1", start)).await;
     h.first(back("3", h.now())).await;
     h.first(offer_to("2", &["other"])).await;
-    // Nobody can tell of one that does not say when it was made.
+    // The store cannot tell for a message without a time.
     for (route, added) in [(route("h"), 2), (renamed("new", &["h"]), 0)] {
         let page = h.store.backfill(&params(route)).await.expect("backfill");
         assert_eq!(page, Backfilled::new(added, None).stale(1));
@@ -260,7 +260,7 @@ pub async fn everything_goes_on_meanwhile<S: StoreUnderTest>(h: &Harness<S>) {
     }
     let store = h.store.clone();
     tasks.spawn(async move {
-        // Redeliveries for both handlers: those that come first add the entry themselves.
+        // Redeliveries for both handlers may add the entry first.
         let mut added = 0;
         for n in 0..OLD {
             match store.accept(&[offer_to(n.to_string(), &["h", "new"])]).await.expect("accept")[0] {

@@ -1,4 +1,4 @@
-//! Backlog: what waits for each handler, counted without reading through it.
+//! Backlog: waiting entries of each handler, counted without reading all of them.
 
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ pub async fn those_behind_another_wait_and_are_not_due<S: StoreUnderTest>(h: &Ha
     assert_eq!(h.backlog().await, [waits("h", 2, 1, None).held_back(blocked)], "they wait for a person");
 }
 
-// FAULTS J7: what a poisoned entry holds back is not due, and must not look like nothing.
+// FAULTS J7: entries that a poisoned one blocks are not due, and must not look like nothing.
 pub async fn what_poisoned_entries_hold_back_is_counted<S: StoreUnderTest>(h: &Harness<S>) {
     let policies = [("a", OnPoisoned::Block), ("b", OnPoisoned::Park), ("c", OnPoisoned::Skip)];
     for (order, on_poisoned) in policies {

@@ -71,7 +71,7 @@ macro_rules! store_conformance {
                     a_stale_token_changes_nothing_after_the_next_claim,
                     repeating_a_settlement_is_applied_and_changes_nothing,
                     a_settlement_twice_in_a_batch_is_applied_once,
-                    a_repeat_is_stale_once_somebody_claimed,
+                    a_repeat_is_stale_once_another_worker_claimed,
                     what_is_settled_ignores_other_settlements,
                     stale_settlements_in_a_batch_are_refused_singly,
                     a_batch_may_mix_every_outcome,
@@ -81,7 +81,7 @@ macro_rules! store_conformance {
                 }
                 renew {
                     the_lease_counts_from_the_renewal,
-                    a_late_renewal_holds_if_nobody_took_over,
+                    a_late_renewal_holds_unless_a_rescue_took_over,
                     a_stale_token_changes_nothing,
                     what_is_settled_cannot_be_renewed,
                     answers_come_in_order,
@@ -157,7 +157,7 @@ macro_rules! store_conformance {
                 }
                 register {
                     a_handler_that_the_sweeper_does_not_know_keeps_its_window,
-                    the_longest_window_that_somebody_goes_by_counts,
+                    the_longest_window_of_all_processes_counts,
                     the_longest_window_of_the_inbox_counts,
                     a_window_can_be_made_longer_at_once,
                     a_window_can_be_made_shorter_after_a_day,
@@ -176,7 +176,7 @@ macro_rules! store_conformance {
                     unknown_handlers_are_told_of_after_the_grace,
                     the_one_that_waits_longest_comes_first,
                     what_is_not_due_yet_is_not_missed,
-                    a_handler_that_somebody_works_for_is_no_orphan,
+                    a_handler_that_a_process_works_for_is_no_orphan,
                     what_is_finished_or_waits_for_a_person_is_no_orphan,
                     retries_and_suspects_count,
                     those_that_wait_for_their_turn_count,
@@ -299,7 +299,7 @@ macro_rules! store_conformance {
                     a_replay_waits_for_what_already_runs,
                     a_handler_added_later_keeps_the_order,
                     a_handler_added_later_goes_by_the_order_of_the_first,
-                    a_stale_settlement_releases_nobody,
+                    a_stale_settlement_releases_no_entry,
                     many_workers_keep_the_order,
                 }
                 line {
@@ -334,7 +334,7 @@ macro_rules! store_conformance {
                     operators_see_the_newest_key_and_may_use_any,
                     the_longest_window_of_all_keys_counts,
                     what_one_key_forgot_is_stale_for_all,
-                    whoever_comes_first_there_is_one_entry,
+                    there_is_one_entry_in_any_order_of_arrival,
                 }
                 rename {
                     an_earlier_one_under_a_former_key_goes_first,

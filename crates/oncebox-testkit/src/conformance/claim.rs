@@ -1,4 +1,4 @@
-//! Claim: due entries of the wanted handlers, each to one worker.
+//! Claim: due entries of the given handlers, each to one worker.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ pub async fn a_limit_of_zero_gives_nothing<S: StoreUnderTest>(h: &Harness<S>) {
     assert!(h.store.claim(&suspect).await.expect("claim").is_empty());
 }
 
-// FAULTS I1: a worker never takes what it cannot run.
+// FAULTS I1: a worker never claims entries that it cannot run.
 pub async fn only_wanted_handlers_are_claimed<S: StoreUnderTest>(h: &Harness<S>) {
     h.first(offer_to("1", &["known", "unknown"])).await;
     let claimed = h.claim("known", 10).await;
@@ -100,7 +100,7 @@ pub async fn keys_that_were_apart_are_claimed_under_the_stored_key<S: StoreUnder
     }
 }
 
-// FAULTS B13: what waits under a former key is not starved by what comes under the new one.
+// FAULTS B13: entries under the new key do not starve those under a former one.
 pub async fn the_oldest_comes_first_whatever_its_key<S: StoreUnderTest>(h: &Harness<S>) {
     for (id, name) in [("1", "old"), ("2", "new"), ("3", "old"), ("4", "new")] {
         h.first(offer_to(id, &[name])).await;
@@ -146,7 +146,7 @@ pub async fn tokens_only_grow<S: StoreUnderTest>(h: &Harness<S>) {
     }
 }
 
-// FAULTS B3: a claim whose answer was lost is found by its id.
+// FAULTS B3: a claim whose response was lost is found by its id.
 pub async fn the_same_claim_id_reads_the_claim_back<S: StoreUnderTest>(h: &Harness<S>) {
     for n in 0..5 {
         h.first(offer(n.to_string())).await;

@@ -1,4 +1,4 @@
-//! Many at once: every race has one winner.
+//! Concurrency: every race has one winner.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub async fn many_claimers_never_share_an_entry<S: StoreUnderTest>(h: &Harness<S
                     let entry = (claim.seq, claim.handler.clone());
                     assert!(held.lock().insert(entry.clone()), "{entry:?} is held twice");
                     assert!(tokens.lock().insert((entry, claim.token)), "a token is used twice for an entry");
-                    // Some are given back, so that entries change hands.
+                    // Some are released, so that entries change hands.
                     let outcome = if rng.u8(..) < 50 { Outcome::Released } else { Outcome::Done };
                     settlements.push(claim.settle(&policy(), outcome));
                 }
@@ -257,7 +257,7 @@ impl<S: StoreUnderTest> Harness<S> {
     }
 }
 
-/// Told of each run of a handler that never ends by itself.
+/// Counts the started runs of a handler that never ends by itself.
 struct BegunRuns(tokio::sync::Semaphore);
 
 async fn never_ends<S: StoreUnderTest>(_: Message, cx: &mut Context<S>) -> Result<(), BoxError> {
@@ -278,7 +278,7 @@ pub async fn a_dropped_inbox_gives_back_what_it_runs<S: StoreUnderTest>(h: &Harn
         begun.0.acquire_many(20).await.expect("it is never closed").forget();
         drop(running);
         for id in &ids {
-            // No clock moves: nothing but the drop brings it back.
+            // The clock stands still: only the drop releases it.
             while h.status(id).await == Status::Running {
                 tokio::task::yield_now().await;
             }

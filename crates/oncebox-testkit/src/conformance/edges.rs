@@ -24,7 +24,7 @@ pub async fn every_edge_is_walked<S: StoreUnderTest>(h: &Harness<S>) {
     }
 }
 
-// What the diagram does not show does not happen: a claim finds nothing but what is pending.
+// Nothing happens beyond the diagram: a claim finds only pending entries.
 pub async fn only_what_is_pending_can_be_claimed<S: StoreUnderTest>(h: &Harness<S>) {
     for status in Status::ALL {
         let edge = Edge { from: Some(status), event: EntryEvent::Claim, to: Status::Running };
@@ -36,11 +36,11 @@ pub async fn only_what_is_pending_can_be_claimed<S: StoreUnderTest>(h: &Harness<
     }
 }
 
-/// One edge, with an entry of its own.
+/// One arrow, with its own entry.
 struct Walk<'a, S> {
     h: &'a Harness<S>,
     edge: Edge,
-    /// The message's id and the handler's key.
+    /// Id of the message and key of the handler.
     name: String,
 }
 
@@ -54,7 +54,7 @@ impl<'a, S: StoreUnderTest> Walk<'a, S> {
         self.h.entry(&self.name, &self.name).await.status
     }
 
-    /// The message whose entry walks. For the arrows of order it stands in a line, behind another one.
+    /// Message of the walking entry. For the arrows of order it has an ordering key and another message before it.
     fn offer(&self) -> NewMessage {
         match self.edge.event {
             EntryEvent::Park | EntryEvent::Unpark | EntryEvent::Unblock => self.in_line(&self.name),
@@ -66,7 +66,7 @@ impl<'a, S: StoreUnderTest> Walk<'a, S> {
         offer_routed(message(id).with_ordering_key(self.name.clone()), [route(&self.name)])
     }
 
-    /// The id of the message before it.
+    /// Id of the message before it.
     fn head(&self) -> String {
         format!("before-{}", self.name)
     }
@@ -135,14 +135,14 @@ impl<'a, S: StoreUnderTest> Walk<'a, S> {
         }
     }
 
-    /// Settles the running entry; `last` says that this failure or crash is one too many.
+    /// Settles the running entry. `last`: this failure or crash exceeds the limit.
     async fn settle(&self, outcome: Outcome, last: bool) {
         let mut policy = policy();
         if last {
             policy.retry = Retry::never();
             policy.crashes = 1;
         }
-        // The claim was made to bring the entry here; its lease runs out, as a crash is settled by a rescuer.
+        // The claim only prepared the entry. Its lease expires, because a rescuer settles a crash.
         self.h.advance(PAST_LEASE);
         let route = route(&self.name);
         let rescued =

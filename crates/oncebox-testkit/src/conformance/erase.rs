@@ -1,4 +1,4 @@
-//! Erasing the content of one message (FAULTS S12): what goes, what stays, and what refuses.
+//! Erasure of one message (FAULTS S12): removed content, kept proofs, and refusals.
 
 use oncebox::state::{Operation, Outcome, Status};
 use oncebox::store::{
@@ -18,7 +18,7 @@ impl<S: StoreUnderTest> Harness<S> {
         self.store.erase(&inbox(), &key(id), discard_unfinished).await
     }
 
-    /// The records of operations on a message, as text.
+    /// Returns the records of operations on a message, as text.
     async fn records(&self, id: &str) -> String {
         let mut filter = AuditFilter::new(inbox());
         filter.key = Some(key(id));
@@ -26,7 +26,7 @@ impl<S: StoreUnderTest> Harness<S> {
     }
 }
 
-/// A message under a key, with another payload.
+/// Returns a message under a key, with another payload.
 fn other(id: &str) -> Message {
     Message::new(id.to_owned(), "order.placed", "something else").with_source("shop")
 }
@@ -66,7 +66,7 @@ pub async fn an_erased_message_leaves_its_key_and_nothing_else<S: StoreUnderTest
     let of = |id: &str| listed.iter().find(|entry| entry.key == key(id)).expect("it is listed");
     assert!(of("4111").label.is_none() && of("neighbour").label.is_some(), "{listed:?}");
     let records = h.records("4111").await;
-    // The id and the ordering key as they are kept: in hexadecimal digits.
+    // Id and ordering key are stored in hexadecimal digits.
     for part in ["shop", "34313131", "637573746f6d65722d37", "order.placed"] {
         assert!(!records.contains(part), "{part} in {records}");
     }
@@ -147,7 +147,7 @@ pub async fn those_behind_an_erased_one_go_on<S: StoreUnderTest>(h: &Harness<S>)
             h.settle(&claimed[0].claim, Outcome::Done).await;
         }
     }
-    // One in the middle leaves no gap.
+    // An erased one in the middle leaves no gap.
     for n in ["a", "b", "c"] {
         h.first(offer_ordered(n, "k")).await;
     }

@@ -1,4 +1,4 @@
-//! What is remembered of what happened, and why an entry is where it is.
+//! History of a message, and explanations for its entries.
 
 use oncebox::state::{EntryEvent, Operation, Outcome, Status};
 use oncebox::store::{Action, ActionKind, DuplicateCount, EntryExplanation, Explanation, Seq};
@@ -13,7 +13,7 @@ async fn explain<S: StoreUnderTest>(h: &Harness<S>, id: &str) -> Explanation {
     h.store.explain(&inbox(), &key(id)).await.expect("explain").expect("known")
 }
 
-/// Why the latest generation of an entry of `h` is where it is.
+/// Returns the explanation of the latest generation of an entry of `h`.
 async fn why<S: StoreUnderTest>(h: &Harness<S>, id: &str) -> EntryExplanation {
     let explained = explain(h, id).await;
     assert_eq!(explained.view.entries.len(), explained.why.len());
@@ -153,7 +153,7 @@ pub async fn why_an_entry_does_not_run<S: StoreUnderTest>(h: &Harness<S>) {
     h.advance(PAST_LEASE);
     assert!(
         matches!(why(h, "1").await, EntryExplanation::Leased { over: true, .. }),
-        "nobody has heard of its worker"
+        "its lease has expired"
     );
     h.settle(&claim, rejected()).await;
     assert_eq!(why(h, "1").await, EntryExplanation::NeedsPerson);

@@ -12,20 +12,20 @@ use crate::faulty::{Deadlock, FaultyStore, StoreFault, StoreVerb};
 use crate::fixture::{SECOND, message};
 use crate::{Harness, StoreUnderTest, TestClock};
 
-/// What the handler shares with the test.
+/// State that the handler shares with the test.
 #[derive(Default)]
 struct InlinePlan {
     runs: AtomicUsize,
-    /// So many runs meet a deadlock, and so many fail.
+    /// Numbers of runs that meet a deadlock and that fail.
     deadlocks: AtomicUsize,
     failures: AtomicUsize,
-    /// Told when a run has begun that waits.
+    /// Notified when a waiting run has begun.
     begun: Notify,
-    /// How many runs may end, if they wait at all.
+    /// Number of waiting runs that may end, if runs wait at all.
     go: Option<Semaphore>,
 }
 
-/// Whether one more of `left` is to happen.
+/// Counts `left` down. Returns true if it was not zero.
 fn one_more(left: &AtomicUsize) -> bool {
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
 }
@@ -57,13 +57,13 @@ fn inbox<S: StoreUnderTest>(h: &Harness<S>, play_with: &Arc<InlinePlan>) -> Inbo
         .expect("an inbox")
 }
 
-/// What became of a message, and the result of its handler.
+/// Processes a message. Returns the result and the stored result of its handler.
 async fn process<S: StoreUnderTest>(inbox: &Inbox<FaultyStore<S>>, id: &str) -> (Processed, Option<String>) {
     let (processed, results) = inbox.process_with_results(message(id)).await.expect("the store answers");
     (processed, results.get("h").map(|result| String::from_utf8_lossy(result).into_owned()))
 }
 
-/// Lets time pass whenever somebody waits for it.
+/// Moves time whenever a task sleeps.
 async fn passing<T>(clock: &TestClock, work: impl Future<Output = T>) -> T {
     let time = async {
         loop {
@@ -82,7 +82,7 @@ pub async fn a_duplicate_gets_the_result_of_the_first<S: StoreUnderTest>(h: &Har
     let inbox = inbox(h, &Arc::default());
     let result = Some("1 in run 1".to_owned());
     assert_eq!(process(&inbox, "1").await, (Processed::Done, result.clone()));
-    // Often, because one duplicate must not be in the way of the next.
+    // Many times, because one duplicate must not delay the next.
     for _ in 0..20 {
         assert_eq!(process(&inbox, "1").await, (Processed::Duplicate, result.clone()));
     }
@@ -90,7 +90,7 @@ pub async fn a_duplicate_gets_the_result_of_the_first<S: StoreUnderTest>(h: &Har
     assert_eq!(process(&inbox, "2").await, (Processed::Done, Some("2 in run 2".into())));
 }
 
-// DESIGN rules 1 and 2, FAULTS A9: the other learns that it is a duplicate, or that it has to wait; never that it failed.
+// DESIGN rules 1 and 2, FAULTS A9: the other learns that it is a duplicate or has to wait, never that the handler failed.
 pub async fn of_duplicates_at_once_one_body_runs<S: StoreUnderTest>(h: &Harness<S>) {
     let play = Arc::new(InlinePlan { go: Some(Semaphore::new(0)), ..InlinePlan::default() });
     let inbox = inbox(h, &play);
@@ -104,7 +104,7 @@ pub async fn of_duplicates_at_once_one_body_runs<S: StoreUnderTest>(h: &Harness<
     for _ in 0..4 {
         rivals.spawn(deliver());
     }
-    // The rivals have their chance while the first is at work.
+    // The rivals run while the first works.
     for _ in 0..50 {
         tokio::task::yield_now().await;
     }
@@ -122,7 +122,7 @@ pub async fn of_duplicates_at_once_one_body_runs<S: StoreUnderTest>(h: &Harness<
     assert_eq!(process(&inbox, "1").await, (Processed::Duplicate, Some("1 in run 1".into())));
 }
 
-// FAULTS E7: the transaction is made again, and the handler with it.
+// FAULTS E7: the library repeats the transaction, and the handler with it.
 pub async fn a_deadlock_runs_the_unit_again<S: StoreUnderTest>(h: &Harness<S>) {
     let play = Arc::new(InlinePlan { deadlocks: AtomicUsize::new(2), ..InlinePlan::default() });
     let inbox = inbox(h, &play);
@@ -137,7 +137,7 @@ pub async fn a_deadlock_runs_the_unit_again<S: StoreUnderTest>(h: &Harness<S>) {
     }
 }
 
-// FAULTS E7: not for ever, and it is not the handler's failure.
+// FAULTS E7: repeats are limited, and the handler did not fail.
 pub async fn a_handler_that_always_deadlocks_is_given_up<S: StoreUnderTest>(h: &Harness<S>) {
     let play = Arc::new(InlinePlan { deadlocks: AtomicUsize::new(4), ..InlinePlan::default() });
     let inbox = inbox(h, &play);
@@ -145,7 +145,7 @@ pub async fn a_handler_that_always_deadlocks_is_given_up<S: StoreUnderTest>(h: &
     assert!(matches!(processed, Processed::Failed(Outcome::Snooze { .. })), "{processed:?}");
     assert_eq!((result, play.runs.load(Ordering::Relaxed)), (None, 4));
     assert_eq!(process(&inbox, "1").await, (Processed::Done, Some("1 in run 5".into())));
-    // The same for the store's own trouble, which is told as what it is.
+    // The same for other errors of the store, which keep their kind.
     inbox.store().faults().always(StoreVerb::Commit, StoreFault::Deadlock);
     let error = passing(&h.clock, inbox.process(message("2"))).await.expect_err("a deadlock");
     assert_eq!((error.kind(), play.runs.load(Ordering::Relaxed)), (ErrorKind::Unavailable, 9));

@@ -1,4 +1,4 @@
-//! Poisoned heads of an ordering key: what becomes of those behind them, and what an operator sees and does.
+//! Poisoned heads of an ordering key: effect on the entries behind them, and operations on them.
 
 use oncebox::state::{InLine, Operation, Outcome, PoisonReason, Status};
 use oncebox::store::{BlockedKey, BlockedParams, Claim, EntryView, Settled};
@@ -36,7 +36,7 @@ pub async fn a_skipped_head_waits_its_turn_when_it_is_retried<S: StoreUnderTest>
     finish_in_order(h, &["1", "3"]).await;
 }
 
-// FAULTS B15: what cannot run is not in the backlog.
+// FAULTS B15: entries that cannot run are not in the backlog.
 pub async fn a_parked_key_is_parked_from_the_start<S: StoreUnderTest>(h: &Harness<S>) {
     h.first(offer_ordered("other", "another key")).await;
     let claim = h.claim_one("h").await;
@@ -120,7 +120,7 @@ pub async fn other_handlers_are_not_parked<S: StoreUnderTest>(h: &Harness<S>) {
     assert!(h.claim("h", 10).await.is_empty());
 }
 
-// A younger one can run while an older one fails, after a replay.
+// After a replay, a younger one can run while an older one fails.
 pub async fn one_that_runs_is_parked_when_it_would_wait<S: StoreUnderTest>(h: &Harness<S>) {
     for n in ["1", "2", "3"] {
         h.first(offer_ordered(n, "k")).await;
@@ -165,7 +165,7 @@ pub async fn only_what_holds_others_back_is_unblocked<S: StoreUnderTest>(h: &Har
         assert_eq!(error.kind(), ErrorKind::Refused, "{name}: {error}");
         assert_eq!(h.snapshot().await, before, "{name}");
     }
-    let error = h.operate("nobody", "h", Operation::Unblock).await.expect_err("unknown");
+    let error = h.operate("unknown", "h", Operation::Unblock).await.expect_err("unknown");
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
 
@@ -196,7 +196,7 @@ pub async fn blocked_keys_are_listed_oldest_first<S: StoreUnderTest>(h: &Harness
         h.advance(SECOND);
         poison(h, &claim.claim, on_poisoned).await;
     }
-    assert_eq!(blocked(h, 10).await.len(), 2, "nobody waits yet, but would");
+    assert_eq!(blocked(h, 10).await.len(), 2, "no entry waits yet, but the next would");
     for n in 0..3 {
         h.advance(SECOND);
         let parked = message(format!("parked {n}")).with_ordering_key("a");
@@ -239,7 +239,7 @@ pub async fn a_failing_head_is_retried_in_place<S: StoreUnderTest>(h: &Harness<S
     assert_eq!(blocked(h, 10).await[0].waiting, 1);
 }
 
-// FAULTS B14, C3: whatever poisons the head, the policy is kept.
+// FAULTS B14, C3: every reason for poisoning keeps the policy.
 pub async fn the_policy_counts_however_the_head_is_poisoned<S: StoreUnderTest>(h: &Harness<S>) {
     let outcomes = [rejected(), failed(), Outcome::Crashed];
     for (n, (on_poisoned, outcome)) in
@@ -252,7 +252,7 @@ pub async fn the_policy_counts_however_the_head_is_poisoned<S: StoreUnderTest>(h
         let mut claim = h.claim_one("h").await;
         if *outcome == Outcome::Crashed {
             h.advance(PAST_LEASE);
-            // As if it had been the only run of its worker.
+            // As if it had been its worker's only run.
             claim = Claim { alone: true, ..h.rescue_one("h").await };
         }
         let mut last = with(on_poisoned);
@@ -272,7 +272,7 @@ pub async fn the_policy_counts_however_the_head_is_poisoned<S: StoreUnderTest>(h
     }
 }
 
-// FAULTS B14: a worker takes the heads of several keys with it, and another instance goes on.
+// FAULTS B14: a worker crashes with the heads of several keys, and another instance continues.
 pub async fn the_death_of_a_worker_keeps_the_order<S: StoreUnderTest>(h: &Harness<S>) {
     for n in 0..3 {
         for order in ["a", "b", "c"] {
@@ -321,7 +321,7 @@ pub(super) async fn poison<S: StoreUnderTest>(h: &Harness<S>, claim: &Claim, on_
     assert_eq!(h.send(claim.settle(&with(on_poisoned), rejected())).await, Settled::Applied);
 }
 
-/// Messages of one ordering key, of which the first is poisoned.
+/// Stores messages of one ordering key, of which the first is poisoned.
 async fn poison_head<S: StoreUnderTest>(h: &Harness<S>, ids: &[&str], on_poisoned: OnPoisoned) {
     for id in ids {
         h.first(offer_ordered(id, "k")).await;

@@ -1,4 +1,4 @@
-//! Lists: what an operator asks for, page by page.
+//! Lists of entries: filters and pages.
 
 use oncebox::Message;
 use oncebox::state::{Operation, Outcome, Status};
@@ -9,7 +9,7 @@ use crate::fixture::{
 };
 use crate::{Harness, StoreUnderTest};
 
-/// Everything that a filter takes, over pages of a size.
+/// Returns everything that a filter matches, over pages of a size.
 async fn all<S: StoreUnderTest>(h: &Harness<S>, filter: &EntryFilter, limit: usize) -> Vec<EntryView> {
     let mut filter = filter.clone();
     filter.limit = limit;
@@ -20,7 +20,7 @@ async fn all<S: StoreUnderTest>(h: &Harness<S>, filter: &EntryFilter, limit: usi
         entries.extend(page.entries);
         let Some(next) = page.next else { break };
         assert!(filter.after.is_none_or(|after| after < next), "pages go on");
-        // Through its text, as it is handed out.
+        // Through its text form, as clients get it.
         filter.after = Some(next.to_string().parse::<EntryCursor>().expect("a cursor comes back"));
     }
     assert!(entries.is_sorted_by(|a, b| a.cursor() < b.cursor()), "by number and handler, each once");
@@ -43,7 +43,7 @@ fn ids(entries: &[EntryView]) -> Vec<String> {
     entries.iter().map(|entry| id(entry).expect("its message is there")).collect()
 }
 
-/// One message in each status, with the word for the status as its id.
+/// Stores one message in each status, with the word for the status as its id.
 async fn one_of_each<S: StoreUnderTest>(h: &Harness<S>) {
     h.completed(Status::Completed.as_str()).await;
     h.poisoned(Status::Poisoned.as_str()).await;
@@ -116,7 +116,7 @@ pub async fn each_condition_counts<S: StoreUnderTest>(h: &Harness<S>) {
     };
     assert_eq!(found(&second).await, ["typed"]);
     let both = |f: &mut EntryFilter| {
-        (f.message_type, f.source) = (Some("order.placed".into()), Some("depot".into()))
+        (f.message_type, f.source) = (Some("order.placed".into()), Some("depot".into()));
     };
     assert_eq!(found(&both).await, ["sourced"]);
     assert!(!any().is_narrow(), "everything is no filter");
@@ -193,7 +193,7 @@ pub async fn a_cursor_survives_what_happens_meanwhile<S: StoreUnderTest>(h: &Har
     let page = h.store.list(&filter).await.expect("list");
     assert_eq!(ids(&page.entries), ["0", "0", "1", "1", "2"]);
     filter.after = page.next;
-    // What was seen changes and leaves, what was not seen changes, and new ones come.
+    // Listed entries change and go, others change, and new ones come.
     for id in ["0", "2"] {
         h.operate(id, "a", Operation::Discard).await.expect("discard");
     }

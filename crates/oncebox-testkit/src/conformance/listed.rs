@@ -1,4 +1,4 @@
-//! Whether every case is in a list.
+//! Check that every case is in a list.
 
 /// A case that is not in the list would never run.
 #[test]
@@ -21,7 +21,7 @@ fn every_case_is_listed() {
             continue;
         }
         groups += 1;
-        // A whole word: `inline` ends as `line` does.
+        // A whole word: `inline` ends like `line`.
         let opening = format!("{group}{{");
         let mut found = list.match_indices(&opening).map(|(at, _)| at);
         let start = found.find(|at| !list[..*at].ends_with(|before: char| before.is_alphabetic()));

@@ -1,4 +1,4 @@
-//! Mark and complete: what is written inside a transaction that a handler shares.
+//! Mark and complete: writes inside a transaction that a handler shares.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use crate::fixture::{
 use crate::harness::mark;
 use crate::{Harness, StoreUnderTest};
 
-/// How long a rival has to do wrong, in real time.
+/// Real time in which a rival could do wrong.
 const CHANCE: Duration = Duration::from_millis(200);
 
-/// How long a mark may stay busy after a rollback, in real time.
+/// Real time for which a mark may stay busy after a rollback.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 pub async fn the_first_mark_is_first_and_the_second_a_duplicate<S: StoreUnderTest>(h: &Harness<S>) {
@@ -65,7 +65,7 @@ pub async fn an_open_mark_is_not_free<S: StoreUnderTest>(h: &Harness<S>) {
         let store = h.store.clone();
         async move { mark(&store, "1", "h").await }
     });
-    // A store may let the rival wait, or tell it to come back.
+    // A store may let the rival wait, or return busy.
     let waited = tokio::time::timeout(CHANCE, &mut rival).await;
     h.store.commit(tx).await.expect("commit");
     let answer = match waited {
@@ -156,8 +156,7 @@ pub async fn a_stale_token_cannot_complete<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.complete(&owner).await, Settled::Applied);
 }
 
-// A repeated settle is recognised; a repeated completion may not be: the second transaction would bring the
-// handler's writes a second time.
+// A repeated settle is recognised. A repeated completion may not be: the second transaction would repeat the handler's writes.
 pub async fn what_is_settled_cannot_be_completed<S: StoreUnderTest>(h: &Harness<S>) {
     for outcome in one_outcome_per_status() {
         let claim = h.settled(&format!("{outcome:?}"), outcome.clone()).await;
@@ -198,7 +197,7 @@ pub async fn a_completion_releases_the_next_in_order<S: StoreUnderTest>(h: &Harn
     assert_eq!(h.claim("h", 10).await.len(), 1);
 }
 
-// FAULTS B4: the handler's commit and the rescue of its claim meet; one of them wins.
+// FAULTS B4: the handler's commit races the rescue of its claim, and one of them wins.
 pub async fn a_rescue_and_a_commit_have_one_winner<S: StoreUnderTest>(h: &Harness<S>) {
     for round in 0..20 {
         let id = round.to_string();
@@ -214,7 +213,7 @@ pub async fn a_rescue_and_a_commit_have_one_winner<S: StoreUnderTest>(h: &Harnes
             tokio::task::yield_now().await;
         }
         let committed = h.store.commit(tx).await;
-        // A store that is busy with the commit may turn the rescue away.
+        // A store that is busy with the commit may refuse the rescue.
         let rescued = rival.await.expect("the rescue does not panic").unwrap_or_default();
         match (committed, &rescued[..]) {
             (Ok(()), []) => assert_eq!(h.status(&id).await, Status::Completed),
@@ -228,7 +227,7 @@ pub async fn a_rescue_and_a_commit_have_one_winner<S: StoreUnderTest>(h: &Harnes
     }
 }
 
-/// Opens a transaction with a first mark in it. A rollback before may take its time, so that the mark is still busy.
+/// Opens a transaction with a first mark in it. An earlier rollback may take time, so the mark may still be busy.
 pub(super) async fn begin_marked<S: StoreUnderTest>(store: &S, id: &str) -> S::Tx {
     let start = Instant::now();
     loop {
@@ -242,7 +241,7 @@ pub(super) async fn begin_marked<S: StoreUnderTest>(store: &S, id: &str) -> S::T
     }
 }
 
-/// Marks a key, trying again while it is busy.
+/// Marks a key, and retries while it is busy.
 pub(super) async fn patient<S: StoreUnderTest>(store: &S, id: &str) -> Mark {
     let start = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! The conformance suite: what every store must do, as one test per rule.
+//! The conformance suite for stores: the rules of every store, one test per rule.
 //!
 //! ```
 //! use oncebox::Memory;
@@ -12,9 +12,8 @@
 //! }
 //! ```
 //!
-//! The second argument is an async function or closure that makes a [`Harness`]: a fresh, empty
-//! store on a [`TestClock`](crate::TestClock). Each test gets its own. A test that waits for ever is stopped and
-//! named.
+//! The second argument is an async function or closure that makes a [`Harness`]: a new, empty store on a
+//! [`TestClock`](crate::TestClock). Each test gets its own. A test that hangs is stopped and named.
 
 #[doc(hidden)]
 pub mod accept;
@@ -88,16 +87,16 @@ use std::time::Duration;
 
 use crate::Harness;
 
-/// How long a case may take on a slow machine. Far more than any needs; it only turns a hang into a failure.
+/// Timeout of a case. No case needs as long: it only turns a hang into a failure.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// Runs one case on a fresh store. Called by [`store_conformance!`](crate::store_conformance).
+/// Runs one case on a new store. [`store_conformance!`](crate::store_conformance) calls it.
 #[doc(hidden)]
 pub fn run<S, Setup>(name: &str, setup: impl FnOnce() -> Setup, case: impl AsyncFnOnce(&Harness<S>))
 where
     Setup: Future<Output = Harness<S>>,
 {
-    // Several threads, because stores are raced.
+    // Several threads, because tests race stores.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime for the test");
     runtime.block_on(async {

@@ -1,8 +1,8 @@
 //! Random operations, compared with a model that is too simple to be wrong.
 //!
-//! Every sequence of operations has its own inbox and its own seed. A sequence that fails is made shorter as long as it
-//! still fails; what is left is printed, with the seed. `ONCEBOX_SEED=<seed>` runs that sequence alone,
-//! `ONCEBOX_SEQUENCES=<n>` runs as many, from that seed or from 0.
+//! Every sequence of operations has its own inbox and seed. A failing sequence is shortened while it still fails, and the rest is
+//! printed with the seed. `ONCEBOX_SEED=<seed>` runs that sequence alone, and `ONCEBOX_SEQUENCES=<n>` runs `n`, from that seed or
+//! from 0.
 
 mod books;
 mod compare;
@@ -18,10 +18,10 @@ use crate::{Harness, StoreUnderTest};
 use run::ModelRun;
 use step::ModelStep;
 
-/// How often a failing sequence is run again to make it shorter.
+/// Maximum runs of a failing sequence to shorten it.
 const SHRINKS: usize = 400;
 
-/// A step that can be made simpler.
+/// A step that can be simplified.
 type StepTree = Box<dyn ValueTree<Value = ModelStep>>;
 
 // FAULTS A4, A10, B3, B4, B5, B7, C3, D2, H1, H2, J1, J2, J3, in any order.
@@ -40,15 +40,15 @@ pub async fn random_operations_do_what_the_model_does<S: StoreUnderTest>(h: &Har
     }
 }
 
-/// What went wrong, and what was done until then.
+/// Failure of a sequence, and the steps until then.
 struct ModelFailure {
     what: String,
-    /// How many steps were made, the one that failed included.
+    /// Number of steps, including the failed one.
     made: usize,
     log: Vec<String>,
 }
 
-/// The sequences to run.
+/// Returns the sequences to run.
 fn seeds(default: u64, variable: impl Fn(&str) -> Option<String>) -> Range<u64> {
     let number = |name: &str| {
         variable(name)
@@ -60,7 +60,7 @@ fn seeds(default: u64, variable: impl Fn(&str) -> Option<String>) -> Range<u64> 
     first..first.saturating_add(count)
 }
 
-/// The sequence of a seed.
+/// Returns the sequence of a seed.
 fn sequence(seed: u64, max: usize) -> Vec<StepTree> {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -74,22 +74,22 @@ fn sequence(seed: u64, max: usize) -> Vec<StepTree> {
 async fn run<S: StoreUnderTest>(h: &Harness<S>, inbox: &str, steps: &[StepTree]) -> Result<(), ModelFailure> {
     let mut run = ModelRun::new(h, inbox);
     let ended = run.all(steps.iter().map(ValueTree::current)).await;
-    // The next sequence must not begin in the past of this one.
+    // The next sequence must not start in the past of this one.
     h.advance(run.turned_back());
     ended.map_err(|what| ModelFailure { what, made: run.made(), log: run.into_log() })
 }
 
-/// The search for a short sequence that fails.
+/// Search for a short sequence that fails.
 struct Shrinking<'a, S> {
     h: &'a Harness<S>,
     seed: u64,
     runs: usize,
-    /// Of the shortest sequence so far.
+    /// Failure of the shortest sequence so far.
     failure: ModelFailure,
 }
 
 impl<S: StoreUnderTest> Shrinking<'_, S> {
-    /// Leaves out what can be left out, then makes simpler what is left.
+    /// Removes needless steps, then simplifies the rest.
     async fn shrink(mut self, steps: &mut Vec<StepTree>) -> ModelFailure {
         steps.truncate(self.failure.made);
         for place in (0..steps.len()).rev() {
@@ -123,7 +123,7 @@ impl<S: StoreUnderTest> Shrinking<'_, S> {
     }
 }
 
-/// A store that panics says nothing of the sequence: this does.
+/// Prints the seed if a store panics.
 struct NameIfPanicking(u64);
 
 impl Drop for NameIfPanicking {
@@ -163,7 +163,7 @@ mod tests {
         assert_ne!(text(3), text(4));
     }
 
-    /// Every kind of operation, and every way to lose an answer, comes up in the sequences of one test run.
+    /// The sequences of one test run contain every kind of operation, and every way to lose a response.
     #[test]
     fn every_operation_comes_up() {
         let all: Vec<Vec<ModelStep>> = (0..256).map(|seed| steps(seed, 12)).collect();
@@ -200,7 +200,7 @@ mod tests {
     #[tokio::test]
     async fn a_failing_sequence_is_made_as_short_as_it_can_be() {
         let clock = TestClock::new();
-        // There is no room for a second message, which the model does not know.
+        // The store is full, and the model does not know its capacity.
         let h = Harness::new(Memory::with_clock(clock.shared()).capacity(1), clock);
         let mut steps = sequence(0, 40);
         let Err(failure) = run(&h, "full", &steps).await else { panic!("two messages have no room") };

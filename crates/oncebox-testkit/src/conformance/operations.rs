@@ -1,4 +1,4 @@
-//! What operators do is done once for each identity, and recorded.
+//! Operations happen once for each identity, and are recorded.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub async fn who_did_what_and_why_is_recorded<S: StoreUnderTest>(h: &Harness<S>)
     assert_eq!((&*record.verb, record.key), ("retry", Some(key("1"))));
     assert_eq!((record.handler.clone(), &*record.body), (Some(handler("h")), &*action.body()));
     assert_eq!(ActionResult::decode(&record.answer).expect("an answer"), acted.answer);
-    // FAULTS S12: it stays for much longer than the message whose payload the error may repeat.
+    // FAULTS S12: a record outlives the message whose payload the error may repeat.
     assert!(h.entry("1", "h").await.error.is_some(), "the entry has it");
     assert_eq!(acted.answer.entry().and_then(|entry| entry.error.clone()), None);
     assert!(!record.answer.contains("error"), "{}", record.answer);
@@ -143,7 +143,7 @@ pub async fn what_is_refused_is_not_recorded<S: StoreUnderTest>(h: &Harness<S>) 
     assert!(!h.store.act(&retry).await.expect("now it may be").repeated);
 }
 
-// FAULTS J1: an operator who presses the button in two windows.
+// FAULTS J1: an operator presses the button in two windows.
 pub async fn one_of_many_at_once_is_done<S: StoreUnderTest>(h: &Harness<S>) {
     h.completed("1").await;
     let replay = on("1", Operation::Replay);
@@ -207,7 +207,7 @@ pub async fn records_are_listed_page_by_page_and_by_what_they_are_about<S: Store
     assert!(audit(h, |f| (f.actor, f.key) = (Some("bob".into()), Some(key("0")))).await.is_empty());
 }
 
-// A name may be anything, also what another token's record would look like: the token stands by itself.
+// A name may look like another token's record: the token is a field of its own.
 pub async fn the_token_is_recorded_beside_the_actor<S: StoreUnderTest>(h: &Harness<S>) {
     let asked = [
         ("ada", Some("night")),
@@ -265,7 +265,7 @@ pub async fn progress_is_noted_by_one_at_a_time<S: StoreUnderTest>(h: &Harness<S
     let noted = async || audit(h, |f| f.id = Some(begun.id)).await.remove(0).progress;
     assert_eq!(noted().await, None);
     assert!(h.store.progress(begun.id, 0, "a").await.expect("note"));
-    assert!(!h.store.progress(begun.id, 0, "b").await.expect("note"), "somebody else goes on with it");
+    assert!(!h.store.progress(begun.id, 0, "b").await.expect("note"), "another process continues it");
     assert_eq!(noted().await, Some((1, "a".into())));
     assert!(h.store.progress(begun.id, 1, "c").await.expect("note"));
     assert_eq!(noted().await, Some((2, "c".into())));
@@ -351,7 +351,7 @@ pub async fn pausing_an_ordering_key_leaves_what_runs<S: StoreUnderTest>(h: &Har
 
 pub async fn the_doctor_tells_what_waits_for_a_person<S: StoreUnderTest>(h: &Harness<S>) {
     let mut params = ExamineParams::new(inbox(), h.now());
-    // A store may go by its server's clock, which the test does not move.
+    // A store may use its server's clock, which the test does not move.
     let of = |findings: &[Finding]| -> Vec<&'static str> {
         findings
             .iter()
@@ -366,7 +366,7 @@ pub async fn the_doctor_tells_what_waits_for_a_person<S: StoreUnderTest>(h: &Har
     h.accept(crate::fixture::offer_message(oncebox::Message::new("2", "x", "y").with_source("shop"))).await;
     h.store.pause(&inbox(), &handler("h")).await.expect("pause");
     assert_eq!(hold(h, true).await, ActionResult::Changed(true));
-    // A handler that somebody claimed for within a lease is known.
+    // A handler with a claim within a lease is known.
     h.advance(crate::fixture::PAST_LEASE);
     params.known = Some(vec![handler("another")]);
     let told = of(&h.store.doctor(&params).await.expect("doctor"));
@@ -412,7 +412,7 @@ pub async fn the_doctor_compares_windows_with_what_comes_again<S: StoreUnderTest
             .filter(|code| windows.contains(code))
             .collect::<Vec<_>>()
     };
-    assert!(codes(Some(48 * HOUR)).await.is_empty(), "nobody has said how long it remembers");
+    assert!(codes(Some(48 * HOUR)).await.is_empty(), "no process has registered a window");
     h.store.register(&RegisterParams::new(inbox(), 24 * HOUR)).await.expect("register");
     h.store.register(&RegisterParams::new(inbox_named("other"), HOUR)).await.expect("register");
     assert!(codes(Some(24 * HOUR)).await.is_empty());

@@ -1,6 +1,6 @@
-//! The list of cases for what an operator does.
+//! The list of cases for operators.
 
-/// The part of [`store_conformance!`](crate::store_conformance) for what an operator does.
+/// Runs the cases of [`store_conformance!`](crate::store_conformance) for operators.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! operator_conformance {

@@ -1,4 +1,4 @@
-//! Ordering keys: one at a time, in the order of acceptance, for each handler.
+//! Ordering keys: one entry at a time, in the order of acceptance, for each handler.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ pub async fn whatever_is_not_the_end_keeps_the_next_waiting<S: StoreUnderTest>(h
         for name in &names[1..] {
             assert_eq!(h.entry(name, "h").await.at, Timestamp::MAX, "{name} waits for an earlier one");
         }
-        // Out of the way of the next outcome.
+        // Makes room for the next outcome.
         for claimed in again {
             h.settle(&claimed.claim, rejected()).await;
         }
@@ -247,7 +247,7 @@ pub async fn a_replay_goes_before_what_still_waits<S: StoreUnderTest>(h: &Harnes
     assert_eq!(ids(&h.claim("h", 10).await), ["2"]);
 }
 
-// FAULTS B14: never two of a key at once, whichever is the older.
+// FAULTS B14: never two of a key at once, the older or the younger first.
 pub async fn a_replay_waits_for_what_already_runs<S: StoreUnderTest>(h: &Harness<S>) {
     accept_in_order(h, &["1", "2", "3"]).await;
     let first = h.claim_one("h").await;
@@ -279,7 +279,7 @@ pub async fn a_handler_added_later_keeps_the_order<S: StoreUnderTest>(h: &Harnes
     assert_eq!(ids(&h.claim("late", 10).await), ["2"]);
 }
 
-// FAULTS B14: a redelivery that asks for another order changes nothing of what the first asked for.
+// FAULTS B14: a redelivery with another ordering key does not change that of the first.
 pub async fn a_handler_added_later_goes_by_the_order_of_the_first<S: StoreUnderTest>(h: &Harness<S>) {
     accept_in_order(h, &["1", "2", "3"]).await;
     let both = |id: &str, order: Option<&str>| {
@@ -299,7 +299,7 @@ pub async fn a_handler_added_later_goes_by_the_order_of_the_first<S: StoreUnderT
     }
 }
 
-pub async fn a_stale_settlement_releases_nobody<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_stale_settlement_releases_no_entry<S: StoreUnderTest>(h: &Harness<S>) {
     accept_in_order(h, &["1", "2"]).await;
     let zombie = h.claim_one("h").await;
     h.advance(PAST_LEASE);
@@ -318,7 +318,7 @@ pub async fn many_workers_keep_the_order<S: StoreUnderTest>(h: &Harness<S>) {
         .map(|n| offer_ordered(format!("{}/{}", n % KEYS, n / KEYS), &(n % KEYS).to_string()))
         .collect();
     h.accept_all(&batch).await;
-    // For each key, how many of its messages are done, and whether one runs.
+    // For each key, the number of its done messages, and whether one runs.
     let progress: Arc<Mutex<HashMap<String, (usize, bool)>>> = Arc::default();
     let stores = [h.store.clone(), h.another().await];
     let mut workers = JoinSet::new();
@@ -355,7 +355,7 @@ async fn finish<S: StoreUnderTest>(store: &S, claim: &Claim) -> Settled {
     store.settle(&[oncebox::state::Settlement::done(claim)]).await.expect("settle")[0]
 }
 
-/// Messages of one ordering key.
+/// Stores messages of one ordering key.
 async fn accept_in_order<S: StoreUnderTest>(h: &Harness<S>, ids: &[&str]) {
     for id in ids {
         h.first(offer_ordered(id, "k")).await;

@@ -1,4 +1,4 @@
-//! Orphans: entries of handler keys that the caller does not know wait, and are told of.
+//! Orphans: entries of unknown handler keys wait, and are reported.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub async fn an_empty_store_has_no_orphans<S: StoreUnderTest>(h: &Harness<S>) {
     assert!(h.orphans(&[]).await.is_empty());
 }
 
-// FAULTS I1: entries of a handler that was removed or renamed wait; they are told of after a grace.
+// FAULTS I1: entries of a removed or renamed handler wait, and are reported after a grace.
 pub async fn unknown_handlers_are_told_of_after_the_grace<S: StoreUnderTest>(h: &Harness<S>) {
     let start = h.now();
     h.first(offer_to("1", &["gone", "known", "former"])).await;
@@ -36,7 +36,7 @@ pub async fn unknown_handlers_are_told_of_after_the_grace<S: StoreUnderTest>(h: 
     h.advance(MOMENT);
     assert_eq!(h.orphans(&["known", "former"]).await, [Orphan::new(handler("gone"), 2, start)]);
     assert!(h.orphans(&["known", "former", "gone"]).await.is_empty());
-    // Telling of them changes nothing: whoever knows the handler still gets them.
+    // Reporting changes nothing: a process that knows the handler still claims them.
     assert_eq!(h.claim("gone", 10).await.len(), 2);
 }
 
@@ -69,7 +69,7 @@ pub async fn what_is_not_due_yet_is_not_missed<S: StoreUnderTest>(h: &Harness<S>
 }
 
 // FAULTS I1: during a rolling deployment another process works for the handler.
-pub async fn a_handler_that_somebody_works_for_is_no_orphan<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_handler_that_a_process_works_for_is_no_orphan<S: StoreUnderTest>(h: &Harness<S>) {
     h.first(offer("1")).await;
     h.first(offer("2")).await;
     h.advance(2 * HOUR);
@@ -81,7 +81,7 @@ pub async fn a_handler_that_somebody_works_for_is_no_orphan<S: StoreUnderTest>(h
     h.advance(LEASE);
     assert!(h.orphans(&[]).await.is_empty(), "it was renewed");
     h.advance(MOMENT);
-    // Nobody rescues for a handler that nobody knows.
+    // No process rescues entries of an unknown handler.
     assert_eq!(h.orphans(&[]).await, [Orphan::new(handler("h"), 2, due)]);
 }
 

@@ -12,7 +12,7 @@ use crate::fixture::{HOUR, handler as handler_key, inbox, inbox_named, key, mess
 use crate::fixture::{key_in, moved_to};
 use crate::{Harness, StoreUnderTest};
 
-/// The message with an id, with another payload.
+/// Returns the message with an id, with another payload.
 fn other(id: &str, payload: &str) -> Message {
     Message::new(id.to_owned(), "order.placed", payload.to_owned()).with_source("shop")
 }
@@ -22,14 +22,14 @@ async fn try_mark<S: StoreUnderTest>(store: &S, message: &Message) -> Result<Mar
     let (inbox, print) = (inbox(), Some(Fingerprint::of(message)));
     let mark = store.mark(&mut tx, &inbox, &key_in(&inbox, message), &handler_key("h"), print).await?;
     if mark.is_first() {
-        // Time for others to see the mark while it is open.
+        // Other tasks can see the open mark now.
         tokio::task::yield_now().await;
         store.commit(tx).await?;
     }
     Ok(mark)
 }
 
-/// Marks the key of a message in a transaction of its own.
+/// Marks the key of a message in its own transaction.
 async fn mark<S: StoreUnderTest>(h: &Harness<S>, message: &Message) -> Mark {
     try_mark(&h.store, message).await.expect("mark")
 }
@@ -38,7 +38,7 @@ fn is_conflict(mark: Mark) -> bool {
     matches!(mark, Mark::Conflict(_))
 }
 
-/// Marks the key of a message that is in conflict, quarantines the message, and commits.
+/// Marks the key of a conflicting message, quarantines the message, and commits.
 async fn quarantine<S: StoreUnderTest>(h: &Harness<S>, new: &NewMessage) {
     let mut tx = h.store.begin().await.expect("begin");
     let marked = h.store.mark(&mut tx, &new.inbox, &new.key, &handler_key("h"), Some(new.fingerprint)).await;
@@ -78,7 +78,7 @@ pub async fn a_conflict_is_seen_by_its_own_transaction<S: StoreUnderTest>(h: &Ha
     assert!(matches!(answers[..], [Mark::First, Mark::Conflict(_), Mark::Duplicate]), "{answers:?}");
 }
 
-// FAULTS A9, A10: one that loses a race is told no other than one that comes later.
+// FAULTS A9, A10: a message that loses a race gets the same result as one that comes later.
 pub async fn of_rivals_with_other_messages_none_is_a_duplicate<S: StoreUnderTest>(h: &Harness<S>) {
     let mut tasks = JoinSet::new();
     for rival in 0..8 {
@@ -144,7 +144,7 @@ pub async fn a_quarantine_is_undone_with_its_transaction<S: StoreUnderTest>(h: &
     assert_eq!(h.count().await.quarantined, 1, "that of the part that was undone is gone");
 }
 
-/// `once` may be all that an inbox is used for: then a conflict is the first that names it to the store.
+/// With `once` alone, a conflict may be the first call that names the inbox to the store.
 pub async fn an_inbox_of_marks_alone_can_quarantine<S: StoreUnderTest>(h: &Harness<S>) {
     let name = inbox_named("marks-alone");
     for payload in ["x", "y"] {
@@ -181,7 +181,7 @@ fn inline<S: StoreUnderTest>(
     (inbox.expect("an inbox"), runs)
 }
 
-// FAULTS A10: the answer and the record are those of `accept`.
+// FAULTS A10: result and record are those of `accept`.
 pub async fn another_message_is_not_run_inline_and_quarantined<S: StoreUnderTest>(h: &Harness<S>) {
     let (inbox, runs) = inline(h, None);
     let process = async |message: Message| inbox.process(message).await.expect("an answer");

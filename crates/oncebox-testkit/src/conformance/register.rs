@@ -1,5 +1,4 @@
-//! Register: windows are known to the store, so that no process forgets what another one relies on; and what was forgotten is
-//! remembered by handler.
+//! Register: the store knows all windows, so that no process removes what another one relies on. Watermarks are kept by handler.
 
 use std::time::Duration;
 
@@ -17,14 +16,14 @@ const MOMENT: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_hours(24);
 
 impl<S: StoreUnderTest> Harness<S> {
-    /// A process says how long some handlers remember.
+    /// Registers the windows of some handlers for a process.
     async fn register(&self, windows: &[(&str, Duration)]) {
         let mut params = RegisterParams::new(inbox(), RETENTION);
         params.windows = windows.iter().map(|(name, window)| (handler(name), *window)).collect();
         self.store.register(&params).await.expect("register");
     }
 
-    /// Another process, which knows no handler, sweeps; returns how many messages left.
+    /// Sweeps as another process, which knows no handler. Returns the number of removed messages.
     async fn other_process_sweeps(&self) -> usize {
         let other = self.another().await;
         let mut params = SweepParams::new(inbox(), RETENTION, 100);
@@ -39,7 +38,7 @@ impl<S: StoreUnderTest> Harness<S> {
         }
     }
 
-    /// A new message that its handlers have completed.
+    /// Stores a new message that its handlers have completed.
     async fn done(&self, id: &str, handlers: &[&str]) {
         self.first(offer_to(id, handlers)).await;
         for name in handlers {
@@ -48,7 +47,7 @@ impl<S: StoreUnderTest> Harness<S> {
         }
     }
 
-    /// Sweeps everything there is to sweep for a process that knows no handler.
+    /// Sweeps everything as a process that knows no handler.
     async fn looked(&self) -> Swept {
         let mut params = SweepParams::new(inbox(), RETENTION, 1_000);
         let mut all = Swept::NOTHING;
@@ -67,7 +66,7 @@ fn dated(id: &str, handlers: &[&str], time: Timestamp) -> NewMessage {
     offer_routed(message(id).with_time(time), handlers.iter().copied().map(route))
 }
 
-// FAULTS H1, H6: whoever sweeps goes by what those said who know the handler, however long ago.
+// FAULTS H1, H6: a sweep uses the windows of the processes that know the handler, even long after their registration.
 pub async fn a_handler_that_the_sweeper_does_not_know_keeps_its_window<S: StoreUnderTest>(h: &Harness<S>) {
     h.register(&[("long", 30 * DAY), ("short", HOUR), ("ever", Duration::MAX)]).await;
     h.done("1", &["long"]).await;
@@ -88,8 +87,8 @@ pub async fn a_handler_that_the_sweeper_does_not_know_keeps_its_window<S: StoreU
     assert!(h.show("3").await.is_some());
 }
 
-// FAULTS H6: one process says an hour, another ten days.
-pub async fn the_longest_window_that_somebody_goes_by_counts<S: StoreUnderTest>(h: &Harness<S>) {
+// FAULTS H6: one process registers an hour, another ten days.
+pub async fn the_longest_window_of_all_processes_counts<S: StoreUnderTest>(h: &Harness<S>) {
     h.register(&[("h", 10 * DAY)]).await;
     h.register(&[("h", HOUR)]).await;
     h.done("1", &["h"]).await;
@@ -97,13 +96,17 @@ pub async fn the_longest_window_that_somebody_goes_by_counts<S: StoreUnderTest>(
     own.windows = vec![(handler("h"), HOUR)];
     for _ in 0..2 {
         h.advance(DAY.saturating_sub(MOMENT));
-        assert_eq!(h.store.sweep(&own).await.expect("sweep").messages, 0, "somebody relies on it");
+        assert_eq!(h.store.sweep(&own).await.expect("sweep").messages, 0, "another process relies on it");
         h.register(&[("h", 10 * DAY)]).await;
     }
     h.register(&[("h", HOUR)]).await;
     h.advance(DAY + MOMENT);
     h.register(&[("h", HOUR)]).await;
-    assert_eq!(h.store.sweep(&own).await.expect("sweep").messages, 1, "nobody says ten days any more");
+    assert_eq!(
+        h.store.sweep(&own).await.expect("sweep").messages,
+        1,
+        "the registration of ten days has expired"
+    );
 }
 
 // FAULTS H6
@@ -133,14 +136,14 @@ pub async fn a_window_can_be_made_shorter_after_a_day<S: StoreUnderTest>(h: &Har
     h.register(&[("h", 100 * DAY), ("other", DAY)]).await;
     h.done("1", &["h"]).await;
     h.done("2", &["other"]).await;
-    // The walks have passed it under the windows that there were.
+    // The cursors passed it under the earlier windows.
     h.advance(2 * DAY);
     assert_eq!(h.other_process_sweeps().await, 1);
     h.register(&[("h", DAY)]).await;
     assert_eq!(h.other_process_sweeps().await, 1, "the longer one was not said for a day");
 }
 
-// FAULTS H1: one handler forgets soon; what the others still know is not in doubt.
+// FAULTS H1: one handler forgets soon. The memory of the others is not in doubt.
 pub async fn what_one_handler_forgot_is_stale_for_it_alone<S: StoreUnderTest>(h: &Harness<S>) {
     h.register(&[("short", HOUR), ("long", 30 * DAY)]).await;
     let start = h.now();
@@ -173,7 +176,7 @@ pub async fn messages_without_entries_are_forgotten_by_themselves<S: StoreUnderT
     h.advance(RETENTION);
     assert_eq!(h.other_process_sweeps().await, 1);
     assert_eq!(h.accept(dated("2", &[], start)).await, Accepted::Stale);
-    assert!(matches!(h.accept(dated("3", &["h"], start)).await, Accepted::First(_)), "nobody has run it");
+    assert!(matches!(h.accept(dated("3", &["h"], start)).await, Accepted::First(_)), "no handler has run it");
 }
 
 // FAULTS I1
@@ -197,7 +200,7 @@ pub async fn what_a_former_key_forgot_is_stale_for_the_new_one<S: StoreUnderTest
     assert!(matches!(h.accept(dated("2", &["other"], start)).await, Accepted::First(_)));
 }
 
-// FAULTS H1: it came back for another handler while this one had forgotten it.
+// FAULTS H1: it was redelivered for another handler after this one had forgotten it.
 pub async fn a_handler_is_not_given_again_what_it_forgot<S: StoreUnderTest>(h: &Harness<S>) {
     h.register(&[("short", HOUR)]).await;
     let start = h.now();
@@ -214,7 +217,10 @@ pub async fn a_handler_is_not_given_again_what_it_forgot<S: StoreUnderTest>(h: &
     let view = h.show("1").await.expect("known");
     assert_eq!((view.entries.len(), view.quarantined.len()), (1, 1));
     let undated = offer_to("2", &["other", "short"]);
-    assert!(matches!(h.accept(undated).await, Accepted::HandlersAdded(_, 1)), "nobody can tell");
+    assert!(
+        matches!(h.accept(undated).await, Accepted::HandlersAdded(_, 1)),
+        "without a time the store cannot tell"
+    );
 }
 
 pub async fn what_is_compared_with_nothing_is_never_stale<S: StoreUnderTest>(h: &Harness<S>) {
@@ -234,7 +240,7 @@ pub async fn what_is_compared_with_nothing_is_never_stale<S: StoreUnderTest>(h: 
     h.first(alone).await;
 }
 
-// A year of history beside an hour: each sweep looks at what may have left a window since the last one, and no more.
+// A year of history beside an hour: each sweep reads only messages that may have expired since the last one.
 pub async fn a_sweep_does_not_read_history_again<S: StoreUnderTest>(h: &Harness<S>) {
     h.register(&[("short", HOUR), ("long", 365 * DAY), ("ever", Duration::MAX)]).await;
     let mut work = Vec::new();
@@ -249,13 +255,13 @@ pub async fn a_sweep_does_not_read_history_again<S: StoreUnderTest>(h: &Harness<
         assert_eq!(swept.messages, 1);
         work.push(swept.looked);
     }
-    // Each message is passed twice, by the walks of an hour and of the inbox; those of a year have not left any window.
+    // Two cursors pass each message: those of an hour and of the inbox. The messages of a year have not expired in any window.
     assert!(work.iter().skip(8).all(|looked| *looked <= 2 * 61), "{work:?}");
     let idle = h.looked().await;
     assert_eq!((idle.messages, idle.looked), (0, 0), "nothing is due");
 }
 
-// FAULTS H2, H5: what was not over when a sweep passed it leaves when it is.
+// FAULTS H2, H5: an unfinished message that a sweep passed is removed after it has finished.
 pub async fn what_a_sweep_passed_leaves_later<S: StoreUnderTest>(h: &Harness<S>) {
     h.register(&[("h", HOUR), ("long", 30 * DAY), ("other", 30 * DAY)]).await;
     h.first(offer_to("poisoned", &["h"])).await;
@@ -285,7 +291,7 @@ pub async fn what_a_sweep_passed_leaves_later<S: StoreUnderTest>(h: &Harness<S>)
     assert_eq!(h.count().await.messages, 0);
 }
 
-// FAULTS H3: more of them than a walk leaves behind.
+// FAULTS H3: more of them than a cursor leaves behind.
 pub async fn a_large_backlog_is_forgotten_when_it_is_over<S: StoreUnderTest>(h: &Harness<S>) {
     let batch: Vec<_> = (0..1_100).map(|n| offer_to(n.to_string(), &["h"])).collect();
     for part in batch.chunks(550) {

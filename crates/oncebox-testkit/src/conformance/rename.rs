@@ -1,4 +1,4 @@
-//! Order across the keys of a handler that had entries apart before they were linked: they are one line.
+//! Order across the keys of a handler that had entries apart before they were linked: they are one order queue.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ pub async fn a_suspect_waits_for_an_earlier_one_under_a_former_key<S: StoreUnder
     h.accept_all(&[new("2")]).await;
     let claimed = claim(h, 10).await;
     h.settle(&claimed[0].claim, Outcome::Crashed).await;
-    // An older process is still there, and a replay makes its entry the earlier one.
+    // An older process still runs, and a replay makes its entry the earlier one.
     let suspect = async || h.store.claim(&claim_params(&[both()], 1).suspect()).await.expect("claim");
     h.accept_all(&[old("3")]).await;
     assert!(claim(h, 10).await.is_empty(), "the suspect goes first, under whatever key");
@@ -158,7 +158,7 @@ pub async fn two_instances_keep_the_order<S: StoreUnderTest>(h: &Harness<S>) {
         })
         .collect();
     h.accept_all(&batch).await;
-    // For each key, how many of its messages are done, and whether one runs.
+    // For each key, the number of its done messages, and whether one runs.
     let progress: Arc<Mutex<HashMap<String, (usize, bool)>>> = Arc::default();
     let stores = [h.store.clone(), h.another().await];
     let mut workers = JoinSet::new();
@@ -192,7 +192,7 @@ pub async fn two_instances_keep_the_order<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.count().await.with_status(Status::Completed), (KEYS * EACH) as u64);
 }
 
-/// Both keys are known as handlers of their own, as they are if a user names the former key too late.
+/// Registers both keys as handlers of their own, as if a user named the former key too late.
 async fn apart<S: StoreUnderTest>(h: &Harness<S>) {
     for route in [route("old"), route("new")] {
         let mut params = RegisterParams::new(inbox(), RETENTION);
@@ -201,7 +201,7 @@ async fn apart<S: StoreUnderTest>(h: &Harness<S>) {
     }
 }
 
-/// The handler, with its former key.
+/// Returns the handler, with its former key.
 fn both() -> Route {
     renamed("new", &["old"])
 }
@@ -210,12 +210,12 @@ fn on(route: &Route, id: &str, order: &str) -> NewMessage {
     offer_routed(message(id).with_ordering_key(order.to_owned()), [route.clone()])
 }
 
-/// A message that came in before the rename.
+/// Stores a message from before the rename.
 fn old(id: &str) -> NewMessage {
     on(&route("old"), id, "k")
 }
 
-/// One that came in after it.
+/// Stores a message from after the rename.
 fn new(id: &str) -> NewMessage {
     on(&both(), id, "k")
 }

@@ -1,4 +1,4 @@
-//! Renew: a longer lease for who still holds the claim.
+//! Renew: a longer lease for the worker that holds the claim.
 
 use oncebox::state::{Outcome, Status};
 use oncebox::store::{Claim, ClaimId, RenewParams, Renewed, Token};
@@ -18,7 +18,7 @@ pub async fn the_lease_counts_from_the_renewal<S: StoreUnderTest>(h: &Harness<S>
 }
 
 // FAULTS B10
-pub async fn a_late_renewal_holds_if_nobody_took_over<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_late_renewal_holds_unless_a_rescue_took_over<S: StoreUnderTest>(h: &Harness<S>) {
     let claim = h.running("1").await;
     h.advance(PAST_LEASE + HOUR);
     assert_eq!(h.renew(&claim).await, Renewed::Extended);

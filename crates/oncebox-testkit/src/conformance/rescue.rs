@@ -1,4 +1,4 @@
-//! Rescue: entries whose lease ran out go to a new owner, and the old one is fenced off.
+//! Rescue: entries with an expired lease get a new owner, and the fence stops the old one.
 
 use std::collections::BTreeSet;
 
@@ -43,7 +43,7 @@ pub async fn the_rescuer_gets_the_entry_as_it_was<S: StoreUnderTest>(h: &Harness
     assert_eq!((entry.status, entry.at), (Status::Running, h.now().after(LEASE)));
 }
 
-// FAULTS B4: every write of the zombie is refused.
+// FAULTS B4: every write of the old owner is refused.
 pub async fn the_former_owner_is_fenced_off<S: StoreUnderTest>(h: &Harness<S>) {
     let zombie = h.running("1").await;
     h.advance(PAST_LEASE);
@@ -58,7 +58,7 @@ pub async fn the_former_owner_is_fenced_off<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.settle(&owner, Outcome::Done).await, Settled::Applied);
 }
 
-// FAULTS B4: a receiver that keeps the greatest fence of a message refuses no run that is needed.
+// FAULTS B4: a receiver that keeps the greatest fence of a message refuses no needed run.
 pub async fn a_handler_never_sees_a_lower_fence<S: StoreUnderTest>(h: &Harness<S>) {
     let other = h.another().await;
     h.first(offer("1")).await;
@@ -70,7 +70,7 @@ pub async fn a_handler_never_sees_a_lower_fence<S: StoreUnderTest>(h: &Harness<S
     for outcome in [failed(), Outcome::Released, Outcome::Crashed] {
         let claim = h.claim_one("h").await;
         grows(&claim);
-        // What others claim meanwhile takes tokens, too.
+        // Other claims take tokens meanwhile.
         h.running(&format!("beside {:?}", claim.token)).await;
         assert_eq!(h.settle(&claim, outcome).await, Settled::Applied);
         h.advance(HOUR);
@@ -79,7 +79,7 @@ pub async fn a_handler_never_sees_a_lower_fence<S: StoreUnderTest>(h: &Harness<S
             assert_eq!(h.settle(&rescued.claim, Outcome::Done).await, Settled::Applied);
         }
     }
-    // A process that starts anew goes on where the others are.
+    // A restarted process continues with later tokens.
     let anew = h.another().await;
     h.first(offer("2")).await;
     let claimed = anew.claim(&claim_params(&[route("h")], 1)).await.expect("claim");

@@ -1,4 +1,4 @@
-//! Record and recall: what is left with a mark for its duplicates.
+//! Record and recall: results stored with a mark for its duplicates.
 
 use oncebox::store::Mark;
 use oncebox::{ErrorKind, InboxName};
@@ -7,14 +7,14 @@ use super::mark::begin_marked;
 use crate::fixture::{RETENTION, SECOND, handler, inbox, inbox_named, key, key_in, message};
 use crate::{Harness, StoreUnderTest};
 
-/// Marks a key that must be new, leaves a result with it, and commits.
+/// Marks a key that must be new, stores a result with it, and commits.
 async fn leave<S: StoreUnderTest>(h: &Harness<S>, id: &str, result: &[u8]) {
     let mut tx = begin_marked(&h.store, id).await;
     h.store.record(&mut tx, &inbox(), &key(id), &handler("h"), result).await.expect("record");
     h.store.commit(tx).await.expect("commit");
 }
 
-/// What a duplicate is told.
+/// Returns the result that a duplicate gets.
 async fn recall<S: StoreUnderTest>(h: &Harness<S>, id: &str, by: &str) -> Option<Vec<u8>> {
     let mut tx = h.store.begin().await.expect("begin");
     let (inbox, key, handler) = (inbox(), key(id), handler(by));
@@ -44,7 +44,7 @@ pub async fn a_mark_without_a_result_has_none<S: StoreUnderTest>(h: &Harness<S>)
     assert_eq!(recall(h, "1", "h").await, None);
 }
 
-// An empty result is one all the same.
+// An empty result is a result.
 pub async fn results_are_any_bytes<S: StoreUnderTest>(h: &Harness<S>) {
     let large = vec![0xA5; 64 << 10];
     for (id, result) in [("empty", &b""[..]), ("nul", b"a\0b"), ("no text", b"\xff\xfe"), ("large", &large)] {
@@ -78,7 +78,7 @@ pub async fn a_result_is_left_once<S: StoreUnderTest>(h: &Harness<S>) {
     let again = h.store.record(&mut tx, &inbox, &key, &handler, b"second").await;
     assert_eq!(again.expect_err("it has one").kind(), ErrorKind::Refused);
     h.store.commit(tx).await.expect("a refusal does not spoil the transaction");
-    // A duplicate does not change what was said before.
+    // A duplicate does not change the stored result.
     let mut tx = h.store.begin().await.expect("begin");
     assert_eq!(h.store.mark(&mut tx, &inbox, &key, &handler, None).await.expect("mark"), Mark::Duplicate);
     let again = h.store.record(&mut tx, &inbox, &key, &handler, b"third").await;

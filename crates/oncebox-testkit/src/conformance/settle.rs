@@ -1,4 +1,4 @@
-//! Settle: what the owner of a claim writes, and nobody else.
+//! Settle: writes that only the owner of a claim may make.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub async fn completed_is_kept_with_its_history<S: StoreUnderTest>(h: &Harness<S
 
 pub async fn a_retry_waits_on_the_stores_clock<S: StoreUnderTest>(h: &Harness<S>) {
     let claim = h.running("1").await;
-    // The wait counts from the write, not from the claim.
+    // The wait starts at the write, not at the claim.
     h.advance(SECOND);
     assert_eq!(h.settle(&claim, failed()).await, Settled::Applied);
     let entry = h.entry("1", "h").await;
@@ -87,7 +87,7 @@ pub async fn releasing_and_snoozing_count_nothing<S: StoreUnderTest>(h: &Harness
     assert_eq!((claim.attempts, claim.suspicion.stored()), (0, 0));
 }
 
-// FAULTS C11: writing a failure down never fails itself.
+// FAULTS C11: recording a failure never fails itself.
 pub async fn any_error_text_is_kept<S: StoreUnderTest>(h: &Harness<S>) {
     let long = "é\u{1F980}'\"\\\n\0".repeat(1_000);
     let claim = h.running("1").await;
@@ -146,19 +146,19 @@ pub async fn a_stale_token_changes_nothing_after_the_next_claim<S: StoreUnderTes
     assert_eq!(h.settle(&new, Outcome::Done).await, Settled::Applied);
 }
 
-// FAULTS D2: the answer to a settlement was lost, and it is sent again.
+// FAULTS D2: the response to a settlement was lost, and the worker sends it again.
 pub async fn repeating_a_settlement_is_applied_and_changes_nothing<S: StoreUnderTest>(h: &Harness<S>) {
     for outcome in outcomes() {
         let id = format!("{outcome:?}");
         let claim = h.settled(&id, outcome.clone()).await;
         let before = h.snapshot().await;
-        // A repeat that were applied anew would date the entry anew.
+        // A repeat that is applied again would change the time of the entry.
         h.advance(Duration::from_millis(1));
         for _ in 0..2 {
             assert_eq!(h.settle(&claim, outcome.clone()).await, Settled::Applied, "{outcome:?}");
         }
         assert_eq!(h.snapshot().await, before, "{outcome:?}");
-        // Out of the way of the next outcome.
+        // Makes room for the next outcome.
         for claimed in [h.claim("h", 10).await, h.claim_suspect("h").await].concat() {
             h.settle(&claimed.claim, Outcome::Done).await;
         }
@@ -172,7 +172,7 @@ pub async fn a_settlement_twice_in_a_batch_is_applied_once<S: StoreUnderTest>(h:
     assert_eq!(h.entry("1", "h").await.attempts, 1);
 }
 
-pub async fn a_repeat_is_stale_once_somebody_claimed<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_repeat_is_stale_once_another_worker_claimed<S: StoreUnderTest>(h: &Harness<S>) {
     let claim = h.settled("1", failed()).await;
     h.advance(5 * SECOND);
     let next = h.claim_one("h").await;
@@ -237,7 +237,7 @@ pub async fn a_batch_may_mix_every_outcome<S: StoreUnderTest>(h: &Harness<S>) {
     }
 }
 
-// Nobody took over, so nobody is harmed.
+// No worker took over, so the late settlement does no harm.
 pub async fn the_owner_may_settle_after_its_lease<S: StoreUnderTest>(h: &Harness<S>) {
     let claim = h.running("1").await;
     h.advance(PAST_LEASE + HOUR);

@@ -1,4 +1,4 @@
-//! Transactions that several runs share: held claims, parts that are undone alone, completions all at once.
+//! Transactions that several runs share: held claims, parts that roll back alone, and joint completions.
 
 use oncebox::state::{Outcome, Status};
 use oncebox::store::{Claim, Mark, Renewed, Settled, Token};
@@ -11,7 +11,7 @@ use crate::{Harness, StoreUnderTest};
 
 pub async fn claims_that_hold_are_held<S: StoreUnderTest>(h: &Harness<S>) {
     let claims = running(h, 3).await;
-    // Past its lease a claim holds until somebody takes it over.
+    // After its lease a claim holds until a rescue takes it over.
     h.advance(PAST_LEASE);
     let (held, tx) = hold(h, &claims).await;
     assert_eq!(held, [Settled::Applied; 3]);
@@ -37,7 +37,7 @@ pub async fn a_stale_claim_is_not_held<S: StoreUnderTest>(h: &Harness<S>) {
     drop(tx);
 }
 
-// FAULTS B4: a lease that runs out while the claim is held has one winner, and what the loser wrote is gone.
+// FAULTS B4: a lease that expires while the claim is held has one winner, and the loser's writes are rolled back.
 pub async fn a_rescue_and_a_held_claim_have_one_winner<S: StoreUnderTest>(h: &Harness<S>) {
     for round in 0..20 {
         let id = round.to_string();
@@ -55,7 +55,7 @@ pub async fn a_rescue_and_a_held_claim_have_one_winner<S: StoreUnderTest>(h: &Ha
             tokio::task::yield_now().await;
         }
         let committed = commit(h, tx, std::slice::from_ref(&claim)).await;
-        // A store that is busy with the commit may turn the rescue away.
+        // A store that is busy with the commit may refuse the rescue.
         let rescued = rival.await.expect("the rescue does not panic").unwrap_or_default();
         match (committed, &rescued[..]) {
             (Ok(Settled::Applied), []) => {
@@ -189,7 +189,7 @@ pub async fn completions_release_the_next_in_order<S: StoreUnderTest>(h: &Harnes
     assert_eq!(ids(&h.claim("h", 10).await), ["x1", "y1"]);
 }
 
-/// So many running entries, named by their numbers.
+/// Returns running entries, named by their numbers.
 async fn running<S: StoreUnderTest>(h: &Harness<S>, count: usize) -> Vec<Claim> {
     for n in 0..count {
         h.first(offer(n.to_string())).await;
@@ -209,7 +209,7 @@ async fn mark<S: StoreUnderTest>(h: &Harness<S>, tx: &mut S::Tx, id: &str) -> Ma
     h.store.mark(tx, &inbox(), &key(id), &handler("h"), None).await.expect("mark")
 }
 
-/// Completes and commits; says `LeaseLost` if one of the claims is lost.
+/// Completes and commits. Returns `LeaseLost` if one of the claims is lost.
 async fn commit<S: StoreUnderTest>(
     h: &Harness<S>,
     mut tx: S::Tx,

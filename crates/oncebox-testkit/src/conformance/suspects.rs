@@ -1,4 +1,4 @@
-//! Suspects: entries that a worker died with. Who is claimed with whom, who runs alone, and who is blamed.
+//! Suspects, entries that a worker died with: their claims, their runs alone, and their blame.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::fixture::{
 use crate::harness::{claim_params, rescue_params};
 use crate::{Harness, StoreUnderTest};
 
-/// Lets the worker of everything that runs die, and settles what it held.
+/// Lets the worker of all running entries die, and settles its entries.
 async fn worker_dies<S: StoreUnderTest>(h: &Harness<S>) -> Vec<Claim> {
     h.advance(PAST_LEASE);
     let rescued = h.rescue("h", 100).await;
@@ -33,7 +33,7 @@ async fn suspicion<S: StoreUnderTest>(h: &Harness<S>, id: &str) -> u32 {
     h.entry(id, "h").await.suspicion.stored()
 }
 
-// FAULTS C3: what a killed process had in hand comes again at once, and not one by one.
+// FAULTS C3: entries of a killed process return at once, and not one by one.
 pub async fn everything_a_dead_worker_held_is_claimed_at_once<S: StoreUnderTest>(h: &Harness<S>) {
     all_running(h, 40).await;
     assert_eq!(worker_dies(h).await.len(), 40);
@@ -140,7 +140,7 @@ pub async fn a_rescue_tells_how_the_dead_run_began<S: StoreUnderTest>(h: &Harnes
     }
 }
 
-// A run that lasts may get company: from then on the death of its worker is not its own.
+// A long run may get company. From then on the death of its worker does not count against it.
 pub async fn a_renewal_ends_solitude_and_never_begins_it<S: StoreUnderTest>(h: &Harness<S>) {
     for (id, idle, said, expected) in [
         ("1", true, true, true),
@@ -170,7 +170,7 @@ pub async fn a_later_run_does_not_inherit_solitude<S: StoreUnderTest>(h: &Harnes
     }
 }
 
-// FAULTS C3: a process that is killed from outside three times, or a hundred, blames nothing.
+// FAULTS C3: a process that is killed from outside three times, or a hundred, blames no entry.
 pub async fn three_deaths_in_company_poison_nothing<S: StoreUnderTest>(h: &Harness<S>) {
     all_running(h, 3).await;
     for (death, expected) in [(1, 1), (2, 2), (3, 3), (4, 3), (5, 3)] {
@@ -189,7 +189,7 @@ pub async fn three_deaths_in_company_poison_nothing<S: StoreUnderTest>(h: &Harne
     }
 }
 
-// FAULTS C3: a message that takes its process down is found and poisoned.
+// FAULTS C3: a message that crashes its process is found and poisoned.
 pub async fn three_deaths_alone_poison_after_growing_waits<S: StoreUnderTest>(h: &Harness<S>) {
     h.running("1").await;
     worker_dies(h).await;
@@ -244,7 +244,7 @@ pub async fn explain_tells_how_a_suspect_goes_on<S: StoreUnderTest>(h: &Harness<
     assert_eq!(told().await.0, "it is finished");
 }
 
-/// Claims the one suspect there is, settles it, and returns what it is suspected of then.
+/// Claims the only suspect, settles it, and returns its suspicion.
 async fn after<S: StoreUnderTest>(h: &Harness<S>, before: u32, outcome: Outcome) -> (u32, Status) {
     let id = format!("{before} {outcome:?}");
     let mut settlement = h.running(&id).await.settle(&policy(), Outcome::Crashed);
@@ -291,7 +291,7 @@ pub async fn the_limit_of_crashes_is_the_handlers<S: StoreUnderTest>(h: &Harness
     assert_eq!(suspicion(h, "1").await, 5);
 }
 
-// FAULTS F1: the first of each key comes again at once, and nothing passes it.
+// FAULTS F1: the first of each key returns at once, and nothing overtakes it.
 pub async fn a_key_keeps_its_order_through_deaths<S: StoreUnderTest>(h: &Harness<S>) {
     for (id, order) in [("a1", "a"), ("b1", "b"), ("a2", "a"), ("b2", "b")] {
         h.first(offer_ordered(id, order)).await;

@@ -1,4 +1,4 @@
-//! Sweep: what is finished leaves after its retention; nothing else ever does.
+//! Sweep: removes finished messages after their retention, and nothing else.
 
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ pub async fn what_is_quarantined_is_never_swept<S: StoreUnderTest>(h: &Harness<S
     assert_eq!(h.count().await.quarantined, 1);
 }
 
-// FAULTS H1: what the store may have forgotten is not run blind.
+// FAULTS H1: a message that the store may have forgotten does not run.
 pub async fn older_than_the_memory_is_stale<S: StoreUnderTest>(h: &Harness<S>) {
     let swept_at = sweep_one(h, "1").await;
     let stale = dated("1", swept_at.before(MOMENT));
@@ -124,10 +124,10 @@ pub async fn older_than_the_memory_is_stale<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!((view.quarantined[0].received_at, &view.quarantined[0].message), (h.now(), &stale.message));
     assert!(h.claim("h", 10).await.is_empty(), "it does not run");
     assert!(matches!(h.accept(dated("3", swept_at.after(MOMENT))).await, Accepted::First(_)));
-    assert!(matches!(h.accept(offer("4")).await, Accepted::First(_)), "without a time nobody can tell");
+    assert!(matches!(h.accept(offer("4")).await, Accepted::First(_)), "without a time the store cannot tell");
 }
 
-// A message can be stored in the same millisecond in which it is made: this may be the very one that was swept.
+// A message can be stored in the millisecond of its creation: this may be the very one that was swept.
 pub async fn as_old_as_the_memory_is_stale<S: StoreUnderTest>(h: &Harness<S>) {
     let swept_at = sweep_one(h, "1").await;
     assert_eq!(h.accept(dated("1", swept_at)).await, Accepted::Stale);
@@ -251,7 +251,7 @@ pub async fn marks_leave_after_their_retention<S: StoreUnderTest>(h: &Harness<S>
     assert_eq!(h.mark("2", "h").await, Mark::Duplicate);
 }
 
-// FAULTS H6: an inbox with a short retention does not forget for one with a long retention.
+// FAULTS H6: an inbox with a short retention removes nothing of one with a long retention.
 pub async fn marks_of_another_inbox_are_left_alone<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.mark("1", "h").await, Mark::First);
     h.advance(RETENTION);
@@ -259,7 +259,7 @@ pub async fn marks_of_another_inbox_are_left_alone<S: StoreUnderTest>(h: &Harnes
     assert_eq!(h.mark("1", "h").await, Mark::Duplicate);
 }
 
-// An inbox with inline handlers only has no messages that could lead from page to page.
+// With inline handlers only, no messages lead from page to page.
 pub async fn no_old_mark_is_left_behind<S: StoreUnderTest>(h: &Harness<S>) {
     for n in 0..7 {
         assert_eq!(h.mark(&n.to_string(), "h").await, Mark::First);
@@ -278,7 +278,7 @@ pub async fn a_swept_key_can_be_used_again<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.status("1").await, Status::Running);
 }
 
-/// Completes and sweeps a message; returns when it had come in.
+/// Completes and sweeps a message, and returns its arrival.
 async fn sweep_one<S: StoreUnderTest>(h: &Harness<S>, id: &str) -> Timestamp {
     let received_at = h.now();
     h.completed(id).await;
@@ -288,7 +288,7 @@ async fn sweep_one<S: StoreUnderTest>(h: &Harness<S>, id: &str) -> Timestamp {
     received_at
 }
 
-/// A message that its producer dates.
+/// Returns a message that its producer dates.
 fn dated(id: &str, time: Timestamp) -> NewMessage {
     offer_message(message(id).with_time(time))
 }

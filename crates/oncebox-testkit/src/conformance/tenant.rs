@@ -1,4 +1,4 @@
-//! Tenants: messages of several customers in one inbox, which never meet.
+//! Tenants: messages of several customers in one inbox, strictly separated.
 
 use oncebox::config::{OnTenantsChange, Tenants};
 use oncebox::state::{Operation, Outcome, Status};
@@ -14,7 +14,7 @@ use crate::fixture::{
 };
 use crate::{Harness, StoreUnderTest};
 
-/// Registers a process that treats tenants in one way.
+/// Registers a process with a tenants setting.
 async fn register<S: StoreUnderTest>(store: &S, name: &str, tenancy: Tenancy) -> Result<(), ErrorKind> {
     let mut params = RegisterParams::new(inbox_named(name), RETENTION);
     params.tenancy = Some(tenancy);
@@ -65,7 +65,7 @@ pub async fn one_of_two_tenants_settings_at_once_is_recorded<S: StoreUnderTest>(
     }
 }
 
-/// Whether a process with one of three settings was let in.
+/// Registers a process with one of three settings. Returns true if the store accepted it.
 fn register_is_ok(answers: &[Result<(), ErrorKind>], setting: usize) -> bool {
     answers.iter().skip(setting).step_by(3).any(Result::is_ok)
 }
@@ -130,7 +130,7 @@ pub async fn what_is_quarantined_alone_has_its_tenant<S: StoreUnderTest>(h: &Har
     assert_eq!(tenant(h, "a").count().await.expect("count"), InboxCounts::default());
 }
 
-// FAULTS S20: the head of one tenant's line blocks nobody else's.
+// FAULTS S20: a blocking head of one tenant does not block another tenant.
 pub async fn tenants_do_not_wait_for_each_other<S: StoreUnderTest>(h: &Harness<S>) {
     let ordered =
         |tenant: &str, id: &str| offer_message(message(id).with_ordering_key("k").with_tenant(tenant));
@@ -163,7 +163,7 @@ pub async fn a_handler_added_later_keeps_the_order_of_its_tenant<S: StoreUnderTe
     }
     let first = h.claim_one("new").await;
     assert_eq!(h.settle(&first, Outcome::Done).await, Settled::Applied);
-    // Replaying asks the stored message for its order once more.
+    // A replay reads the order of the stored message again.
     let operated = h.store.operate(&inbox(), &first.key, &handler("new"), Operation::Replay).await;
     assert_eq!(operated.expect("replay").generation, 1);
     assert_eq!(h.claim_one("new").await.key, first.key, "one of a line at a time");
@@ -174,7 +174,7 @@ pub async fn counts_and_lists_are_by_tenant<S: StoreUnderTest>(h: &Harness<S>) {
         one_of_each(h, name).await;
     }
     h.first(of("b", "more")).await;
-    h.first(offer("nobody's")).await;
+    h.first(offer("no tenant")).await;
     let count = async |name| tenant(h, name).count().await.expect("count");
     for (name, pending) in [("a", 1), ("b", 2), ("unknown", 0)] {
         let counts = count(name).await;
@@ -193,7 +193,11 @@ pub async fn counts_and_lists_are_by_tenant<S: StoreUnderTest>(h: &Harness<S>) {
         }
     }
     let all = h.count().await;
-    assert_eq!((all.messages, all.with_status(Status::Pending)), (12, 4), "nobody's tenant sees everything");
+    assert_eq!(
+        (all.messages, all.with_status(Status::Pending)),
+        (12, 4),
+        "a view without a tenant shows everything"
+    );
     h.accept(of_message("a", Message::new("pending", "order.placed", "other"))).await;
     assert_eq!((count("a").await.quarantined, count("b").await.quarantined), (1, 0));
 }
@@ -259,7 +263,7 @@ pub async fn what_is_quarantined_is_listed_by_tenant<S: StoreUnderTest>(h: &Harn
     h.first(offer("1")).await;
     h.accept(offer_message(Message::new("1", "order.placed", "other").with_source("shop"))).await;
     let b = tenant(h, "b");
-    // Asked for another tenant, and in small pages.
+    // With another tenant in the filter, and in small pages.
     let (mut filter, mut found) = (tenant(h, "a").quarantine_filter(), Vec::new());
     filter.limit = 2;
     loop {
@@ -273,7 +277,7 @@ pub async fn what_is_quarantined_is_listed_by_tenant<S: StoreUnderTest>(h: &Harn
     }
     assert_eq!(found, [b"1", b"2", b"3"]);
     let all = h.store.quarantined(&QuarantineFilter::new(inbox())).await.expect("quarantined");
-    assert_eq!(all.quarantined.len(), 7, "nobody's tenant sees everything");
+    assert_eq!(all.quarantined.len(), 7, "a view without a tenant shows everything");
     for name in ["", "c", "\0"] {
         let theirs = tenant(h, name);
         let page = theirs.quarantined(&theirs.quarantine_filter()).await.expect("quarantined");
@@ -334,12 +338,12 @@ pub async fn a_legacy_key_covers_the_handler_of_a_tenant<S: StoreUnderTest>(h: &
     assert_eq!(h.claim("old", 10).await.len(), 1);
 }
 
-/// A message of a tenant for the handler `h`.
+/// Returns a message of a tenant for the handler `h`.
 fn of(tenant: &str, id: &str) -> NewMessage {
     offer_message(message(id).with_tenant(tenant))
 }
 
-/// This very message of a tenant, from the source of all others.
+/// Returns the given message of a tenant, from the source of all others.
 fn of_message(tenant: &str, message: Message) -> NewMessage {
     offer_message(message.with_source("shop").with_tenant(tenant))
 }
@@ -363,7 +367,7 @@ async fn list<S: StoreUnderTest>(of: &TenantScope<'_, S>, status: Status, limit:
     }
 }
 
-/// One message of a tenant in each status, with the word for the status as its id.
+/// Stores one message of a tenant in each status, with the word for the status as its id.
 async fn one_of_each<S: StoreUnderTest>(h: &Harness<S>, tenant: &str) -> Vec<NewMessage> {
     let mut offered = Vec::new();
     for (status, outcome) in [
@@ -380,7 +384,7 @@ async fn one_of_each<S: StoreUnderTest>(h: &Harness<S>, tenant: &str) -> Vec<New
         }
         offered.push(new);
     }
-    // Last, so that nobody claims it: what comes after goes to another handler.
+    // Last, so that no claim takes it: later messages have another handler.
     let pending = NewMessage::new(
         inbox(),
         of(tenant, Status::Pending.as_str()).key,

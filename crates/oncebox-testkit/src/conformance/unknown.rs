@@ -1,4 +1,4 @@
-//! Commits whose outcome is unknown: the call is repeated, and the store recognises what it already did.
+//! Unknown commits: the caller repeats the call, and the store recognises what it already did.
 
 use oncebox::state::{Outcome, Settlement, Status};
 use oncebox::store::{
@@ -33,7 +33,7 @@ pub async fn a_claim_is_recognised<S: StoreUnderTest>(h: &Harness<S>) {
     let store = losing_the_answer(h, StoreVerb::Claim);
     let params = claim_params(&[route("h")], 3);
     unknown(store.claim(&params).await);
-    assert_eq!(h.claim("h", 10).await.len(), 1, "three are taken, though nobody was told");
+    assert_eq!(h.claim("h", 10).await.len(), 1, "three are taken, though the response was lost");
     let claimed = store.claim(&params).await.expect("claim");
     assert_eq!(claimed.len(), 3);
     for claimed in &claimed {
@@ -107,7 +107,7 @@ pub async fn a_sweep_can_be_repeated<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.count().await.messages, 1);
 }
 
-// FAULTS C14, D2: the handler runs again; its second transaction may not come through.
+// FAULTS C14, D2: the handler runs again, and its second transaction must not commit.
 pub async fn a_commit_is_not_made_twice<S: StoreUnderTest>(h: &Harness<S>) {
     let claim = h.running("1").await;
     let store = losing_the_answer(h, StoreVerb::Commit);
@@ -164,7 +164,7 @@ pub async fn a_storm_of_faults_loses_and_repeats_nothing<S: StoreUnderTest>(h: &
         assert!(!claimed.is_empty(), "{done} are done, and nothing is left to claim");
         let batch: Vec<Settlement> = claimed.iter().map(|claimed| Settlement::done(&claimed.claim)).collect();
         let settled = insist(async || store.settle(&batch).await).await;
-        assert_eq!(settled, vec![Settled::Applied; batch.len()], "nobody else has the claim");
+        assert_eq!(settled, vec![Settled::Applied; batch.len()], "no other worker has the claim");
         done += settled.len();
     }
     assert_eq!(done, MESSAGES, "each entry was claimed once");
@@ -172,7 +172,7 @@ pub async fn a_storm_of_faults_loses_and_repeats_nothing<S: StoreUnderTest>(h: &
     assert_eq!((counts.messages, counts.with_status(Status::Completed)), (MESSAGES as u64, MESSAGES as u64));
 }
 
-/// The store under test, which does the next call of `verb` and loses the answer.
+/// Returns the store under test, which does the next call of `verb` and loses the response.
 fn losing_the_answer<S: StoreUnderTest>(h: &Harness<S>, verb: StoreVerb) -> FaultyStore<S> {
     let store = FaultyStore::new(h.store.clone());
     store.faults().next(verb, StoreFault::ErrAfter);
@@ -183,7 +183,7 @@ fn unknown<T: std::fmt::Debug>(result: Result<T>) {
     assert_eq!(result.expect_err("the answer is lost").kind(), ErrorKind::CommitUnknown);
 }
 
-/// Repeats a call until it is answered.
+/// Repeats a call until it succeeds.
 async fn insist<T>(call: impl AsyncFn() -> Result<T>) -> T {
     loop {
         match call().await {

@@ -1,4 +1,4 @@
-//! Windows: each handler can have its own, a message leaves when all of its are over, and one sweeps at a time.
+//! Windows: each handler can have its own, a message expires after all of its windows, and one process sweeps at a time.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{Harness, StoreUnderTest};
 const MOMENT: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_hours(24);
 
-/// A sweep with windows of their own for some handlers.
+/// Returns a sweep with windows for some handlers.
 fn params(retention: Duration, windows: &[(&str, Duration)]) -> SweepParams {
     let mut params = SweepParams::new(inbox(), retention, 100);
     params.windows = windows.iter().map(|(name, window)| (handler(name), *window)).collect();
@@ -20,7 +20,7 @@ fn params(retention: Duration, windows: &[(&str, Duration)]) -> SweepParams {
 }
 
 impl<S: StoreUnderTest> Harness<S> {
-    /// One page, which must be the last.
+    /// Sweeps one page, which must be the last.
     async fn page(&self, params: &SweepParams) -> Swept {
         let mut page = self.store.sweep(params).await.expect("sweep");
         assert_eq!(page.next, None);
@@ -99,7 +99,7 @@ pub async fn a_replayed_entry_has_its_window_again<S: StoreUnderTest>(h: &Harnes
     assert_eq!(h.page(&params).await.messages, 1);
 }
 
-// FAULTS H2, H5: whatever the windows are.
+// FAULTS H2, H5: with any windows.
 pub async fn no_window_ends_what_is_not_finished<S: StoreUnderTest>(h: &Harness<S>) {
     h.poisoned("poisoned").await;
     h.first(offer_to("pending", &["other"])).await;
@@ -130,7 +130,7 @@ pub async fn for_ever_is_a_window_too<S: StoreUnderTest>(h: &Harness<S>) {
         h.finish(name, Outcome::Done).await;
         assert_eq!(h.mark(name, name).await, Mark::First);
     }
-    h.first(offer_to("nobody's", &[])).await;
+    h.first(offer_to("unrouted", &[])).await;
     h.advance(1_000 * DAY);
     let swept = h.page(&params(Duration::MAX, &[("short", HOUR)])).await;
     assert_eq!((swept.messages, swept.marks), (1, 1));
@@ -143,7 +143,7 @@ pub async fn for_ever_is_a_window_too<S: StoreUnderTest>(h: &Harness<S>) {
 // FAULTS H1, H6
 pub async fn marks_leave_by_the_window_of_their_handler<S: StoreUnderTest>(h: &Harness<S>) {
     let mut params = params(DAY, &[("long", 10 * DAY), ("short", HOUR)]);
-    // Small pages: those that stay must not keep the others from leaving.
+    // Small pages: messages that stay must not keep others.
     params.limit = 2;
     for n in 0..3 {
         for name in ["a", "long", "short", "z"] {
@@ -175,7 +175,7 @@ pub async fn marks_leave_by_the_window_of_their_handler<S: StoreUnderTest>(h: &H
     assert_eq!(sweep().await, 3);
 }
 
-/// Messages for several pages of one.
+/// Stores messages for several pages of one.
 async fn for_three_pages<S: StoreUnderTest>(h: &Harness<S>) -> (SweepParams, SweepParams) {
     for n in 0..3 {
         h.first(offer_to(n.to_string(), &[])).await;
@@ -199,7 +199,7 @@ pub async fn one_sweeps_at_a_time<S: StoreUnderTest>(h: &Harness<S>) {
         }
         assert_eq!(page.messages, 1);
         h.advance(HOUR);
-        assert_eq!(h.store.sweep(&other).await.expect("sweep"), Swept::NOTHING, "somebody else sweeps");
+        assert_eq!(h.store.sweep(&other).await.expect("sweep"), Swept::NOTHING, "another process sweeps");
     }
     assert_eq!(h.count().await.messages, 0);
     h.first(offer_to("more", &[])).await;
@@ -261,7 +261,7 @@ pub async fn many_sweepers_leave_nothing_behind<S: StoreUnderTest>(h: &Harness<S
         let removed: usize = sweepers.join_all().await.into_iter().sum();
         assert_eq!((removed, h.count().await.messages), (60, 0));
     }
-    // Whoever came last has left nothing in the way.
+    // The last sweeper left nothing that delays this one.
     h.first(offer_to("more", &[])).await;
     assert_eq!(h.sweep(Duration::ZERO).await.messages, 1);
 }

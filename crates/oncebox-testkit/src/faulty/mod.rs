@@ -1,4 +1,4 @@
-//! A store that fails on demand.
+//! A store with fault injection.
 
 mod plan;
 
@@ -19,7 +19,7 @@ use oncebox::store::{
 };
 use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result};
 
-/// A store around another one, in which calls fail as its [`FaultPlan`] say. Clones share their faults.
+/// Wraps a store and injects the faults of its [`FaultPlan`]. Clones share their faults.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -27,7 +27,7 @@ use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result}
 /// use oncebox_testkit::{StoreFault, FaultyStore, StoreVerb};
 ///
 /// let store = FaultyStore::new(Memory::new());
-/// store.faults().next(Verb::Accept, Fault::ErrAfter);
+/// store.faults().next(StoreVerb::Accept, StoreFault::ErrAfter);
 /// assert_eq!(store.accept(&[]).await.unwrap_err().kind(), ErrorKind::CommitUnknown);
 /// assert!(store.accept(&[]).await.is_ok());
 /// # });
@@ -40,23 +40,23 @@ pub struct FaultyStore<S> {
 }
 
 impl<S> FaultyStore<S> {
-    /// A store that does not fail yet.
+    /// Returns a store without faults.
     pub fn new(store: S) -> Self {
         Self { store, faults: FaultPlan::default(), mute: false }
     }
 
-    /// The same, without the store's wake-ups: what is not told otherwise is found by the poll.
+    /// Removes the store's wake-ups, so that only polling finds work.
     pub fn without_wakeups(mut self) -> Self {
         self.mute = true;
         self
     }
 
-    /// What goes wrong.
+    /// Returns the faults.
     pub fn faults(&self) -> &FaultPlan {
         &self.faults
     }
 
-    /// The store inside, which does not fail.
+    /// Returns the wrapped store, which does not fail.
     pub fn inner(&self) -> &S {
         &self.store
     }
@@ -94,8 +94,8 @@ impl<S> FaultyStore<S> {
     }
 }
 
-/// The error of a database that ended a transaction for the sake of another. A [`FaultyStore`] takes it for one that may not
-/// come again, as its store does with the errors of its own database. A handler can return it.
+/// Error of a database that ended a transaction because of a deadlock. A [`FaultyStore`] treats it as transient, as real stores do
+/// with such errors. A handler can return it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlock;
 
@@ -175,7 +175,7 @@ impl<S: Transactional> Transactional for FaultyStore<S> {
 
     async fn commit(&self, tx: S::Tx) -> Result<()> {
         match self.faults.draw(StoreVerb::Commit) {
-            // The transaction is over when the caller is told so.
+            // The transaction is over when the caller gets the error.
             fault @ Some(StoreFault::ErrBefore(_) | StoreFault::Deadlock) => {
                 self.store.rollback(tx).await;
                 self.suffer(StoreVerb::Commit, fault, async { Ok(()) }).await
@@ -289,7 +289,7 @@ impl<S: Admin> Admin for FaultyStore<S> {
         self.run(StoreVerb::Backfill, self.store.backfill(params)).await
     }
 
-    /// Fails as the verb that is asked for.
+    /// Fails by the verb of the action.
     async fn act(&self, action: &Action) -> Result<Acted> {
         let verb = match action.kind {
             ActionKind::Pause { .. } | ActionKind::PauseKey { .. } => StoreVerb::Pause,

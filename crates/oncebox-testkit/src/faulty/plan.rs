@@ -1,4 +1,4 @@
-//! What goes wrong, and when.
+//! Faults, and the calls that they affect.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use oncebox::ErrorKind;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// A call of the seam that can fail.
+/// A call of the store that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "each is the method of the same name")]
 #[non_exhaustive]
@@ -49,34 +49,34 @@ pub enum StoreVerb {
     Examine,
 }
 
-/// How a call fails.
+/// Failure of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreFault {
-    /// It is not done, and the caller is told an error of this kind.
+    /// The call is not done, and returns an error of this kind.
     ErrBefore(ErrorKind),
-    /// It is not done: the database has ended the transaction because of a [`Deadlock`](super::Deadlock).
+    /// The call is not done: the database ended the transaction because of a [`Deadlock`](super::Deadlock).
     Deadlock,
-    /// It is done, and the caller is told [`ErrorKind::CommitUnknown`].
+    /// The call is done, and returns [`ErrorKind::CommitUnknown`].
     ErrAfter,
-    /// It waits for [`FaultPlan::release`], then is done.
+    /// The call waits for [`FaultPlan::release`], and is then done.
     Hang,
-    /// It panics and is not done, as in a store with a bug.
+    /// The call panics and is not done, as in a store with a bug.
     Panic,
 }
 
-/// How often calls fail at random, each between 0 and 1.
+/// Probabilities of random failures, each between 0 and 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FaultOdds {
-    /// Of [`StoreFault::ErrBefore`] with [`ErrorKind::Unavailable`].
+    /// Probability of [`StoreFault::ErrBefore`] with [`ErrorKind::Unavailable`].
     pub before: f64,
-    /// Of [`StoreFault::ErrAfter`].
+    /// Probability of [`StoreFault::ErrAfter`].
     pub after: f64,
 }
 
-/// The faults of a [`FaultyStore`](super::FaultyStore). Clones are the same faults.
+/// Faults of a [`FaultyStore`](super::FaultyStore). Clones are the same faults.
 ///
-/// A script goes first, then what always fails, then chance.
+/// Scripts come first, then permanent faults, then random ones.
 #[derive(Clone, Debug, Default)]
 pub struct FaultPlan {
     shared: Arc<Shared>,
@@ -85,7 +85,7 @@ pub struct FaultPlan {
 #[derive(Debug, Default)]
 struct Shared {
     plan: Mutex<FaultQueue>,
-    /// Counts the releases.
+    /// Number of releases.
     released: watch::Sender<u64>,
     hanging: watch::Sender<usize>,
 }
@@ -99,30 +99,30 @@ struct FaultQueue {
 }
 
 impl FaultPlan {
-    /// Lets the next call of a verb fail, or the one after those that are scripted already.
+    /// Makes the next call of a verb fail, or the first one after its script.
     pub fn next(&self, verb: StoreVerb, fault: StoreFault) -> &Self {
         self.script(verb, [Some(fault)])
     }
 
-    /// Says of the next calls of a verb which fail; `None` lets one pass.
+    /// Adds a script for the next calls of a verb. `None` lets a call succeed.
     pub fn script(&self, verb: StoreVerb, faults: impl IntoIterator<Item = Option<StoreFault>>) -> &Self {
         self.shared.plan.lock().scripts.entry(verb).or_default().extend(faults);
         self
     }
 
-    /// Lets every call of a verb fail.
+    /// Makes every call of a verb fail.
     pub fn always(&self, verb: StoreVerb, fault: StoreFault) -> &Self {
         self.shared.plan.lock().always.insert(verb, fault);
         self
     }
 
-    /// Lets calls of every verb fail by chance; the same seed and calls give the same faults.
+    /// Makes calls of every verb fail at random. The same seed and calls give the same faults.
     pub fn seed(&self, seed: u64, odds: FaultOdds) -> &Self {
         self.shared.plan.lock().chance = Some((fastrand::Rng::with_seed(seed), odds));
         self
     }
 
-    /// No more faults: scripts are forgotten, and what hangs goes on.
+    /// Removes all faults, and releases hanging calls.
     pub fn clear(&self) {
         let mut plan = self.shared.plan.lock();
         *plan = FaultQueue { calls: std::mem::take(&mut plan.calls), ..FaultQueue::default() };
@@ -130,7 +130,7 @@ impl FaultPlan {
         self.release();
     }
 
-    /// Lets the calls that hang go on.
+    /// Lets hanging calls continue.
     pub fn release(&self) {
         self.shared.released.send_modify(|count| *count += 1);
     }
@@ -141,7 +141,7 @@ impl FaultPlan {
         let _ = self.shared.hanging.subscribe().wait_for(|hanging| *hanging >= count).await;
     }
 
-    /// How often a verb was called, failed calls included.
+    /// Returns the number of calls of a verb, failed ones included.
     pub fn calls(&self, verb: StoreVerb) -> u64 {
         self.shared.plan.lock().calls.get(&verb).copied().unwrap_or(0)
     }
@@ -174,7 +174,7 @@ impl FaultPlan {
     }
 }
 
-/// Counts a call as hanging until it goes on or is given up.
+/// Counts a call as hanging until it continues or is cancelled.
 struct Hanging<'a>(&'a watch::Sender<usize>);
 
 impl<'a> Hanging<'a> {

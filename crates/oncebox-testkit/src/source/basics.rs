@@ -1,4 +1,4 @@
-//! Messages come in, once each.
+//! Each message is accepted once.
 
 use super::stage::DURABLE;
 use super::{SourceFixture, Transport};
@@ -7,13 +7,13 @@ pub async fn a_message_is_stored_and_then_acknowledged<T: Transport>(world: &Sou
     let instance = world.start().await;
     world.send("m", DURABLE, "payload").await;
     world.settled(1, 0).await;
-    // FAULTS A1: what is acknowledged is stored.
+    // FAULTS A1: an acknowledged message is stored.
     assert_eq!(world.counts().await.messages, 1);
     world.until(async |world: &SourceFixture<T>| world.runs("payload") == 1).await;
     world.transport.stop(instance).await;
 }
 
-/// Settling one twice would end the connection of many a transport, or take the place of another.
+/// With many transports, a second settlement would end the connection, or settle another delivery.
 pub async fn each_of_many_is_settled_once<T: Transport>(world: &SourceFixture<T>) {
     let instance = world.start().await;
     world.send_many(0..100).await;
@@ -44,7 +44,7 @@ pub async fn two_instances_share_the_work<T: Transport>(world: &SourceFixture<T>
     world.settled(100, 0).await;
     world.until(async |world: &SourceFixture<T>| world.each_ran_once(50)).await;
     world.transport.stop(one).await;
-    // The one that is left takes over.
+    // The remaining instance takes over.
     world.send_many(50..60).await;
     world.settled(110, 0).await;
     world.until(async |world: &SourceFixture<T>| world.each_ran_once(60)).await;
@@ -69,7 +69,7 @@ pub async fn payloads_are_any_bytes<T: Transport>(world: &SourceFixture<T>) {
 pub async fn what_was_sent_before_the_start_is_not_lost<T: Transport>(world: &SourceFixture<T>) {
     world.send_many(0..3).await;
     let books = world.books().await;
-    assert_eq!((books.done, books.rejected, books.waiting), (0, 0, 3), "nobody was there to settle anything");
+    assert_eq!((books.done, books.rejected, books.waiting), (0, 0, 3), "no instance ran to settle it");
     let instance = world.start().await;
     world.settled(3, 0).await;
     world.until(async |world: &SourceFixture<T>| world.each_ran_once(3)).await;

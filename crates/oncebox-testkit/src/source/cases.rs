@@ -31,7 +31,7 @@ macro_rules! source_conformance {
                 }
                 inline {
                     it_is_acknowledged_when_its_handler_is_done,
-                    what_somebody_else_works_on_is_not_acknowledged,
+                    a_busy_message_is_not_acknowledged,
                     what_failed_comes_again,
                     what_its_handler_refuses_is_rejected,
                     another_message_under_its_key_is_quarantined_and_comes_no_more,

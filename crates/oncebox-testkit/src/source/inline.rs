@@ -1,4 +1,4 @@
-//! Messages that are handled while they are in hand.
+//! Messages that are handled before they are acknowledged.
 
 use super::stage::{BAD, FLAKY, INLINE, SLOW};
 use super::{SourceFixture, Transport};
@@ -16,8 +16,8 @@ pub async fn it_is_acknowledged_when_its_handler_is_done<T: Transport>(world: &S
     world.transport.stop(instance).await;
 }
 
-/// Busy is not a duplicate: the other one may still fail.
-pub async fn what_somebody_else_works_on_is_not_acknowledged<T: Transport>(world: &SourceFixture<T>) {
+/// Busy is not a duplicate: the other run may still fail.
+pub async fn a_busy_message_is_not_acknowledged<T: Transport>(world: &SourceFixture<T>) {
     let (one, other) = (world.start().await, world.start().await);
     world.send("m", INLINE, SLOW).await;
     world.entered(1).await;
@@ -48,7 +48,7 @@ pub async fn what_its_handler_refuses_is_rejected<T: Transport>(world: &SourceFi
     world.transport.stop(instance).await;
 }
 
-// FAULTS A10: as what is in conflict with a stored message.
+// FAULTS A10: like a message that conflicts with a stored one.
 pub async fn another_message_under_its_key_is_quarantined_and_comes_no_more<T: Transport>(
     world: &SourceFixture<T>,
 ) {
@@ -71,7 +71,7 @@ pub async fn an_unknown_commit_of_its_handler_is_not_acknowledged<T: Transport>(
     let instance = world.start().await;
     world.faults().script(StoreVerb::Commit, [Some(StoreFault::ErrAfter)]);
     world.send("m", INLINE, "once").await;
-    // Its mark says that it was done, so it does not run again.
+    // Its mark shows that it is done, so it does not run again.
     world.settled(1, 0).await;
     assert_eq!(world.runs("once"), 1);
     assert!(world.faults().calls(StoreVerb::Mark) >= 2, "it was asked for again before it was acknowledged");

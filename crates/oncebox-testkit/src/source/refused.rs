@@ -1,4 +1,4 @@
-//! What cannot be taken is neither lost without a trace nor brought for ever.
+//! Messages that cannot be accepted are neither lost without a trace nor redelivered for ever.
 
 use super::stage::DURABLE;
 use super::{SourceFixture, Transport};
@@ -15,7 +15,7 @@ pub async fn a_message_without_an_id_is_rejected<T: Transport>(world: &SourceFix
     world.transport.stop(instance).await;
 }
 
-// FAULTS A10: quarantined by the store, so the transport has no more to do with it, whichever way it is told.
+// FAULTS A10: the store quarantines it, so the transport may acknowledge or reject it.
 pub async fn a_conflict_is_quarantined_and_comes_no_more<T: Transport>(world: &SourceFixture<T>) {
     let instance = world.start().await;
     world.send("m", DURABLE, "one").await;
@@ -36,7 +36,7 @@ pub async fn a_conflict_is_quarantined_and_comes_no_more<T: Transport>(world: &S
 // FAULTS A8
 pub async fn a_type_without_a_handler_is_kept<T: Transport>(world: &SourceFixture<T>) {
     let instance = world.start().await;
-    world.send("m", "nobody-handles-this", "x").await;
+    world.send("m", "unhandled", "x").await;
     world.settled(1, 0).await;
     assert_eq!(world.counts().await.unrouted, 1);
     world.transport.stop(instance).await;

@@ -1,4 +1,4 @@
-//! An inbox over a store that fails on demand, and handlers that say what they did.
+//! An inbox with fault injection, and handlers that record their runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,28 +14,28 @@ use tokio::sync::watch;
 use super::{DeliveryLedger, Transport};
 use crate::{FaultPlan, FaultyStore};
 
-/// The store of the suite.
+/// Store of the suite.
 pub type TestStore = FaultyStore<Memory>;
 
-/// The type of messages that are stored first.
+/// Type of messages that are stored first.
 pub(super) const DURABLE: &str = "durable";
-/// The type of messages that are handled while they are in hand.
+/// Type of messages that are handled before they are acknowledged.
 pub(super) const INLINE: &str = "inline";
-/// The payload of a message whose handler waits for [`SourceFixture::open_gate`].
+/// Payload of a message whose handler waits for [`SourceFixture::open_gate`].
 pub(super) const SLOW: &str = "slow";
-/// The payload of a message whose handler fails once.
+/// Payload of a message whose handler fails once.
 pub(super) const FLAKY: &str = "flaky";
-/// The payload of a message that its handler refuses for good.
+/// Payload of a message that its handler rejects.
 pub(super) const BAD: &str = "bad";
 
-/// A transport under test, and an inbox for it.
+/// Transport under test, and an inbox for it.
 pub struct SourceFixture<T: Transport> {
     pub(super) transport: T,
     store: TestStore,
     log: Arc<HandlerLog>,
 }
 
-/// What handlers did.
+/// Runs of handlers.
 #[derive(Debug)]
 struct HandlerLog {
     runs: Mutex<BTreeMap<Bytes, usize>>,
@@ -57,7 +57,7 @@ impl<T: Transport> SourceFixture<T> {
         self.store.faults()
     }
 
-    /// Starts an instance. All of them share the store, as the processes of one service do.
+    /// Starts an instance. All instances share the store, as the processes of one service do.
     pub(super) async fn start(&self) -> T::Running {
         let inbox = Inbox::builder("conformance", self.store.clone())
             .config(Config { poll: Duration::from_millis(50), ..Config::default() })
@@ -81,32 +81,32 @@ impl<T: Transport> SourceFixture<T> {
         self.transport.send(Message::new(id.to_owned(), kind, payload)).await;
     }
 
-    /// Messages of the durable type with the numbers of a range, each with a payload of its own.
+    /// Sends messages of the durable type with the numbers of a range, each with its own payload.
     pub(super) async fn send_many(&self, numbers: std::ops::Range<usize>) {
         for number in numbers {
             self.send(&format!("m{number}"), DURABLE, format!("payload {number}")).await;
         }
     }
 
-    /// How often the message with this payload was handled.
+    /// Returns the number of runs for this payload.
     pub(super) fn runs(&self, payload: impl AsRef<[u8]>) -> usize {
         self.log.runs.lock().get(payload.as_ref()).copied().unwrap_or(0)
     }
 
-    /// Whether the numbered messages were handled once each, and nothing else was.
+    /// Returns true if each numbered message ran once, and nothing else did.
     pub(super) fn each_ran_once(&self, count: usize) -> bool {
         let runs = self.log.runs.lock();
         runs.len() == count && runs.values().all(|runs| *runs == 1)
     }
 
-    /// Lets slow handlers go on.
+    /// Lets slow handlers continue.
     pub(super) fn open_gate(&self) {
         self.log.gate.send_replace(true);
     }
 
-    /// Waits until so many runs of handlers began.
+    /// Waits until `count` runs have begun.
     pub(super) async fn entered(&self, count: usize) {
-        // The sender lives as long as the world.
+        // The sender lives as long as the fixture.
         let _ = self.log.entered.subscribe().wait_for(|entered| *entered >= count).await;
     }
 
@@ -119,7 +119,7 @@ impl<T: Transport> SourceFixture<T> {
         self.store.inner().count(&name).await.expect("the store inside does not fail")
     }
 
-    /// Waits until something holds, while the transport brings again what it has to.
+    /// Waits until `holds` returns true, and makes the transport redeliver meanwhile.
     pub(super) async fn until(&self, holds: impl AsyncFn(&Self) -> bool) {
         while !holds(self).await {
             self.transport.bring_again().await;
@@ -128,7 +128,7 @@ impl<T: Transport> SourceFixture<T> {
         }
     }
 
-    /// Waits until the transport believes that so many messages are done, so many rejected, and none is left.
+    /// Waits until the transport counts so many messages as done and as rejected, and none as waiting.
     pub(super) async fn settled(&self, done: usize, rejected: usize) {
         self.until(async |world: &Self| {
             let books = world.books().await;
@@ -138,7 +138,7 @@ impl<T: Transport> SourceFixture<T> {
         .await;
     }
 
-    /// What is known, for the message of a failure.
+    /// Returns the state, for the message of a failure.
     pub(super) async fn account(&self) -> String {
         let pending = self.counts().await.with_status(Status::Pending);
         format!(

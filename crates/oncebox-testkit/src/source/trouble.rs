@@ -1,4 +1,4 @@
-//! The store is away, the process ends: nothing is lost, nothing is acknowledged that is not safe.
+//! Outages of the store and ends of the process: no message is lost, and none is acknowledged before it is safe.
 
 use oncebox::ErrorKind;
 
@@ -12,12 +12,12 @@ pub async fn while_the_store_is_away_nothing_is_acknowledged<T: Transport>(world
     let instance = world.start().await;
     world.faults().always(StoreVerb::Accept, AWAY);
     world.send_many(0..5).await;
-    // Tried more than once each, or told to come again.
+    // Each was retried, or its sender was asked to retry.
     world.until(async |world: &SourceFixture<T>| world.faults().calls(StoreVerb::Accept) >= 10).await;
     let books = world.books().await;
     assert_eq!((books.done, books.rejected, books.waiting), (0, 0, 5), "nothing is settled");
     if world.transport.holds() {
-        // FAULTS F1: a transport that counts how often it brought a message dead-letters it after so many.
+        // FAULTS F1: a transport that counts redeliveries dead-letters a message after so many.
         assert_eq!(books.again, 0, "deliveries are held, not handed back in a loop");
     }
     world.faults().clear();
@@ -29,13 +29,13 @@ pub async fn while_the_store_is_away_nothing_is_acknowledged<T: Transport>(world
 // FAULTS A4
 pub async fn an_unknown_commit_is_not_acknowledged<T: Transport>(world: &SourceFixture<T>) {
     let instance = world.start().await;
-    // It is stored, and nobody is told; then the store is away, so that nobody can find out.
+    // It is stored, but the response is lost. Then the store is unavailable, so no caller can find out.
     world.faults().script(
         StoreVerb::Accept,
         [Some(StoreFault::ErrAfter), Some(AWAY), Some(AWAY), Some(StoreFault::Hang)],
     );
     world.send_many(0..1).await;
-    // Whoever cannot hold it has to be asked again.
+    // A transport that cannot hold it has to redeliver it.
     world.until(async |world: &SourceFixture<T>| world.faults().calls(StoreVerb::Accept) >= 4).await;
     assert_eq!(world.counts().await.messages, 1, "it was stored the first time");
     let books = world.books().await;
@@ -75,7 +75,7 @@ pub async fn a_shutdown_settles_what_is_in_hand_or_leaves_it<T: Transport>(world
     tokio::join!(world.transport.stop(instance), release);
     let books = world.books().await;
     assert_eq!((books.rejected, books.done + books.waiting), (0, 5), "nothing is refused or lost: {books:?}");
-    // FAULTS A1: what is acknowledged is stored.
+    // FAULTS A1: an acknowledged message is stored.
     assert!(world.counts().await.messages >= books.done as u64, "{books:?}");
     let instance = world.start().await;
     world.settled(5, 0).await;
@@ -83,7 +83,7 @@ pub async fn a_shutdown_settles_what_is_in_hand_or_leaves_it<T: Transport>(world
     world.transport.stop(instance).await;
 }
 
-/// The store stays away, and the process has to end all the same.
+/// The store stays unavailable, and the process has to end.
 pub async fn a_shutdown_does_not_wait_for_the_store<T: Transport>(world: &SourceFixture<T>) {
     let instance = world.start().await;
     world.faults().always(StoreVerb::Accept, AWAY);

@@ -182,7 +182,7 @@ impl BulkAction {
 
 /// Progress of a bulk operation or backfill.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct OperationReport {
+pub(crate) struct BulkReport {
     pub(crate) operation: OperationUuid,
     /// running, finished, capped, stopped, failed or unknown.
     pub(crate) state: String,
@@ -201,7 +201,7 @@ pub(crate) struct OperationReport {
 pub(crate) struct OperationProgress {
     pub(crate) operation: OperationRecord,
     /// Progress of a bulk operation or backfill.
-    pub(crate) report: Option<OperationReport>,
+    pub(crate) report: Option<BulkReport>,
 }
 
 actions! {

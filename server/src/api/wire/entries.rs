@@ -131,12 +131,12 @@ pub(crate) struct EntryRecord {
     /// Tenant of the message.
     pub(crate) tenant: Option<String>,
     /// Attributes of the message; null after retention deleted it.
-    pub(crate) message: Option<MessageLabel>,
+    pub(crate) message: Option<MessageIdentity>,
 }
 
 /// Attributes of a message, without its payload and headers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct MessageLabel {
+pub(crate) struct MessageIdentity {
     pub(crate) source: String,
     /// Id as text.
     pub(crate) id: String,

@@ -8,15 +8,15 @@ mod queries;
 mod values;
 
 pub(crate) use actions::{
-    ActionResponse, AuditFields, BackfillAction, BulkAction, BulkPlan, BulkPreview, EntryAction, EntryVerb,
-    ErasureAction, ErasureResult, OperationProgress, OperationReport, OrderingKeyRef, PauseAction,
-    PurgeAction, PurgePlan, PurgePreview,
+    ActionResponse, AuditFields, BackfillAction, BulkAction, BulkPlan, BulkPreview, BulkReport, EntryAction,
+    EntryVerb, ErasureAction, ErasureResult, OperationProgress, OrderingKeyRef, PauseAction, PurgeAction,
+    PurgePlan, PurgePreview,
 };
-pub(crate) use entries::{EntriesQuery, EntryList, EntryRecord, EntrySelection, MessageLabel};
+pub(crate) use entries::{EntriesQuery, EntryList, EntryRecord, EntrySelection, MessageIdentity};
 pub(crate) use queries::{
     AuditQuery, BlockedCount, BlockedKeyList, BlockedOrderingKey, BlockedQuery, CallerInfo, DoctorFinding,
-    DoctorReport, EntryCount, ExplainedEntry, FailedAttempt, HandlerList, HandlerStatus, InboxCounts,
-    InboxList, InboxSummary, MessageDetails, MessageExplanation, MessageHeader, MessagePayloads,
+    DoctorReport, EntryCount, ExplainedEntry, FailedAttempt, HandlerList, HandlerStatus, InboxList,
+    InboxSummary, InboxTotals, MessageDetails, MessageExplanation, MessageHeader, MessagePayloads,
     MessageSummary, OperationList, OperationRecord, PausedOrderingKey, PayloadView, QuarantineList,
     QuarantineQuery, QuarantineReasonWord, QuarantinedItem, RetentionReport, StoryEvent, TenantQuery,
 };

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{BoundedText, EntryRecord, KeyText, MessageLabel, OperationUuid, StatusWord, TimeText};
+use super::{BoundedText, EntryRecord, KeyText, MessageIdentity, OperationUuid, StatusWord, TimeText};
 
 /// Token name and roles of the caller.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -41,7 +41,7 @@ pub(crate) struct TenantQuery {
 
 /// Counts of an inbox.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct InboxCounts {
+pub(crate) struct InboxTotals {
     /// Number of stored messages.
     pub(crate) messages: u64,
     /// Number of stored messages without a handler.
@@ -130,7 +130,7 @@ pub(crate) struct MessageSummary {
     pub(crate) received_at: TimeText,
     /// Time of the event, from the producer.
     pub(crate) time: Option<TimeText>,
-    pub(crate) message: MessageLabel,
+    pub(crate) message: MessageIdentity,
     /// Size of the payload, in bytes.
     pub(crate) payload_bytes: u64,
 }
@@ -263,7 +263,7 @@ pub(crate) struct QuarantinedItem {
     pub(crate) key: KeyText,
     pub(crate) received_at: TimeText,
     pub(crate) tenant: Option<String>,
-    pub(crate) message: MessageLabel,
+    pub(crate) message: MessageIdentity,
     /// Size of the payload, in bytes.
     pub(crate) payload_bytes: u64,
 }

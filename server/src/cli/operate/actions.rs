@@ -140,7 +140,7 @@ async fn many(args: &EntryActionArgs, verb: wire::EntryVerb) -> Result<bool, Com
     // Printed before it starts, so that an operator can continue it after a crash.
     out::eprint_note(&format!("operation {id}: {expected} entries; continue with --operation {id}"));
     let progress = ProgressLine::of(expected, "entries");
-    let mut on_progress = |report: &wire::OperationReport| {
+    let mut on_progress = |report: &wire::BulkReport| {
         progress.at(report.done);
         progress.set_message(format!(
             "done, {} skipped (changed), {} failed again",
@@ -154,15 +154,15 @@ async fn many(args: &EntryActionArgs, verb: wire::EntryVerb) -> Result<bool, Com
     Ok(report.state == "stopped")
 }
 
-fn print_report(target: &TargetArgs, report: &wire::OperationReport) -> Result<(), CommandError> {
+fn print_report(target: &TargetArgs, report: &wire::BulkReport) -> Result<(), CommandError> {
     if target.json {
         return print::json(report);
     }
-    let wire::OperationReport { state, done, refused, failed, .. } = report;
+    let wire::BulkReport { state, done, refused, failed, .. } = report;
     out::line(&format!("{state}: {done} done, {refused} skipped (changed), {failed} failed again"))?;
     match state.as_str() {
         "stopped" => {
-            out::eprint_note("check the failures, then continue with the same --operation and --go-on")
+            out::eprint_note("check the failures, then continue with the same --operation and --go-on");
         }
         "capped" => out::eprint_note("more entries match; start a new operation, or raise --limit"),
         _ => {}

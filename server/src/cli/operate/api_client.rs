@@ -142,9 +142,9 @@ impl ApiClient {
     /// Polls the progress of an operation until it has ended.
     async fn watch(
         &self,
-        mut now: wire::OperationReport,
+        mut now: wire::BulkReport,
         on_progress: ProgressFn<'_>,
-    ) -> Result<wire::OperationReport, CommandError> {
+    ) -> Result<wire::BulkReport, CommandError> {
         let clock = SystemClock::default();
         let id = now.operation.0.to_string();
         loop {
@@ -219,7 +219,7 @@ fn refused(status: StatusCode, body: &[u8]) -> CommandError {
 
 #[async_trait]
 impl OperatorClient for ApiClient {
-    async fn counts(&self, tenant: Option<&str>) -> Result<wire::InboxCounts, CommandError> {
+    async fn counts(&self, tenant: Option<&str>) -> Result<wire::InboxTotals, CommandError> {
         self.get(ApiCall::Counts, &[], &wire::TenantQuery { tenant: tenant.map(Into::into) }).await
     }
 
@@ -299,7 +299,7 @@ impl OperatorClient for ApiClient {
         &self,
         action: &wire::BulkAction,
         on_progress: ProgressFn<'_>,
-    ) -> Result<wire::OperationReport, CommandError> {
+    ) -> Result<wire::BulkReport, CommandError> {
         let begun = self.post(ApiCall::Bulk, &[], action).await?;
         self.watch(begun, on_progress).await
     }
@@ -316,7 +316,7 @@ impl OperatorClient for ApiClient {
         &self,
         plan: &BackfillPlan,
         on_progress: ProgressFn<'_>,
-    ) -> Result<wire::OperationReport, CommandError> {
+    ) -> Result<wire::BulkReport, CommandError> {
         if !plan.types.is_empty() || !plan.legacy.is_empty() || plan.limit.is_some() {
             return Err(usage(
                 "--type, --legacy and --limit require --store; the sidecar knows the handlers with --api",

@@ -9,7 +9,7 @@ use super::CommandError;
 use crate::api::wire;
 
 /// Callback for the progress of a long operation.
-pub(super) type ProgressFn<'a> = &'a mut (dyn FnMut(&wire::OperationReport) + Send);
+pub(super) type ProgressFn<'a> = &'a mut (dyn FnMut(&wire::BulkReport) + Send);
 
 /// Arguments of a doctor query.
 #[derive(Clone, Debug, Default)]
@@ -35,7 +35,7 @@ pub(super) struct BackfillPlan {
 /// An inbox as operators see it.
 #[async_trait]
 pub(super) trait OperatorClient: Send + Sync {
-    async fn counts(&self, tenant: Option<&str>) -> Result<wire::InboxCounts, CommandError>;
+    async fn counts(&self, tenant: Option<&str>) -> Result<wire::InboxTotals, CommandError>;
     async fn entries(&self, query: &wire::EntriesQuery) -> Result<wire::EntryList, CommandError>;
     async fn message(&self, key: &Key) -> Result<wire::MessageDetails, CommandError>;
     async fn payloads(&self, key: &Key) -> Result<wire::MessagePayloads, CommandError>;
@@ -63,7 +63,7 @@ pub(super) trait OperatorClient: Send + Sync {
         &self,
         action: &wire::BulkAction,
         on_progress: ProgressFn<'_>,
-    ) -> Result<wire::OperationReport, CommandError>;
+    ) -> Result<wire::BulkReport, CommandError>;
     async fn purge_preview(&self, plan: &wire::PurgePlan) -> Result<wire::PurgePreview, CommandError>;
     async fn purge(&self, purge: &wire::PurgeAction) -> Result<wire::ActionResponse, CommandError>;
     /// Runs the operation until it ends or stops.
@@ -71,5 +71,5 @@ pub(super) trait OperatorClient: Send + Sync {
         &self,
         plan: &BackfillPlan,
         on_progress: ProgressFn<'_>,
-    ) -> Result<wire::OperationReport, CommandError>;
+    ) -> Result<wire::BulkReport, CommandError>;
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::target::TargetArgs;
-use crate::api::wire::{EntryRecord, InboxCounts, TimeText};
+use crate::api::wire::{EntryRecord, InboxTotals, TimeText};
 use crate::cli::out::{self, Cell, table};
 use crate::cli::{CommandError, Exit};
 
@@ -40,7 +40,7 @@ pub(super) fn entries(entries: &[EntryRecord]) -> Result<(), CommandError> {
 }
 
 /// Prints a note if the inbox is empty: its name may be misspelled.
-pub(super) fn note_if_empty(target: &TargetArgs, counts: &InboxCounts) -> Result<(), CommandError> {
+pub(super) fn note_if_empty(target: &TargetArgs, counts: &InboxTotals) -> Result<(), CommandError> {
     if counts.messages == 0 && counts.quarantined == 0 && counts.entries.is_empty() {
         let (inbox, _) = target.resolve()?;
         out::eprint_note(&format!("the inbox {inbox} is empty; check its name"));

@@ -56,7 +56,7 @@ pub(super) async fn status(args: &StatusArgs) -> Result<(), CommandError> {
     out::line(&lines.join("\n"))
 }
 
-fn by_handler(counts: &wire::InboxCounts) -> String {
+fn by_handler(counts: &wire::InboxTotals) -> String {
     let mut handlers: Vec<&str> = counts.entries.iter().map(|entry| &*entry.handler).collect();
     handlers.dedup();
     let row = |handler: &str| {

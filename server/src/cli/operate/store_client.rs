@@ -93,7 +93,7 @@ fn limit_of(limit: Option<u64>) -> Result<usize, CommandError> {
 
 #[async_trait]
 impl OperatorClient for StoreClient {
-    async fn counts(&self, tenant: Option<&str>) -> Result<wire::InboxCounts, CommandError> {
+    async fn counts(&self, tenant: Option<&str>) -> Result<wire::InboxTotals, CommandError> {
         Ok(shared::counts(&*self.store, &self.inbox, tenant, self.clock.now()).await?)
     }
 
@@ -229,7 +229,7 @@ impl OperatorClient for StoreClient {
         &self,
         action: &wire::BulkAction,
         on_progress: ProgressFn<'_>,
-    ) -> Result<wire::OperationReport, CommandError> {
+    ) -> Result<wire::BulkReport, CommandError> {
         let bulk = self.plan_of(&action.plan())?.id(action.operation.0);
         let mut bulk = bulk.by(actor_of(action.audit())?, &action.reason.0);
         (bulk.per_second, bulk.go_on) = (number(action.per_second, bulk.per_second), action.go_on);
@@ -266,7 +266,7 @@ impl OperatorClient for StoreClient {
         &self,
         backfill: &BackfillPlan,
         on_progress: ProgressFn<'_>,
-    ) -> Result<wire::OperationReport, CommandError> {
+    ) -> Result<wire::BulkReport, CommandError> {
         let key = handler(&backfill.action.handler)?;
         let planned =
             self.plan.as_ref().and_then(|plan| plan.handlers.iter().find(|one| one.key == key.as_str()));

@@ -21,6 +21,7 @@ use crate::sidecar;
 
 /// Arguments for the inbox: an API, a store, or a configuration. Default: `ONCEBOX_API`, `ONCEBOX_STORE`, `ONCEBOX_CONFIG`, then
 /// `oncebox.toml` in the current directory.
+#[expect(clippy::doc_markdown, reason = "clap prints the texts as they are")]
 #[derive(Debug, clap::Args)]
 pub(super) struct TargetArgs {
     /// Address of a running sidecar, like http://127.0.0.1:8472

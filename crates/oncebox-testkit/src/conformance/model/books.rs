@@ -1,4 +1,4 @@
-//! The model: what an inbox holds, and what may happen to it.
+//! The model: the content of an inbox, and the effect of each operation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,21 +13,21 @@ use super::step::{HANDLERS, MESSAGES, ModelOffer};
 #[derive(Clone)]
 pub(super) struct ModelEntry {
     pub(super) seq: Seq,
-    /// The messages of one ordering key wait for each other.
+    /// Messages with one ordering key wait for each other.
     pub(super) ordered: bool,
     pub(super) status: Status,
     pub(super) attempts: u32,
     pub(super) suspicion: Suspicion,
-    /// Whether its last run began alone.
+    /// True if its last run began alone.
     pub(super) alone: bool,
-    /// Due, end of the lease, or end.
+    /// Due time, end of the lease, or time of the end.
     pub(super) at: Timestamp,
-    /// What it is to those behind it, if it is poisoned.
+    /// Effect on the entries behind it, if it is poisoned.
     pub(super) in_line: Option<InLine>,
-    /// Due, for one that is parked.
+    /// Due time of a parked entry.
     not_before: Timestamp,
     pub(super) token: Option<Token>,
-    /// Whether an operator had a hand in it since its last claim.
+    /// True if an operator changed it since its last claim.
     pub(super) operated: bool,
     /// Earlier generations, as they finished: status, attempts, suspicion and time.
     pub(super) past: Vec<(Status, u32, Suspicion, Timestamp)>,
@@ -38,7 +38,7 @@ impl ModelEntry {
         u32::try_from(self.past.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether a claim is the one that holds it.
+    /// Returns true if a claim holds it.
     pub(super) fn is_held_by(&self, claim: &Claim) -> bool {
         self.status == Status::Running && self.seq == claim.seq && self.token == Some(claim.token)
     }
@@ -68,7 +68,7 @@ impl ModelEntry {
         (self.status, self.at, self.in_line) = (next, now, None);
     }
 
-    /// Whether those behind it have to wait.
+    /// Returns true if the entries behind it have to wait.
     fn is_in_the_way(&self) -> bool {
         match self.status {
             Status::Pending | Status::Running => true,
@@ -85,27 +85,27 @@ impl ModelEntry {
 /// A stored message.
 pub(super) struct ModelMessage {
     pub(super) seq: Seq,
-    /// The payload that came first.
+    /// First payload.
     pub(super) payload: u8,
     pub(super) received_at: Timestamp,
 }
 
-/// All that an inbox holds.
+/// Content of an inbox.
 #[derive(Default)]
 pub(super) struct InboxModel {
     pub(super) messages: BTreeMap<u8, ModelMessage>,
-    /// By id and payload.
+    /// Quarantined messages, by id and payload.
     pub(super) quarantined: BTreeSet<(u8, u8)>,
     pub(super) entries: BTreeMap<(u8, &'static str), ModelEntry>,
     pub(super) paused: BTreeSet<&'static str>,
-    /// When the newest message that was swept had come in, by handler; and of those without any.
+    /// Arrival of the newest swept message, by handler, and of those without any.
     watermarks: BTreeMap<Option<&'static str>, Timestamp>,
     last_seq: Option<Seq>,
 }
 
 impl InboxModel {
-    /// Takes a message in, and returns the answer the store must have given. What it answered in fact is only needed
-    /// for the number of a message that is new. If the call was `repeated`, what is new is known already.
+    /// Accepts a message, and returns the result that the store must have returned. The actual result only gives the number of a
+    /// new message. If the call was `repeated`, a new message is known already.
     pub(super) fn accept(
         &mut self,
         offer: &ModelOffer,
@@ -153,13 +153,13 @@ impl InboxModel {
         Ok(answer)
     }
 
-    /// Whether one of these handlers may have forgotten the message.
+    /// Returns true if one of these handlers may have forgotten the message.
     fn is_stale(&self, offer: &ModelOffer, handlers: &[Option<&'static str>], now: Timestamp) -> bool {
         let mark = handlers.iter().filter_map(|name| self.watermarks.get(name)).max();
         offer.age.zip(mark).is_some_and(|(age, mark)| now.before(age) <= *mark)
     }
 
-    /// Adds the entries a message does not have yet; returns how many.
+    /// Adds the missing entries of a message, and returns their number.
     fn add(&mut self, seq: Seq, offer: &ModelOffer, now: Timestamp) -> usize {
         let before = self.entries.len();
         for name in &offer.handlers {
@@ -182,7 +182,7 @@ impl InboxModel {
         self.entries.len() - before
     }
 
-    /// Parks and frees entries behind others: after everything that changes a line.
+    /// Parks and unparks entries behind others, after every change of an order queue.
     pub(super) fn arrange(&mut self, now: Timestamp) {
         for name in HANDLERS {
             let parks = |entry: &ModelEntry| entry.in_line == Some(InLine::Parks);
@@ -205,7 +205,7 @@ impl InboxModel {
         }
     }
 
-    /// Whether an entry waits for another one with its ordering key.
+    /// Returns true if an entry waits for another one with its ordering key.
     pub(super) fn is_blocked(&self, entry: &ModelEntry, name: &str) -> bool {
         entry.ordered
             && self.entries.iter().any(|((_, other_name), other)| {
@@ -215,7 +215,7 @@ impl InboxModel {
             })
     }
 
-    /// The entries of a handler that may be claimed if it is `now`, in the order of claims.
+    /// Returns the claimable entries of a handler at `now`, in the order of claims.
     pub(super) fn claimable(&self, name: &str, mode: ClaimMode, now: Timestamp) -> Vec<(Timestamp, Seq, u8)> {
         let may = |entry: &ModelEntry| {
             entry.status == Status::Pending
@@ -233,7 +233,7 @@ impl InboxModel {
         claimable
     }
 
-    /// What a claim takes of the suspects that are due: the first, and others of its level.
+    /// Returns the suspects that a claim takes: the first due one, and others of its level.
     pub(super) fn company(&self, name: &str, due: &[(Timestamp, Seq, u8)], limit: usize) -> Vec<Seq> {
         let suspicion =
             |id: &u8| self.entries.get(&(*id, name)).map_or(Suspicion::NONE, |entry| entry.suspicion);
@@ -242,14 +242,14 @@ impl InboxModel {
         same.map(|(_, seq, _)| *seq).take(limit.min(first.company())).collect()
     }
 
-    /// The entries of a handler whose lease ran out.
+    /// Returns the entries of a handler with an expired lease.
     pub(super) fn lapsed(&self, name: &str, now: Timestamp) -> BTreeSet<Seq> {
         let lapsed = |entry: &ModelEntry| entry.status == Status::Running && entry.at < now;
         let of_handler = self.entries.iter().filter(|((_, of), _)| *of == name);
         of_handler.filter(|(_, entry)| lapsed(entry)).map(|(_, entry)| entry.seq).collect()
     }
 
-    /// The messages that may be forgotten.
+    /// Returns the messages that a sweep may remove.
     pub(super) fn forgettable(&self, horizon: Timestamp) -> BTreeSet<u8> {
         let finished = |id: u8| {
             HANDLERS
@@ -282,10 +282,10 @@ impl InboxModel {
     }
 }
 
-/// Whether the messages with this id have the ordering key.
+/// Returns true if messages with this id have the ordering key.
 pub(super) fn is_ordered(id: u8) -> bool {
     id < MESSAGES / 2
 }
 
-/// Long enough for everything to be due.
+/// Time after which everything is due.
 pub(super) const EVERYTHING: Duration = Duration::from_hours(24 * 365);

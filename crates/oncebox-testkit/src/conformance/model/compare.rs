@@ -1,4 +1,4 @@
-//! All that is stored, compared with the model.
+//! Comparison of the store's content with the model.
 
 use oncebox::state::Status;
 use oncebox::time::Timestamp;
@@ -9,7 +9,7 @@ use crate::StoreUnderTest;
 use crate::fixture::handler;
 
 impl<S: StoreUnderTest> ModelRun<'_, S> {
-    /// Compares all that is stored with the model.
+    /// Compares the store's content with the model.
     pub(super) async fn compare(&self) -> Checked {
         for id in 0..MESSAGES {
             self.compare_message(id).await?;
@@ -41,7 +41,7 @@ impl<S: StoreUnderTest> ModelRun<'_, S> {
                 check(generations.next().is_none(), || format!("{id} has no entry for {name}: {views:?}"))?;
                 continue;
             };
-            // What is finished stays as it was.
+            // Finished entries stay as they were.
             for (number, past) in (0..).zip(&entry.past) {
                 let same = generations.next().is_some_and(|view| {
                     view.generation == number
@@ -57,7 +57,7 @@ impl<S: StoreUnderTest> ModelRun<'_, S> {
             check(same == expected, || format!("{id} for {name} is {latest:?}, not {expected:?}"))?;
             let blocked = entry.status == Status::Pending && self.books.is_blocked(entry, name);
             let at = if blocked { Timestamp::MAX } else { entry.at };
-            // An ordered entry may be dated anew when it is released.
+            // Releasing an ordered entry may change its time.
             let dated_anew = entry.ordered && entry.status == Status::Pending && latest.at != Timestamp::MAX;
             let right = latest.at == at || (dated_anew && !blocked);
             check(right, || format!("{id} for {name} is at {:?}, not {at:?}", latest.at))?;

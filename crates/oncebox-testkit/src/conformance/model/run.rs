@@ -1,4 +1,4 @@
-//! A sequence on a store: each step is made, its answer compared with the model's, and then all that is stored.
+//! A sequence on a store. After each step, its result and the store's content are compared with the model.
 
 mod lease;
 
@@ -21,10 +21,10 @@ use crate::fixture::{
 };
 use crate::{FaultyStore, Harness, StoreFault, StoreUnderTest, StoreVerb};
 
-/// What does not hold.
+/// Description of a difference.
 pub(super) type Checked<T = ()> = Result<T, String>;
 
-/// The entry of a claim.
+/// Entry of a claim.
 type EntryId = (u8, &'static str);
 
 /// One sequence of operations.
@@ -35,10 +35,10 @@ pub(super) struct ModelRun<'a, S> {
     pub(super) books: InboxModel,
     /// Every claim that was ever made, stale ones included.
     claims: Vec<(Claim, EntryId)>,
-    /// Handlers, each with a number of renames that the store knows of for certain.
+    /// Handlers, each with the number of renames that the store surely knows.
     known: BTreeSet<(&'static str, usize)>,
     last_token: Option<Token>,
-    /// The latest time there was, which is not now if the clock was turned back.
+    /// Latest time so far. It differs from now if the clock was set back.
     latest: Timestamp,
     turned_back: Duration,
     made: usize,
@@ -66,7 +66,7 @@ impl<'a, S: StoreUnderTest> ModelRun<'a, S> {
         self.turned_back
     }
 
-    /// How many steps were made.
+    /// Returns the number of steps.
     pub(super) fn made(&self) -> usize {
         self.made
     }
@@ -75,7 +75,7 @@ impl<'a, S: StoreUnderTest> ModelRun<'a, S> {
         self.log
     }
 
-    /// Makes all steps, then brings everything to its end: nothing may be left that cannot be handled or forgotten.
+    /// Runs all steps, then finishes everything: nothing may be left that cannot be handled or removed.
     pub(super) async fn all(&mut self, steps: impl Iterator<Item = ModelStep>) -> Checked {
         for step in steps {
             self.log.push(format!("{step:?}"));
@@ -135,8 +135,7 @@ impl<'a, S: StoreUnderTest> ModelRun<'a, S> {
         }
     }
 
-    /// Makes a call. If its answer is lost, the caller is told so, and makes it again. Also says whether the answer is
-    /// that to a repeat of what was done.
+    /// Makes a call. If its response is lost, the caller repeats it. Also returns true if the result is that of a repeat.
     async fn call<T: Debug>(
         &self,
         verb: StoreVerb,
@@ -151,7 +150,7 @@ impl<'a, S: StoreUnderTest> ModelRun<'a, S> {
         self.store.faults().next(verb, fault);
         match call(&self.store).await {
             Err(error) if error.kind() == ErrorKind::CommitUnknown => {}
-            // It failed by itself, and did nothing.
+            // The call failed by itself, and did nothing.
             Err(error) => return Ok((Err(error), false)),
             Ok(answer) => return Err(format!("{verb:?} answers {answer:?}, though the answer is lost")),
         }
@@ -200,13 +199,13 @@ impl<'a, S: StoreUnderTest> ModelRun<'a, S> {
             Settled::Applied
         } else {
             let entry = self.books.entries.get(&id).filter(|entry| entry.seq == claim.seq);
-            // Whether a settlement is a repeat cannot be told any more once an operator changed what it had written.
-            // That it changes nothing is seen by what is stored.
+            // After an operator's change the store cannot recognise a repeated settlement. The comparison of the content shows that
+            // it changes nothing.
             if entry.is_some_and(|entry| entry.operated || entry.generation() > claim.generation) {
                 return Ok(());
             }
             let status = settlement.next.status();
-            // What is pending again may have been parked at once.
+            // A pending entry may have been parked at once.
             let is = |entry: &ModelEntry| {
                 entry.status == status || (status == Status::Pending && entry.in_line == Some(InLine::Parked))
             };
@@ -220,7 +219,7 @@ impl<'a, S: StoreUnderTest> ModelRun<'a, S> {
 
     async fn complete(&mut self, ago: usize, lost: Lost) -> Checked {
         let Some((claim, id)) = self.claim_made(ago) else { return Ok(()) };
-        // Without the lease there is no commit whose answer could be lost.
+        // Without the lease there is no commit whose response could be lost.
         let lost = if self.held(&claim, id).is_some() { lost } else { Lost::No };
         let complete = async |store: &FaultyStore<S>| {
             let mut tx = store.begin().await?;
@@ -237,7 +236,7 @@ impl<'a, S: StoreUnderTest> ModelRun<'a, S> {
         if let Some(entry) = self.held(&claim, id) {
             entry.settle(&Settlement::done(&claim), now);
             self.books.arrange(now);
-            // The work may not be done twice, so its repeat is refused.
+            // The work must not be done twice, so its repeat is refused.
             expected = if repeated { Settled::LeaseLost } else { Settled::Applied };
         }
         check(settled == expected, || format!("{settled:?} instead of {expected:?} for {:?}", claim.token))
@@ -263,7 +262,7 @@ impl<'a, S: StoreUnderTest> ModelRun<'a, S> {
         self.latest = self.latest.max(self.h.now());
     }
 
-    /// The key by which an operator calls a handler: one that the store knows, or the first.
+    /// Returns the key by which an operator names a handler: one that the store knows, or the first.
     fn called(&self, (name, renames): (&'static str, usize)) -> HandlerKey {
         spelled(name, if self.known.contains(&(name, renames)) { renames } else { 0 }).key
     }
@@ -336,14 +335,14 @@ impl<'a, S: StoreUnderTest> ModelRun<'a, S> {
                 gone.insert(id);
             }
         }
-        // Messages that came while the clock was wrong may stay a little longer, but none may leave too early.
+        // Messages that came while the clock was wrong may stay a little longer. No message may be removed too early.
         let all_gone = gone == may_go || self.turned_back > Duration::ZERO;
         check(all_gone && gone.is_subset(&may_go), || format!("swept were {gone:?}, finished {may_go:?}"))?;
         self.books.forget(&gone);
         Ok(())
     }
 
-    /// Brings every entry to its end, and forgets every message.
+    /// Finishes every entry, and removes every message.
     async fn finish(&mut self) -> Checked {
         self.advance(EVERYTHING);
         for name in HANDLERS {

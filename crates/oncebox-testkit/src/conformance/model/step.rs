@@ -1,7 +1,7 @@
-//! What a sequence is made of.
+//! Steps of a sequence.
 //!
-//! A step names its claim by how long ago it was made, and its message by a small number. So whatever is left of a
-//! sequence is a sequence, which is what making it shorter needs.
+//! A step names its claim by its age, and its message by a small number. So every part of a sequence is a sequence, and shortening
+//! works.
 
 use std::time::Duration;
 
@@ -16,30 +16,30 @@ use proptest::sample::{select, subsequence};
 use crate::fixture::{HOUR, PAST_LEASE, RETENTION, SECOND};
 
 pub(super) const MESSAGES: u8 = 6;
-/// By their origins.
+/// Handlers by their origins.
 pub(super) const HANDLERS: [&str; 2] = ["a", "b"];
-/// How often a process may have renamed its handlers.
+/// Maximum renames of a process.
 const RENAMES: usize = 3;
 
-/// A handler as a process knows it that has renamed it so often: with all of its former keys.
+/// Returns a handler as a process knows it after so many renames, with all of its former keys.
 pub(super) fn spelled(handler: &str, renames: usize) -> Route {
     let keys: Vec<HandlerKey> = (0..=renames).rev().map(|n| key(handler, n)).collect();
     Route { key: keys[0].clone(), legacy: keys[1..].into() }
 }
 
-/// A key of a handler.
+/// Returns a key of a handler.
 fn key(handler: &str, renames: usize) -> HandlerKey {
     crate::fixture::handler(&format!("{handler}{}", "x".repeat(renames)))
 }
-/// As many as there are outcomes.
+/// Number of outcomes.
 pub(super) const OUTCOMES: usize = 8;
-/// The outcome of a run that went well.
+/// Outcome of a successful run.
 pub(super) const DONE: usize = 0;
 
-/// What became of the first answer to a call. The caller is told that the commit is unknown, and repeats the call.
+/// Fate of the first response to a call. If it is lost, the caller gets an unknown commit, and repeats the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// It came.
+    /// It arrived.
     No,
     /// The call was done.
     After,
@@ -47,7 +47,7 @@ pub(super) enum Lost {
     Before,
 }
 
-/// A message that comes in.
+/// An offered message.
 #[derive(Clone, Debug)]
 pub(super) struct ModelOffer {
     pub(super) id: u8,
@@ -56,7 +56,7 @@ pub(super) struct ModelOffer {
     pub(super) renames: usize,
     pub(super) delay: Duration,
     pub(super) first_wins: bool,
-    /// How old its producer says it is, if it does.
+    /// Age of the message, if its producer dates it.
     pub(super) age: Option<Duration>,
 }
 
@@ -87,7 +87,7 @@ pub(super) enum ModelStep {
         ago: usize,
         lost: Lost,
     },
-    /// A worker dies: its leases run out, somebody takes over what it had, and says so unless it dies as well.
+    /// A worker dies: its leases expire, and another one settles its entries, unless it dies as well.
     Rescue {
         handler: &'static str,
         renames: usize,
@@ -119,7 +119,7 @@ pub(super) enum ModelStep {
     },
 }
 
-/// Any step, those that make work for others more often.
+/// Any step. Steps that make work for others are more frequent.
 pub(super) fn any() -> impl Strategy<Value = ModelStep> {
     prop_oneof![
         25 => (vec(offer(), 1..=3), lost()).prop_map(|(offers, lost)| ModelStep::Accept { offers, lost }),
@@ -171,7 +171,7 @@ fn lost() -> impl Strategy<Value = Lost> {
     prop_oneof![6 => Just(Lost::No), 1 => Just(Lost::After), 1 => Just(Lost::Before)]
 }
 
-/// A handler, and how often it was renamed in the process that asks.
+/// A handler, and the number of its renames in the calling process.
 fn handler() -> impl Strategy<Value = (&'static str, usize)> {
     (select(HANDLERS.to_vec()), 0..RENAMES)
 }
@@ -184,7 +184,7 @@ fn on_poisoned() -> impl Strategy<Value = OnPoisoned> {
     select(vec![OnPoisoned::Block, OnPoisoned::Skip, OnPoisoned::Park])
 }
 
-/// How many claims ago: most often one of the last, but stale ones as well.
+/// Age of a claim: often one of the last, but also stale ones.
 fn ago() -> impl Strategy<Value = usize> {
     prop_oneof![4 => 0_usize..3, 1 => 0_usize..20]
 }

@@ -24,7 +24,7 @@ impl<S: StoreUnderTest> ModelRun<'_, S> {
         let route = spelled(name, renames);
         let mut params = claim_params(std::slice::from_ref(&route), limit);
         params.inbox = self.inbox.clone();
-        // An odd limit: the worker has nothing else in hand.
+        // An odd limit stands for an idle worker.
         let idle = suspect && limit % 2 == 1;
         let params = if suspect { params.suspect().idle(idle) } else { params };
         let (claimed, _) =
@@ -35,7 +35,7 @@ impl<S: StoreUnderTest> ModelRun<'_, S> {
         self.lease(name, &route.key, claimed, Some(alone))
     }
 
-    /// What may be claimed is, the longest due first, and nothing else.
+    /// Checks that exactly the claimable entries were claimed, the longest due first.
     fn check_claim(
         &self,
         name: &str,
@@ -44,7 +44,7 @@ impl<S: StoreUnderTest> ModelRun<'_, S> {
         claimed: &[Claimed],
     ) -> Checked {
         let due = self.books.claimable(name, mode, self.h.now());
-        // What was due before the clock was turned back may stay so, and what was dated then may not be due yet.
+        // After the clock was set back, due entries may stay due, and entries of that time may not be due yet.
         let wrong_clock = self.turned_back > Duration::ZERO;
         let possible = self.books.claimable(name, mode, self.latest);
         let sure = due.iter().filter(|(.., id)| !(wrong_clock && is_ordered(*id))).count();
@@ -57,7 +57,7 @@ impl<S: StoreUnderTest> ModelRun<'_, S> {
         check(claimed.first().is_none_or(|first| claimed.len() <= company(first)), says)?;
         let known = |claimed: &Claimed| possible.iter().any(|(_, seq, _)| *seq == claimed.claim.seq);
         check(claimed.iter().all(known), says)?;
-        // An ordered entry may be dated anew when it is released, so its place among the others is the store's choice.
+        // Releasing an ordered entry may change its time, so its place among the others is the store's choice.
         let free = wrong_clock || due.iter().any(|(.., id)| is_ordered(*id));
         let mut wanted: Vec<_> = match mode {
             ClaimMode::Healthy => due.iter().take(max).map(|(_, seq, _)| *seq).collect(),
@@ -65,7 +65,7 @@ impl<S: StoreUnderTest> ModelRun<'_, S> {
         };
         let mut found: Vec<_> = claimed.iter().map(|one| one.claim.seq).collect();
         if lost == Lost::After {
-            // A claim is read back in any order.
+            // A repeated claim may return its entries in any order.
             wanted.sort_unstable();
             found.sort_unstable();
         }
@@ -91,8 +91,8 @@ impl<S: StoreUnderTest> ModelRun<'_, S> {
         self.lease(name, &route.key, rescued, None)
     }
 
-    /// Follows a claim, which says how its runs begin, or a rescue, which begins none, of a process that knows the handler
-    /// by `known_as`.
+    /// Records a claim, which sets how its runs begin, or a rescue, which does not. `known_as` are the handler's keys in the
+    /// process.
     fn lease(
         &mut self,
         name: &'static str,
@@ -135,12 +135,12 @@ impl<S: StoreUnderTest> ModelRun<'_, S> {
         }
     }
 
-    /// A claim that was made some time, and its entry.
+    /// Returns an earlier claim and its entry.
     pub(super) fn claim_made(&self, ago: usize) -> Option<(Claim, EntryId)> {
         self.claims.iter().rev().nth(ago).cloned()
     }
 
-    /// The entry that a claim holds, if it does.
+    /// Returns the entry that a claim holds, if it does.
     pub(super) fn held(&mut self, claim: &Claim, id: EntryId) -> Option<&mut ModelEntry> {
         self.books.entries.get_mut(&id).filter(|entry| entry.is_held_by(claim))
     }
