@@ -179,7 +179,7 @@ impl Listeners {
         listeners.spawn(server);
         if let Some((listener, metrics)) = operators {
             let mut limits = ingress::limits(plan, connections.operators);
-            // A probe of this machine finds room, whoever else asks.
+            // Reserved for probes of this machine, while other clients use all other connections.
             limits.loopback = limits.connections / 4;
             let mut server = Server::new(listener, listeners.api.router(&metrics)).limits(limits);
             if let Some(tls) = listeners.tls.as_ref().filter(|_| plan.api.as_ref().is_some_and(|api| api.tls))

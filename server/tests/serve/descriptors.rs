@@ -81,30 +81,30 @@ fn idle_connections_do_not_affect_deliveries_and_operators() {
     drop(untrusted);
 }
 
-/// Strangers who keep their connections: some say nothing, some asked a probe's question, some never end a request.
-fn strangers(address: &str, count: usize) -> Vec<TcpStream> {
+/// Opens connections of untrusted clients: silent ones, probes, and requests that never end.
+fn untrusted(address: &str, count: usize) -> Vec<TcpStream> {
     let says = |number: usize| match number % 3 {
         0 => "",
         1 => "GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n",
         _ => "POST /in/orders HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{",
     };
-    let mut strangers = idle(address, count);
-    for (number, stranger) in strangers.iter_mut().enumerate() {
+    let mut untrusted = idle(address, count);
+    for (number, client) in untrusted.iter_mut().enumerate() {
         // It may have been closed for another one.
-        let _ = stranger.write_all(says(number).as_bytes());
+        let _ = client.write_all(says(number).as_bytes());
     }
-    strangers
+    untrusted
 }
 
-/// FAULTS S5: those who came first keep nobody out who comes later, on either port.
+/// FAULTS S5: idle connections do not keep later clients out, on either port.
 #[test]
-fn a_sender_and_a_probe_that_come_after_idle_strangers_are_answered() {
+fn a_sender_and_a_probe_are_served_after_idle_clients() {
     let handler = Receiver::good();
     let config = one_handler(&handler.url(), "retry = \"never\"\n[api]\nlisten = \"127.0.0.1:0\"\n");
     let sidecar = Sidecar::limited(256, &config, &[]);
     let operators = sidecar.operators();
     let address = |base: &str| base.strip_prefix("http://").unwrap().to_owned();
-    let strangers = [strangers(&address(&sidecar.base), 600), strangers(&address(&operators), 60)];
+    let untrusted = [untrusted(&address(&sidecar.base), 600), untrusted(&address(&operators), 60)];
     for number in 0..30 {
         // Far less than the time after which an idle connection ends.
         let start = Instant::now();
@@ -114,7 +114,7 @@ fn a_sender_and_a_probe_that_come_after_idle_strangers_are_answered() {
         assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     }
     all_delivered_once(sidecar, &handler, 30);
-    drop(strangers);
+    drop(untrusted);
 }
 
 #[test]
