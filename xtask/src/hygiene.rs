@@ -59,7 +59,7 @@ const RULES: &[fn(&RuleInput<'_>) -> Vec<String>] = &[
 ];
 
 /// Makes the test command check [`words::RULES`]. `cargo xtask words` lists their breaches in either case.
-const CHECKS_WORDS: bool = false;
+const CHECKS_WORDS: bool = true;
 
 /// Fails if a rule is broken, naming every breach.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
