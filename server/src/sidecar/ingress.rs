@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Result, anyhow};
 use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
@@ -119,14 +119,15 @@ pub(super) fn router<'a, S: Store>(
     for (plan, inbox) in inboxes {
         bodies.max = bodies.max.max(plan.config.limits.payload);
         for http in &plan.http {
-            let endpoint = endpoint(http).with_context(|| format!("the endpoint {:?}", http.name))?;
+            let endpoint =
+                endpoint(http).map_err(|error| anyhow!("the endpoint {:?}: {}", http.name, error.what()))?;
             ingress = ingress.endpoint(endpoint.max_body(plan.config.limits.payload), inbox);
         }
     }
     // Large bodies may use half of the memory, which must hold two of the largest.
     bodies.in_flight = bodies.in_flight.max(bodies.max.saturating_mul(4));
     bodies.unverified = bodies.unverified.max(bodies.max.saturating_mul(4));
-    ingress.bodies(bodies).into_router().map_err(|error| anyhow::anyhow!("{}", error.what()))
+    ingress.bodies(bodies).into_router().map_err(|error| anyhow!("{}", error.what()))
 }
 
 fn endpoint(plan: &HttpPlan) -> oncebox::Result<Endpoint> {

@@ -24,7 +24,7 @@ async fn one_entry_is_retried_once_and_recorded() {
     assert_eq!((&again["repeated"], &again["entry"]), (&true.into(), &first["entry"]));
     let other = fixture.run("discard", &[&one[..], &entry].concat());
     assert_eq!(other.status.code(), Some(5), "the identity is taken");
-    assert!(said(&other).contains(ID) && said(&other).contains("make a new operation id"), "{other:?}");
+    assert!(said(&other).contains(ID) && said(&other).contains("use a new operation id"), "{other:?}");
     let reason = ["--actor", "ada", "--reason", "something else", "--operation", ID];
     let other = fixture.run("retry", &[&reason[..], &entry].concat());
     assert_eq!(other.status.code(), Some(5), "the identity has a reason");

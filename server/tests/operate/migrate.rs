@@ -14,7 +14,7 @@ fn tables_are_planned_printed_created_and_checked() {
         oncebox(["migrate", what, "--store", &url]).args(more).output().expect("the binary runs")
     };
     let planned = run("plan", &[]);
-    let next = format!("`oncebox migrate apply --store {url}` applies it");
+    let next = format!("run `oncebox migrate apply --store {url}`");
     assert_eq!(text(&planned), format!("main: version 0; missing: 2 (inbox); {next}\n"));
     assert_eq!((code(&planned), code(&run("check", &[]))), (0, 1));
     assert!(text(&run("print", &[])).contains("CREATE TABLE oncebox_entry"));
@@ -35,7 +35,7 @@ fn tables_are_planned_printed_created_and_checked() {
     assert_eq!(code(&checked), 1, "{checked:?}");
     assert!(said(&checked).contains("newer build"), "{checked:?}");
     let grants = run("grants", &["--role", "worker"]);
-    assert!(code(&grants) == 3 && said(&grants).contains("knows no roles"), "{grants:?}");
+    assert!(code(&grants) == 3 && said(&grants).contains("has no roles"), "{grants:?}");
     for what in ["plan", "apply"] {
         let newer = run(what, &[]);
         assert_eq!(code(&newer), 3, "{newer:?}");
@@ -56,7 +56,7 @@ fn stores_come_from_the_configuration() {
     assert_eq!(code(&run(&["migrate", "check"])), 0);
     let unknown = run(&["migrate", "apply", "--store", "c"]);
     assert_eq!(code(&unknown), 2);
-    assert!(said(&unknown).contains("there are a, b"), "{unknown:?}");
+    assert!(said(&unknown).contains("it has a, b"), "{unknown:?}");
     assert_eq!(code(&run(&["migrate"])), 2, "it is not said what to do");
     let elsewhere = oncebox(["migrate", "plan"]).current_dir(std::env::temp_dir()).output().expect("it runs");
     assert_eq!(code(&elsewhere), 2, "{elsewhere:?}");

@@ -37,7 +37,7 @@ async fn an_operator_works_on_tables_in_a_schema_of_their_own() {
     let grants = text(&run(&["migrate", "grants", "--role", "wor\"ker"], &[]));
     assert!(grants.contains("GRANT USAGE ON SCHEMA \"shop\" TO \"wor\"\"ker\";"), "{grants}");
     assert!(text(&run(&["migrate", "print"], &[])).contains("\"shop\".\"inbox_entry\""));
-    assert_eq!(text(&run(&["migrate", "apply"], &[])), "main: steps applied: 2 (inbox)\n");
+    assert_eq!(text(&run(&["migrate", "apply"], &[])), "main: applied steps 2 (inbox)\n");
     assert_eq!(code(&run(&["migrate", "check"], &[])), 0);
     let store = Postgres::options(&url)
         .expect("a URL")

@@ -133,7 +133,7 @@ fn a_delivery_without_a_descriptor_counts_no_attempt() {
     for number in 0..120 {
         assert_eq!(sender.post(&format!("evt_{number}")), 202);
     }
-    sidecar.wait_words(&["no file descriptor for a delivery", "no attempt is counted"]);
+    sidecar.wait_words(&["no file descriptor for a delivery", "raise the limit"]);
     *open.0.lock().unwrap() = true;
     open.1.notify_all();
     all_delivered_once(sidecar, &handler, 120);

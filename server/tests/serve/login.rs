@@ -49,7 +49,7 @@ fn rotate(hosts: impl Fn(u16) -> String) {
     }
     for (refused, why) in [
         (url("wrong-canary", "orders"), "cannot use the new login of the store \"main\""),
-        (url("new-canary", "postgres"), "changed in more than its login or keys, which needs a restart"),
+        (url("new-canary", "postgres"), "changed beyond its login and keys, which needs a restart"),
     ] {
         write_url(&refused);
         sidecar.signal("HUP");

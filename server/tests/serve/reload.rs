@@ -122,7 +122,7 @@ fn a_bad_configuration_is_refused_and_the_old_one_kept() {
             good.replace("[inbox.orders]", "[store.main]\nurl = \"sqlite:other.db\"\n[inbox.orders]"),
             "[store] changed",
         ),
-        (String::new(), "there is no inbox"),
+        (String::new(), "no inbox is configured"),
     ] {
         sidecar.write_config(&bad);
         sidecar.signal("HUP");

@@ -147,7 +147,7 @@ fn a_pause_is_for_a_handler_that_is_there_and_for_its_former_keys() {
     for verb in ["pause", "resume"] {
         let refused = open.post(&format!("/inboxes/orders/{verb}"), &body);
         assert_eq!(problem(&refused), (404, "not-found".into()));
-        assert!(refused.body.contains("there are ship, shipping") && refused.body.contains("`unknown`"));
+        assert!(refused.body.contains("it has ship, shipping") && refused.body.contains("`unknown`"));
     }
     assert_eq!(open.look("/inboxes/orders/audit")["operations"], json!([]));
     body["unknown"] = json!(true);

@@ -20,7 +20,7 @@ const WEAK: &[WeakSecret] = &[
     (
         "[inbox.a.http.one]\nverify = \"token\"\nsecret = \"file:t\"",
         &[("t", "x")],
-        "oncebox.toml:3: `inbox.a.http.one.secret`: a secret of 1 characters is guessed; use 32 random ones, as from `openssl rand -hex 16`",
+        "oncebox.toml:3: `inbox.a.http.one.secret`: a secret of 1 characters is too weak; use 32 random ones, as from `openssl rand -hex 16`",
     ),
     (
         "[inbox.a.http.one]\nverify = \"hmac\"\nsignature_header = \"x-sig\"\nsecret = \"file:t\"",
@@ -35,7 +35,7 @@ const WEAK: &[WeakSecret] = &[
     (
         "[inbox.a.http.one]\nformat = \"standard-webhooks\"\nsecret = \"file:t\"",
         &[("t", "whpk_AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=")],
-        "oncebox.toml:1: `inbox.a.http.one`: the endpoint \"one\": a Standard Webhooks secret with `whpk_` is a point of small order: anybody can sign for it: nothing was stored by this call; correct the set-up and start again",
+        "oncebox.toml:1: `inbox.a.http.one`: the endpoint \"one\": a Standard Webhooks secret with `whpk_` is a point of small order: anybody can sign for it",
     ),
     (
         "[inbox.a.handler.h]\nurl = \"https://example.com\"\nforward = [\"x-note\", \"Transfer-Encoding\"]",
@@ -60,7 +60,7 @@ const WEAK: &[WeakSecret] = &[
     (
         "[store.main]\nurl = \"sqlite:x.db\"\n[store.main.seal]\nkeys = { a = \"file:k\", b = \"file:k\" }\nfingerprints = \"file:k\"\nactive = \"c\"\n[inbox.a]",
         &[("k", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")],
-        "oncebox.toml:6: `store.main.seal.active`: there is no key \"c\"; name one of a, b",
+        "oncebox.toml:6: `store.main.seal.active`: unknown key \"c\"; name one of a, b",
     ),
     (
         "[store.main]\nurl = \"sqlite:x.db\"\n[store.main.seal]\nkeys = { a = \"file:k\" }\nfingerprints = \"file:f\"\n[inbox.a]",
