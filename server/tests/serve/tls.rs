@@ -80,9 +80,10 @@ fn a_handler_needs_a_trusted_certificate() {
 fn a_file_without_certificates_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("empty.pem"), "nothing").unwrap();
-    for (file, why) in
-        [("empty.pem", "no certificate in \"empty.pem\""), ("missing.pem", "\"missing.pem\" cannot be read")]
-    {
+    for (file, why) in [
+        ("empty.pem", "\"empty.pem\" contains no certificate"),
+        ("missing.pem", "\"missing.pem\" cannot be read"),
+    ] {
         let config = one_handler("https://example.com/", &format!("ca_file = \"{file}\""));
         std::fs::write(dir.path().join("oncebox.toml"), config).unwrap();
         let output = oncebox(dir.path(), &["config", "check"]);

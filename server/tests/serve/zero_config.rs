@@ -200,32 +200,32 @@ fn an_address_in_use_is_reported() {
 fn the_command_line_is_checked() {
     let dir = tempfile::tempdir().unwrap();
     for (args, why) in [
-        (&["serve", "--to", "ftp://x"][..], "the command line is wrong: this is no URL of a handler"),
-        (&["serve", "--to", "http://u:p@127.0.0.1/"], "the URL holds a password"),
+        (&["serve", "--to", "ftp://x"][..], "the command line is not valid: not the URL of a handler"),
+        (&["serve", "--to", "http://u:p@127.0.0.1/"], "the URL contains a password"),
         (&["serve", "--to", "http://169.254.169.254/"], "a cloud's metadata service"),
-        (&["serve", "--store", "mysql:x"], "this URL is of no store"),
+        (&["serve", "--store", "mysql:x"], "not the URL of a store"),
         (
             &["serve", "--store", "postgres://u:canary@localhost/x"],
-            "everybody on this machine can read command lines",
+            "every user of this machine can read command lines",
         ),
         (
             &["serve", "--store", "postgres://u:canary@a:1,b:2/x?target_session_attrs=primary"],
-            "everybody on this machine can read command lines",
+            "every user of this machine can read command lines",
         ),
         (
             &["serve", "--store", "postgres://u@localhost/x?password=canary"],
-            "everybody on this machine can read command lines",
+            "every user of this machine can read command lines",
         ),
         (
             &["status", "--store", "postgres://u:canary@a:1,b:2/x"],
-            "everybody on this machine can read command lines",
+            "every user of this machine can read command lines",
         ),
         (&["serve", "--store", "env:ONCEBOX_NOT_SET"], "ONCEBOX_NOT_SET is not set"),
         (&["serve", "--config", "missing.toml"], "cannot read missing.toml"),
         (&["serve", "--config", "x", "--to", "http://127.0.0.1/"], "cannot be used with"),
         (&["serve", "--log", "[["], "the log filter"),
-        (&["config", "check"], "begin with `oncebox config example`"),
-        (&["migrate", "plan"], "name one with --config"),
+        (&["config", "check"], "start with `oncebox config example`"),
+        (&["migrate", "plan"], "name a file with --config"),
     ] {
         let output = oncebox(dir.path(), args);
         let said = String::from_utf8_lossy(&output.stderr);
