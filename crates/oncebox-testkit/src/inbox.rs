@@ -201,7 +201,7 @@ async fn take_claims<S: Admin>(store: &S, clock: &TestClock) -> Result<usize> {
 ///
 /// type Charged = Arc<Mutex<BTreeSet<String>>>;
 ///
-/// The other service recognises a repeat by its key.
+/// // The other service recognises a repeat by its key.
 /// async fn charge(_order: Message, cx: &mut Context<Memory>) -> Result<(), std::convert::Infallible> {
 ///     let key = cx.idempotency_key("charge");
 ///     cx.data::<Charged>().unwrap().lock().unwrap().insert(key);
