@@ -71,7 +71,7 @@ impl fmt::Debug for RabbitMq {
 
 impl RabbitMq {
     /// A source at this address, such as `amqp://user:password@host/vhost`, or `amqps://` with TLS. The rest is said step
-    /// by step; [`build`](RabbitMqBuilder::build) checks all of it.
+    /// by step; [`build`](RabbitMqSourceBuilder::build) checks all of it.
     pub fn builder(url: &str) -> RabbitMqSourceBuilder {
         RabbitMqSourceBuilder::new(url)
     }
