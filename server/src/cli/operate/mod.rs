@@ -133,11 +133,17 @@ pub(crate) enum Command {
 impl Command {
     /// Returns true if the command changes nothing in a store.
     pub(crate) fn is_read(&self) -> bool {
-        match self {
-            Self::Status(_) | Self::List(_) | Self::Show(_) | Self::Explain(_) => true,
-            Self::Quarantine(_) | Self::Blocked(_) | Self::Audit(_) | Self::Doctor(_) => true,
-            _ => false,
-        }
+        matches!(
+            self,
+            Self::Status(_)
+                | Self::List(_)
+                | Self::Show(_)
+                | Self::Explain(_)
+                | Self::Quarantine(_)
+                | Self::Blocked(_)
+                | Self::Audit(_)
+                | Self::Doctor(_)
+        )
     }
 }
 

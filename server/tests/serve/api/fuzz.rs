@@ -1,4 +1,4 @@
-//! The API matches its OpenAPI document for any input.
+//! The API matches its `OpenAPI` document for any input.
 
 use std::process::{Command, Output};
 
