@@ -17,7 +17,7 @@ const REMEMBERED: usize = 1_000;
 pub(super) enum JobState {
     /// It runs.
     Active,
-    /// It has ended; for a backfill, with the number of entries it added.
+    /// It has ended, with the number of entries that it changed or added.
     Over(u64),
     /// It ended with an error, which was logged.
     Failed,

@@ -16,8 +16,7 @@ use crate::error::unread;
 use crate::session::{PgSession, Query, Sessions, query};
 use crate::settle::settle;
 
-/// Up to this many the order of claims is exact over all lanes, and between untouched entries and others. Beyond, each gives
-/// its share.
+/// Maximum entries of a claim that takes the oldest over all lanes. Above it, each lane gives a share.
 const EXACT: usize = 31;
 /// The least that a lane is asked for its share.
 const LEAST_SHARE: usize = 8;
@@ -213,8 +212,8 @@ impl ClaimFindings {
     }
 }
 
-/// Says how many are looked for in each place: all that is wanted, if the oldest are to be chosen; else its share, and the shares
-/// make up what is wanted. Whether the oldest are to be chosen: a limit has to be large to be cut into shares.
+/// Sets the limit of each target. Returns true if the statement must choose the oldest over all targets: each target may then
+/// give the full limit. Otherwise equal shares add up to it.
 fn share_out(looks: &mut [ClaimTarget], limits: &[usize]) -> bool {
     let mut places = vec![0; limits.len()];
     for look in looks.iter() {
@@ -237,7 +236,7 @@ fn share_out(looks: &mut [ClaimTarget], limits: &[usize]) -> bool {
     exact
 }
 
-/// A claim looks once or several times: what one of them looks for, and where.
+/// One statement of a claim, which may need several.
 struct ClaimRound<'a> {
     db: &'a Db,
     params: &'a ClaimParams,

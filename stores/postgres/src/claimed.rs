@@ -210,7 +210,8 @@ impl ClaimRows {
     }
 }
 
-/// Reads the state of a row's entries. Returns `None` if no worker leased them before.
+/// Reads the state of a row's entries. Returns `None` if the row was leased in place, and a state for every row
+/// that a claim id reads back.
 fn waited(row: &PgRow) -> Result<Option<Vec<WaitedState>>> {
     let Some(attempts) = get::<Option<Vec<i32>>>(row, column::ATTEMPTS)? else { return Ok(None) };
     let crashes: Vec<i32> = get(row, column::CRASHES)?;

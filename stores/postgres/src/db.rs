@@ -47,7 +47,7 @@ pub(crate) struct Db {
 }
 
 impl Db {
-    /// The time, if it is not the server's to tell.
+    /// Time of the injected clock. `None`: the server's clock counts.
     pub(crate) fn now(&self) -> Option<i64> {
         self.clock.as_ref().map(|clock| clock.now().as_millis())
     }

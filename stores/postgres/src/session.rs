@@ -35,8 +35,8 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// The same for a caller who uses numbers of names that were read when this process knew so many changes of the history. If it
-    /// knows more by then, the caller gets no connection, but starts over.
+    /// Returns sessions for a caller whose cached name ids are from `changes` of the timeline. If the timeline has changed since,
+    /// the caller gets an error and starts over.
     pub(crate) fn knowing(&self, changes: u64) -> Self {
         Self { known: Some(changes), ..self.clone() }
     }

@@ -1,6 +1,6 @@
 //! The runtime: small components, each with one job, each restarted if it fails. Each module names its tests, in `tests/`.
 //!
-//! `intake` stores deliveries, `work` runs entries, `upkeep` rescues, sweeps and reports.
+//! `intake` stores deliveries or runs them inline, `work` runs entries, `upkeep` rescues, sweeps and reports.
 //!
 //! ```text
 //! source ─▶ receiver ─▶ accept ─▶ store ─▶ dispatcher ─▶ executor ─▶ settler ─▶ store

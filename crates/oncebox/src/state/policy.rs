@@ -10,8 +10,8 @@ use crate::name::HandlerKey;
 
 /// Schedule of the retries of a failed attempt.
 ///
-/// The n-th retry waits `min(first * 2^(n-1), max)`. A value derived from the entry spreads the upper half of the wait, so that
-/// entries that failed together do not return together.
+/// The n-th retry waits `min(first * 2^(n-1), max)`. A hash of the entry then chooses a wait between half of that and
+/// all of it, so that entries that failed together do not return together.
 ///
 /// | preset | attempts | waits | for |
 /// |---|---|---|---|
@@ -41,7 +41,7 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// Shortest wait: one millisecond, the unit of stores.
+    /// Shortest `first`, 2 ms: the spread may halve it, and stores count in milliseconds.
     pub const MIN_WAIT: Duration = Duration::from_millis(2);
 
     /// Returns no retries: the first failure poisons the entry.

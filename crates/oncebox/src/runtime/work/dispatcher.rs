@@ -31,7 +31,7 @@ pub(in crate::runtime) async fn run<S: Store>(
     Dispatcher::new(core, settlements).run().await
 }
 
-/// Tokens that were taken for a claim. A drop returns the unused ones.
+/// Permits of the rate limit that were taken for a claim. A drop returns the unused ones.
 struct TakenTokens<'a, S: Store> {
     handlers: &'a [Arc<RegisteredHandler<S>>],
     taken: Vec<usize>,
