@@ -23,7 +23,7 @@ pub(crate) fn reference() -> String {
          `5m`, `12h` or `7d`. Never write a secret into the file; name it with `env:NAME` for an\nenvironment variable, or \
          `file:/path` for a file.\n",
     );
-    table(&mut page, "Located the top", &schema, &definitions);
+    table(&mut page, "Top level", &schema, &definitions);
     for (title, name) in [
         ("`tls`", "TlsTable"),
         ("[store.NAME]", "StoreTable"),

@@ -55,7 +55,7 @@ pub(crate) struct RetryTable {
     attempts: u32,
     /// Delay after the first failure. Each further failure doubles it.
     first: TimeSpan,
-    /// Longest delay.
+    /// Longest delay. Default: 12 hours, or `first` if that is longer.
     max: Option<TimeSpan>,
     /// Add jitter: spread each delay over its upper half. Default: `true`.
     #[serde(default = "yes")]

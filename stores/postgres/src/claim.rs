@@ -18,12 +18,13 @@ use crate::settle::settle;
 
 /// Maximum entries of a claim that takes the oldest over all lanes. Above it, each lane gives a share.
 const EXACT: usize = 31;
-/// The least that a lane is asked for its share.
+/// Minimum share of a lane. Below it, the claim takes the oldest over all lanes.
 const LEAST_SHARE: usize = 8;
 /// Up to this many are claimed by the short statement.
 const FAST_PATH_LIMIT: usize = 8;
 
-/// One place to look at: a handler in a lane, on behalf of a want.
+/// One scan target: a handler in a lane, and the `ClaimQuota` that it counts against. A lane is a fixed share of an inbox's
+/// messages, chosen by a hash of the ordering key or of the key.
 #[derive(Clone, Copy)]
 struct ClaimTarget {
     lane: i16,
@@ -101,7 +102,7 @@ async fn healthy(
     let mut limits: Vec<usize> = wants.iter().map(|want| want.limit).collect();
     let mut found = ClaimRows::default();
     let mut goes_on = false;
-    // Handlers that were renamed have lines that run through all of their keys: that is not for the short one.
+    // The short statement cannot follow the line of a renamed handler over its keys.
     let mut short = kin.wants.is_empty() && db.cursors.take_few(looks.iter().map(ClaimTarget::place));
     while !looks.is_empty() {
         let exact = share_out(&mut looks, &limits);
