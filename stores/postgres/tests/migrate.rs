@@ -404,7 +404,8 @@ async fn a_missing_standby_is_named_as_what_the_first_start_waits_for() {
     let cluster = Cluster::start(PostgresVersion::Debian).expect("the server obeys");
     cluster.configure("synchronous_standby_names", "ghost").expect("the server obeys");
     let schema = Schema::on(&cluster);
-    let options = || schema.options().patience(Duration::from_secs(2));
+    // Long enough for a busy machine to make the tables, so that the commit is what waits.
+    let options = || schema.options().patience(Duration::from_secs(8));
     // The second one finds the lock of the first.
     for attempt in ["commit", "lock"] {
         let error = options().open().await.expect_err("no commit is confirmed");
