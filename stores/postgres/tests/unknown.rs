@@ -79,7 +79,7 @@ impl HangingServer {
 fn assert_unknown(error: &Error) {
     assert_eq!(error.kind(), ErrorKind::CommitUnknown, "{error:?}");
     let text = error.to_string();
-    assert!(text.contains("not known") && text.contains("same call again"), "{text}");
+    assert!(text.contains("not known") && text.contains("repeat the call"), "{text}");
 }
 
 // FAULTS A4
