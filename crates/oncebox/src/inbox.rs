@@ -226,9 +226,10 @@ impl<S: Store> Inbox<S> {
 
     /// Runs at most `limit` due entries now, without background tasks. Returns the number of entries that ran.
     ///
-    /// The call never waits. It respects the [rate](crate::Registration::rate) and the open
-    /// [breaker](crate::Registration::breaker) of each handler, and leaves the remaining entries due. Fire-and-forget handlers
-    /// run by themselves when a message is accepted.
+    /// The call does not wait for later entries. It respects the [rate](crate::Registration::rate) and the open
+    /// [breaker](crate::Registration::breaker) of each handler, and leaves the remaining entries due. If a handler is done and the
+    /// store has trouble, the call tries to settle it for the time of a [lease](crate::Config::lease). Fire-and-forget handlers run
+    /// by themselves when a message is accepted.
     pub async fn process_pending(&self, limit: usize) -> Result<usize> {
         runtime::process_pending(&self.shared, limit).await
     }

@@ -352,12 +352,31 @@ async fn processing_by_hand_gives_back_what_did_not_run() {
     for id in ["1", "2", "3"] {
         setup.accept(id, "ok").await;
     }
-    let away = Some(StoreFault::ErrBefore(ErrorKind::Unavailable));
-    setup.store().faults().script(StoreVerb::Settle, [away; 4]);
-    assert_eq!(setup.inbox.drain().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    setup.store().faults().next(StoreVerb::Settle, StoreFault::ErrBefore(ErrorKind::Corrupt));
+    assert_eq!(setup.inbox.drain().await.unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!(setup.script.log(), ["h 1 1"]);
     assert_eq!(setup.count(Status::Pending).await, 2);
     assert_eq!(setup.inbox.drain().await.unwrap(), 2);
+}
+
+// FAULTS E5: a refused login does not discard what a handler has done, and the call ends if it lasts.
+#[tokio::test]
+async fn processing_by_hand_settles_when_the_store_is_back() {
+    for (away_for, settled) in [(20 * SECOND, true), (40 * SECOND, false)] {
+        let setup = one_handler();
+        setup.accept("1", "ok").await;
+        setup.store().faults().always(StoreVerb::Settle, StoreFault::ErrBefore(ErrorKind::Denied));
+        let inbox = setup.inbox.clone();
+        let drain = tokio::spawn(async move { inbox.drain().await.map_err(|error| error.kind()) });
+        setup.pass(away_for).await;
+        assert_eq!(drain.is_finished(), !settled, "{away_for:?}");
+        setup.store().faults().clear();
+        setup.pass(6 * SECOND).await;
+        let expected = if settled { Ok(1) } else { Err(ErrorKind::Denied) };
+        assert_eq!(in_time(drain).await.unwrap(), expected, "{away_for:?}");
+        let status = if settled { Status::Completed } else { Status::Running };
+        assert_eq!((setup.status("1", "h").await, setup.script.log().len()), (status, 1), "{away_for:?}");
+    }
 }
 
 // Other processes do not wake this dispatcher: the store's wakeups and the poll do.

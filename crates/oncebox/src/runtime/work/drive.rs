@@ -15,13 +15,14 @@ use super::settler;
 use crate::error::Result;
 use crate::handler::{Function, RegisteredHandler};
 use crate::inbox::Shared;
-use crate::runtime::upkeep::repeat::is_trouble;
+use crate::runtime::upkeep::repeat::{Pauses, is_trouble};
 use crate::runtime::upkeep::rescuer;
 use crate::runtime::upkeep::supervisor::Stop;
 use crate::state::{CircuitPass, CircuitSignal, Outcome, Policy, Settlement, decide};
 use crate::store::{ClaimMode, ClaimParams, ClaimQuota, Claimed, Store};
 
-/// Maximum repeats of a failed call. There is no pause between them, because the caller may have stopped the clock.
+/// Maximum repeats of a failed call. There is no pause between them, because the caller may have stopped the clock. Only settlements
+/// are worth a pause: without them a handler that has done its work runs again.
 const REPEATS: usize = 3;
 
 /// Runs at most `limit` due entries, one after the other. Returns the number of entries that ran.
@@ -99,7 +100,7 @@ async fn rescue<S: Store>(inbox: &Shared<S>) -> Result<usize> {
     rescuer::write_duplicate_counts(inbox).await;
     let Some(params) = rescuer::params(inbox) else { return Ok(0) };
     let rescued = insist(|| inbox.store.rescue(&params)).await?;
-    settle(inbox, &rescuer::crashed(inbox, &rescued)).await?;
+    settle_at_once(inbox, &rescuer::crashed(inbox, &rescued)).await?;
     Ok(rescued.len())
 }
 
@@ -172,7 +173,7 @@ async fn run_each<S: Store>(
             Ok(count) => ran += count,
             Err(error) => {
                 let rest = waiting.iter().map(released);
-                if let Err(error) = settle(inbox, &rest.collect::<Vec<_>>()).await {
+                if let Err(error) = settle_at_once(inbox, &rest.collect::<Vec<_>>()).await {
                     tracing::warn!(inbox = %inbox.name, error = %error, "cannot release unstarted entries");
                 }
                 return Err(error);
@@ -259,7 +260,22 @@ impl<S: Store> Drop for Entered<'_, S> {
     }
 }
 
+/// Settles what ran. A handler has done its work, so while the store has trouble this tries again for the time of a lease.
 async fn settle<S: Store>(inbox: &Shared<S>, batch: &[Settlement]) -> Result<()> {
+    let ends = inbox.clock.monotonic().saturating_add(inbox.config.lease);
+    let mut pauses = Pauses::default();
+    loop {
+        match settle_at_once(inbox, batch).await {
+            Err(error) if is_trouble(error.kind()) && inbox.clock.monotonic() < ends => {
+                inbox.store.watch().trouble(&inbox.name, "settle", &error);
+                inbox.clock.sleep(pauses.next()).await;
+            }
+            settled => return settled,
+        }
+    }
+}
+
+async fn settle_at_once<S: Store>(inbox: &Shared<S>, batch: &[Settlement]) -> Result<()> {
     if batch.is_empty() {
         return Ok(());
     }
