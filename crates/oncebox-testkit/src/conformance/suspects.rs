@@ -235,7 +235,7 @@ pub async fn explain_tells_how_a_suspect_goes_on<S: StoreUnderTest>(h: &Harness<
     let at = h.now().after(Duration::from_secs(10));
     holds(
         &reason,
-        &[&format!("it is due at {at}"), "1 workers died while they ran this entry alone", "runs it alone"],
+        &[&format!("it is due at {at}"), "a worker died while it ran this entry alone", "runs it alone"],
     );
     holds(&whole, &["crash 1 of the 3 that poison it"]);
     h.advance(Duration::from_secs(10));

@@ -65,7 +65,10 @@ impl Suspicion {
         let died = match self.0 {
             0 => return None,
             1 => "a worker died while it held this entry and others".to_owned(),
-            ALONE.. if self.own_crashes() > 0 => {
+            ALONE.. if self.own_crashes() == 1 => {
+                "a worker died while it ran this entry alone, and that counts".to_owned()
+            }
+            ALONE.. if self.own_crashes() > 1 => {
                 format!(
                     "{} workers died while they ran this entry alone, and each counts",
                     self.own_crashes()
@@ -145,6 +148,7 @@ mod tests {
             (1, ["a worker died", "no crash counts", "with all others"]),
             (2, ["died 2 times", "no crash counts", "at most 16"]),
             (3, ["died 3 times", "no crash counts", "runs it alone"]),
+            (4, ["a worker died", "that counts", "runs it alone"]),
             (5, ["2 workers died", "each counts", "runs it alone"]),
         ] {
             let text = text(number).unwrap();
