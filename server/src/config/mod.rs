@@ -138,4 +138,28 @@ mod tests {
         });
         assert!(plans > 100 && wrong > 100, "{plans} plans, {wrong} errors");
     }
+
+    // A setting that is read and not passed on looks like one that works.
+    #[test]
+    fn settings_of_leases_crashes_and_sweeps_reach_the_plan() {
+        let second = std::time::Duration::from_secs(1);
+        let plan = |inbox: &str, handler: &str| {
+            let text = format!(
+                "[store.main]\nurl = \"sqlite:x.db\"\n[inbox.orders]\n{inbox}[inbox.orders.handler.ship]\n\
+                 url = \"https://example.com\"\n{handler}"
+            );
+            let mut plan = parse(&text, Secrets::Assume).expect("a good file");
+            let mut inbox = plan.inboxes.remove(0);
+            (inbox.config, inbox.handlers.remove(0))
+        };
+        let (config, handler) = plan("", "");
+        assert_eq!((config.lease, config.rescue, config.sweep), (30 * second, 2 * second, None));
+        assert_eq!((handler.crashes, handler.crash_delay), (None, None));
+        let inbox = "lease = \"1s\"\nsweep = \"5m\"\n";
+        let (config, handler) =
+            plan(inbox, "crashes = 5\ncrash_delay = \"7s\"\nlegacy = [\"old\", \"older\"]\n");
+        assert_eq!((config.lease, config.rescue, config.sweep), (second, second, Some(300 * second)));
+        assert_eq!((handler.crashes, handler.crash_delay), (Some(5), Some(7 * second)));
+        assert_eq!(handler.legacy, ["old", "older"]);
+    }
 }

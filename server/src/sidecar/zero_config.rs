@@ -1,4 +1,4 @@
-//! The start without a config file: one store, one inbox, and an optional handler. Tests: `tests/serve/zero_config.rs`.
+//! The start without a config file: one store, one inbox, and an optional handler. Tests: below and `tests/serve/zero_config.rs`.
 
 use anyhow::{Context as _, Result, bail};
 use oncebox_postgres::Postgres;
@@ -53,4 +53,20 @@ impl ZeroConfig {
 fn table<const N: usize>(entries: [(&str, toml::Value); N]) -> toml::Value {
     let entries = entries.into_iter().map(|(key, value)| (key.to_owned(), value));
     toml::Value::Table(entries.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_lease_of_the_command_line_counts() {
+        for (flag, seconds) in [(None, 30), (Some("7s".to_owned()), 7)] {
+            let settings = ZeroConfig { to: None, store: None, lease: flag };
+            let plan = settings.load().expect("a good command line").plan;
+            assert_eq!(plan.inboxes[0].config.lease, Duration::from_secs(seconds));
+        }
+    }
 }
