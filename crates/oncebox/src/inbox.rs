@@ -22,11 +22,12 @@ use std::time::Duration;
 
 use tracing::{Instrument as _, Span};
 
+use crate::config::dedupe::{Dedupe, KeyRules};
 use crate::config::{Config, Guarantee};
 use crate::direct::Direct;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::{Data, EffectiveDedupe, Function, Redactor, Registration, Registry};
-use crate::key::{Dedupe, Key, KeyRules};
+use crate::key::Key;
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
 use crate::observe::{Observed, Observer, Observers, Propagate, SpanPropagator, Watch};

@@ -9,7 +9,10 @@ use crate::handler::RegisteredHandler;
 use crate::inbox::Inbox;
 use crate::name::InboxName;
 use crate::observe::{emit, names};
-use crate::store::{Accepted, Acted, Action, ActionKind, Actor, Admin, BackfillParams, OperationId, Store};
+use crate::store::{
+    Accepted, Acted, Action, ActionKind, Actor, Admin, BackfillParams, OperationId, RetentionWindows, Store,
+};
+use crate::text::{Grouped, ShortDuration};
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
@@ -35,10 +38,6 @@ const BOUNDS: [u64; 17] = [
     14 * DAY,
     30 * DAY,
 ];
-
-/// Minimum ratio of the window to the latest duplicate. A duplicate after the window would not have been recognised, so an even
-/// later one is possible.
-pub(crate) const MARGIN: u32 = 2;
 
 /// Histogram of the delays of duplicates in this process. Its size is fixed.
 #[derive(Default)]
@@ -73,7 +72,7 @@ impl Lateness {
         let (duplicates, stale) = (buckets.iter().sum(), self.stale.load(Relaxed));
         let latest = Duration::from_millis(self.latest.load(Relaxed));
         let within = |percent: u64| percentile(&buckets, percent, latest);
-        let enough = window.is_none_or(|window| window >= latest.saturating_mul(MARGIN));
+        let enough = window.is_none_or(|window| window >= latest.saturating_mul(RetentionWindows::MARGIN));
         RetentionAdvice {
             duplicates,
             stale,
@@ -146,10 +145,11 @@ impl fmt::Display for RetentionAdvice {
             }
             Some(window) => {
                 let (times, window) = (Times::of(window, self.latest), ShortDuration(window));
-                if window.0 >= self.latest.saturating_mul(MARGIN) {
+                if window.0 >= self.latest.saturating_mul(RetentionWindows::MARGIN) {
                     write!(f, "; the window of {window} covers it {times}")?;
                 } else {
-                    let better = ShortDuration(whole(self.latest.saturating_mul(MARGIN)));
+                    let better =
+                        ShortDuration::rounded_up(self.latest.saturating_mul(RetentionWindows::MARGIN));
                     write!(
                         f,
                         "; the window of {window} covers it {times} only: set `retention` to {better} or more, or a later one is \
@@ -170,35 +170,6 @@ impl fmt::Display for RetentionAdvice {
     }
 }
 
-/// Rounds a duration up to the unit in which it is shown.
-pub(crate) fn whole(span: Duration) -> Duration {
-    let unit = match span.as_secs() {
-        0..MINUTE => 1,
-        MINUTE..HOUR => MINUTE,
-        HOUR..DAY => HOUR,
-        _ => DAY,
-    };
-    let seconds = span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0));
-    Duration::from_secs(seconds.div_ceil(unit).saturating_mul(unit))
-}
-
-/// Formats a duration in the largest unit with a useful value.
-pub(crate) struct ShortDuration(pub(crate) Duration);
-
-impl fmt::Display for ShortDuration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.0.as_secs();
-        match seconds {
-            u64::MAX => f.write_str("any time"),
-            0 => write!(f, "{} ms", self.0.as_millis()),
-            1..120 => write!(f, "{seconds} s"),
-            120..7200 => write!(f, "{} min", seconds / MINUTE),
-            7200..172_800 => write!(f, "{} h", seconds / HOUR),
-            _ => write!(f, "{} days", Grouped(seconds / DAY)),
-        }
-    }
-}
-
 /// Ratio of two durations.
 struct Times(f64);
 
@@ -215,22 +186,6 @@ impl fmt::Display for Times {
             times if times >= 10.0 => write!(f, "{} times", times.floor()),
             times => write!(f, "{times:.1} times"),
         }
-    }
-}
-
-/// Formats a number with commas between the thousands.
-struct Grouped(u64);
-
-impl fmt::Display for Grouped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = self.0.to_string();
-        for (at, digit) in digits.chars().enumerate() {
-            if at > 0 && (digits.len() - at).is_multiple_of(3) {
-                write!(f, ",")?;
-            }
-            write!(f, "{digit}")?;
-        }
-        Ok(())
     }
 }
 
@@ -428,18 +383,6 @@ mod tests {
             assert_eq!(after(&[end], None).p99, end);
             let later = end + Duration::from_millis(1);
             assert_eq!(after(&[later, later * 2], None).p50.max(later), after(&[later, later * 2], None).p50);
-        }
-    }
-
-    #[test]
-    fn better_windows_are_whole_units() {
-        for (span, text) in [
-            (Duration::from_millis(1_500), "2 s"),
-            (Duration::from_secs(3_599), "60 min"),
-            (Duration::from_mins(250), "5 h"),
-            (Duration::from_hours(49), "3 days"),
-        ] {
-            assert_eq!(ShortDuration(whole(span)).to_string(), text);
         }
     }
 }

@@ -239,7 +239,7 @@ fn failed_over(failover: &Failover, now: Timestamp, limits: &HealthLimits) -> Op
 }
 
 fn waiting(backlog: &Backlog, limits: &HealthLimits) -> Check {
-    let Backlog { handler, pending, poisoned, oldest_due, blocked } = backlog;
+    let Backlog { handler, pending, poisoned, oldest_due, blocked, .. } = backlog;
     let lag = oldest_due.unwrap_or_default();
     let status = grade(*pending, limits.backlog_degraded, limits.backlog_unhealthy).max(grade(
         lag,

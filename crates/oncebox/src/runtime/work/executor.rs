@@ -9,13 +9,14 @@ use tracing::Instrument as _;
 
 use super::batch;
 use crate::error::{Error, ErrorKind};
+use crate::handler::CircuitSignal;
 use crate::handler::{Context, Failure, FinishTx, Function, RegisteredHandler, retry_of};
 use crate::inbox::Shared;
 use crate::message::Message;
 use crate::observe::{emit, names};
 use crate::runtime::upkeep::repeat::{is_transient, is_trouble};
 use crate::runtime::upkeep::supervisor::Stop;
-use crate::state::{CircuitSignal, EntryEvent, ErrorText, Outcome, Policy, Retry, Settlement, decide};
+use crate::state::{EntryEvent, ErrorText, Outcome, Retry, Settlement, decide};
 use crate::store::{Claim, Claimed, Settled, Store};
 
 /// Delay of an entry whose transaction failed without a fault of its handler.
@@ -72,7 +73,11 @@ impl HandlerFailure {
         }
         match self.retry {
             None => decide(policy, claim, self.outcome),
-            Some(retry) => decide(&Policy { retry, ..policy.clone() }, claim, self.outcome),
+            Some(retry) => {
+                let mut policy = policy.clone();
+                policy.retry = retry;
+                decide(&policy, claim, self.outcome)
+            }
         }
     }
 }

@@ -10,10 +10,11 @@ use tokio::task::JoinHandle;
 use super::batch;
 use super::executor::{RunVerdict, execute};
 use super::group;
+use crate::handler::{CircuitPass, CircuitSignal};
 use crate::handler::{Function, RegisteredHandler};
 use crate::name::HandlerKey;
 use crate::runtime::Core;
-use crate::state::{CircuitPass, CircuitSignal, ErrorText, Outcome, Policy, Settlement, decide};
+use crate::state::{ErrorText, Outcome, Policy, Settlement, decide};
 use crate::store::{Claim, Claimed, Store};
 
 /// Number of runs from which a task starts them, so that the next claim does not wait.
@@ -124,8 +125,8 @@ pub(in crate::runtime) fn give_back<S: Store>(
 ) {
     if core.in_flight.holds(claim) {
         // It did not run, so nothing speaks for it.
-        let settlement =
-            Settlement { suspicion: claim.suspicion, ..decide(&Policy::default(), claim, outcome) };
+        let mut settlement = decide(&Policy::default(), claim, outcome);
+        settlement.suspicion = claim.suspicion;
         // Fails only without a Tokio runtime; then the lease expires.
         let _ = settlements.send(settlement);
     }
