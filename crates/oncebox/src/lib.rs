@@ -33,7 +33,7 @@ pub use direct::Direct;
 pub use error::{BoxError, Error, ErrorKind, Result};
 pub use handler::{
     BatchContext, BatchFn, BatchItem, BatchResult, Context, Discard, Failure, HandlerFn, IntoBatchResult,
-    Registration, Reject, RetryAfter, Snooze, batch_handler, handler,
+    IntoTypes, Registration, Reject, RetryAfter, Snooze, batch_handler, handler,
 };
 pub use health::{Health, HealthLimits, HealthStatus};
 pub use inbox::{

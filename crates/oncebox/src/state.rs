@@ -4,7 +4,13 @@
 //! [`operate`] for operators, and [`follow`] for the entries behind a poisoned one. [`Breaker`] and [`Rate`] decide no state: they
 //! limit how much of a handler's work starts.
 
+mod breaker;
+mod rate;
+
+pub use breaker::{Breaker, BreakerState};
+pub(crate) use breaker::{Circuit, CircuitAdmission, CircuitChange, CircuitPass, CircuitSignal};
+pub use rate::Rate;
+pub(crate) use rate::TokenBucket;
+
 #[doc(inline)]
 pub use oncebox_core::state::*;
-
-pub use crate::handler::{Breaker, BreakerState, Rate};

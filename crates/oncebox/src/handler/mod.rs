@@ -1,13 +1,11 @@
 //! Handlers: plain async functions, registered under a stable key. Each module names its tests.
 
 mod batch;
-mod breaker;
 mod check;
 mod context;
 mod data;
 mod failure;
 mod kinds;
-mod rate;
 mod redact;
 mod registration;
 mod registry;
@@ -18,19 +16,17 @@ mod types;
 
 pub use batch::{BatchContext, BatchFn, BatchItem, BatchResult, IntoBatchResult, batch_handler};
 pub(crate) use batch::{ErasedBatch, ItemResults};
-pub use breaker::{Breaker, BreakerState};
-pub(crate) use breaker::{CircuitPass, CircuitSignal};
 pub use context::Context;
 pub(crate) use context::check_result;
 pub(crate) use data::Data;
 pub use failure::{Discard, Failure, Reject, RetryAfter, Snooze};
 pub(crate) use kinds::retry_of;
-pub use rate::Rate;
 pub(crate) use redact::Redactor;
 pub(crate) use registration::Function;
 pub use registration::Registration;
 pub(crate) use registry::{EffectiveDedupe, RegisteredHandler, Registry};
 pub(crate) use transaction::{FinishTx, Marked, OpenInline, ShareTx};
+pub use types::IntoTypes;
 
 use std::future::Future;
 use std::pin::Pin;

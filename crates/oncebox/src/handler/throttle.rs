@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::breaker::{
-    Breaker, BreakerState, Circuit, CircuitAdmission, CircuitChange, CircuitPass, CircuitSignal,
-};
-use super::rate::{Rate, TokenBucket};
 use crate::name::HandlerKey;
 use crate::observe::{emit, names};
+use crate::state::{
+    Breaker, BreakerState, Circuit, CircuitAdmission, CircuitChange, CircuitPass, CircuitSignal, Rate,
+    TokenBucket,
+};
 
 /// Throttle of a handler. All times are of the worker's monotonic clock.
 pub(crate) struct HandlerThrottle {

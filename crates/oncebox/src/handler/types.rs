@@ -2,6 +2,30 @@
 
 use crate::message::pattern::prefix;
 
+/// One message type, or several.
+pub trait IntoTypes {
+    /// Returns the types as a list.
+    fn into_types(self) -> Vec<Box<str>>;
+}
+
+impl IntoTypes for &str {
+    fn into_types(self) -> Vec<Box<str>> {
+        vec![self.into()]
+    }
+}
+
+impl<const N: usize> IntoTypes for [&str; N] {
+    fn into_types(self) -> Vec<Box<str>> {
+        self.into_iter().map(Into::into).collect()
+    }
+}
+
+impl IntoTypes for Vec<String> {
+    fn into_types(self) -> Vec<Box<str>> {
+        self.into_iter().map(Into::into).collect()
+    }
+}
+
 /// Returns true if a pattern matches everything that `other`, a pattern or a type, matches.
 pub(super) fn covers(pattern: &str, other: &str) -> bool {
     match (prefix(pattern), prefix(other)) {

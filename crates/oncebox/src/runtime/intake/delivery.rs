@@ -9,8 +9,8 @@ use futures_util::future::join_all;
 use tracing::{Instrument as _, Span};
 
 use super::lines::QueuePlace;
+use super::source_state::{DeliveryInHand, SourceState};
 use crate::error::{Error, ErrorKind, Result};
-use crate::health::{DeliveryInHand, SourceState};
 use crate::inbox::{PreparedDelivery, Receipt, Received, Shared};
 use crate::message::Message;
 use crate::runtime::Core;

@@ -8,9 +8,9 @@ use tokio::task::JoinSet;
 
 use super::delivery::{Taken, caught, store_alone, store_together};
 use super::lines::ArrivalQueues;
+use super::source_state::SourceState;
 use crate::config::ShortWindow;
 use crate::error::{Error, ErrorKind, Result};
-use crate::health::SourceState;
 use crate::inbox::{HandlerAnswer, OfferResult, PreparedDelivery, Processed, Receipt, Received, Shared};
 use crate::message::Message;
 use crate::runtime::Core;

@@ -13,13 +13,12 @@ use super::in_flight::InFlight;
 use super::renewer::keep_renewing;
 use super::settler;
 use crate::error::Result;
-use crate::handler::{CircuitPass, CircuitSignal};
 use crate::handler::{Function, RegisteredHandler};
 use crate::inbox::Shared;
 use crate::runtime::upkeep::repeat::{Pauses, is_trouble};
 use crate::runtime::upkeep::rescuer;
 use crate::runtime::upkeep::supervisor::Stop;
-use crate::state::{Outcome, Policy, Settlement, decide};
+use crate::state::{CircuitPass, CircuitSignal, Outcome, Policy, Settlement, decide};
 use crate::store::{ClaimMode, ClaimParams, ClaimQuota, Claimed, Store};
 
 /// Maximum repeats of a failed call. There is no pause between them, because the caller may have stopped the clock. Only settlements

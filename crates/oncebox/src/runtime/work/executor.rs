@@ -9,14 +9,13 @@ use tracing::Instrument as _;
 
 use super::batch;
 use crate::error::{Error, ErrorKind};
-use crate::handler::CircuitSignal;
 use crate::handler::{Context, Failure, FinishTx, Function, RegisteredHandler, retry_of};
 use crate::inbox::Shared;
 use crate::message::Message;
 use crate::observe::{emit, names};
 use crate::runtime::upkeep::repeat::{is_transient, is_trouble};
 use crate::runtime::upkeep::supervisor::Stop;
-use crate::state::{EntryEvent, ErrorText, Outcome, Retry, Settlement, decide};
+use crate::state::{CircuitSignal, EntryEvent, ErrorText, Outcome, Retry, Settlement, decide};
 use crate::store::{Claim, Claimed, Settled, Store};
 
 /// Delay of an entry whose transaction failed without a fault of its handler.

@@ -10,11 +10,10 @@ use tokio::task::JoinHandle;
 use super::batch;
 use super::executor::{RunVerdict, execute};
 use super::group;
-use crate::handler::{CircuitPass, CircuitSignal};
 use crate::handler::{Function, RegisteredHandler};
 use crate::name::HandlerKey;
 use crate::runtime::Core;
-use crate::state::{ErrorText, Outcome, Policy, Settlement, decide};
+use crate::state::{CircuitPass, CircuitSignal, ErrorText, Outcome, Policy, Settlement, decide};
 use crate::store::{Claim, Claimed, Store};
 
 /// Number of runs from which a task starts them, so that the next claim does not wait.

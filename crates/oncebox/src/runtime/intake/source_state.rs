@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{Check, HealthStatus, Subject};
+use crate::health::{Check, HealthStatus, Subject};
 use crate::name::InboxName;
 use crate::observe::{emit, names};
 use crate::source::{BrokerLink, Source};
@@ -95,7 +95,7 @@ impl SourceState {
         emit::set_number(names::DELIVERIES_IN_HAND, in_hand, [emit::inbox(&self.inbox), source]);
     }
 
-    pub(super) fn check(&self, now: Duration) -> Check {
+    pub(crate) fn check(&self, now: Duration) -> Check {
         let inner = self.inner.lock();
         let in_hand = inner.in_hand;
         let (status, detail) = if let (Some(since), held) = (inner.held_since, inner.held) {
