@@ -261,12 +261,16 @@ impl<S: Rigged> Rigged for Chaos<S> {
     }
 }
 
-#[async_trait]
-impl<S: Store> Store for Chaos<S> {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
+impl<S: Store> Layer for Chaos<S> {
+    type Inner = S;
 
+    fn inner(&self) -> &S {
+        &self.store
+    }
+}
+
+#[async_trait]
+impl<S: Store> StoreLayer for Chaos<S> {
     async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
         self.run("accept", self.store.accept(batch)).await
     }
@@ -302,30 +306,6 @@ impl<S: Store> Store for Chaos<S> {
 
     async fn register(&self, params: &RegisterParams) -> Result<()> {
         self.run("register", self.store.register(params)).await
-    }
-
-    async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
-        self.store.count_duplicates(batch).await
-    }
-
-    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
-        self.store.backlog(params).await
-    }
-
-    async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
-        self.store.orphans(params).await
-    }
-
-    fn wakeups(&self) -> Option<&dyn Wakeups> {
-        self.store.wakeups()
-    }
-
-    fn failover(&self) -> Option<Failover> {
-        self.store.failover()
-    }
-
-    fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {
-        self.store.is_transient(error)
     }
 }
 

@@ -26,11 +26,11 @@ impl Rigged for Sqlite {
     }
 
     async fn act(&self, action: &Action) -> oncebox::Result<Acted> {
-        Admin::act(self, action).await
+        Operate::act(self, action).await
     }
 
     async fn list(&self, filter: &EntryFilter) -> oncebox::Result<EntryPage> {
-        Admin::list(self, filter).await
+        Inspect::list(self, filter).await
     }
 }
 
@@ -48,11 +48,11 @@ impl Rigged for Postgres {
     }
 
     async fn act(&self, action: &Action) -> oncebox::Result<Acted> {
-        Admin::act(self, action).await
+        Operate::act(self, action).await
     }
 
     async fn list(&self, filter: &EntryFilter) -> oncebox::Result<EntryPage> {
-        Admin::list(self, filter).await
+        Inspect::list(self, filter).await
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use oncebox::state::{Operation, Outcome, Settlement, Status};
 use oncebox::store::{
-    Accepted, Admin, Claim, ClaimParams, ClaimQuota, Claimed, EntryFilter, EntryView, InboxCounts, Mark,
-    MarkIn, MessageView, NewMessage, RenewParams, Renewed, RescueParams, Route, Seq, Settled, ShareIn, Store,
+    Accepted, Claim, ClaimParams, ClaimQuota, Claimed, EntryFilter, EntryView, Examine, InboxCounts, Inspect, Mark,
+    MarkIn, MessageView, NewMessage, Operate, RenewParams, Renewed, RescueParams, Route, Seq, Settled, ShareIn, Store,
     SweepParams, Swept, Transactional,
 };
 use oncebox::time::{Clock as _, Timestamp};
@@ -17,26 +17,30 @@ use oncebox::{InboxName, Result};
 use crate::TestClock;
 use crate::fixture::{LEASE, handler, inbox, key, offer, policy, rejected, route};
 
-/// Traits that the conformance suite needs. Every store with all of them implements it.
-pub trait StoreUnderTest:
-    Store
-    + Admin
-    + Transactional
-    + MarkIn<<Self as Transactional>::Tx>
-    + ShareIn<<Self as Transactional>::Tx>
-    + Clone
-{
-}
+/// Store of tier 0: the verbs of an inbox.
+pub trait StoreTier: Store + Clone {}
 
-impl<S> StoreUnderTest for S where
-    S: Store
-        + Admin
-        + Transactional
-        + MarkIn<<S as Transactional>::Tx>
-        + ShareIn<<S as Transactional>::Tx>
-        + Clone
-{
-}
+impl<S: Store + Clone> StoreTier for S {}
+
+/// Store of tier 1: it shows what it holds.
+pub trait InspectTier: StoreTier + Inspect {}
+
+impl<S: StoreTier + Inspect> InspectTier for S {}
+
+/// Store of tier 2: operators change it, and it examines itself.
+pub trait OperateTier: InspectTier + Operate + Examine {}
+
+impl<S: InspectTier + Operate + Examine> OperateTier for S {}
+
+/// Store of tier 3: handlers share its transactions.
+pub trait TransactionalTier: OperateTier + Transactional + MarkIn<<Self as Transactional>::Tx> {}
+
+impl<S: OperateTier + Transactional + MarkIn<<S as Transactional>::Tx>> TransactionalTier for S {}
+
+/// Store of tier 4: several runs share one transaction.
+pub trait ShareTier: TransactionalTier + ShareIn<<Self as Transactional>::Tx> {}
+
+impl<S: TransactionalTier + ShareIn<<S as Transactional>::Tx>> ShareTier for S {}
 
 type StoreOpener<S> = Box<dyn Fn() -> Pin<Box<dyn Future<Output = S> + Send>> + Send + Sync>;
 
@@ -107,7 +111,7 @@ pub(crate) struct Snapshot {
     entries: Vec<EntryView>,
 }
 
-impl<S: StoreUnderTest> Harness<S> {
+impl<S: StoreTier> Harness<S> {
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -242,7 +246,9 @@ impl<S: StoreUnderTest> Harness<S> {
         }
         panic!("a sweep goes on for ever");
     }
+}
 
+impl<S: InspectTier> Harness<S> {
     pub(crate) async fn show(&self, id: impl AsRef<[u8]>) -> Option<MessageView> {
         self.store.show(&inbox(), &key(id)).await.expect("show")
     }
@@ -261,7 +267,7 @@ impl<S: StoreUnderTest> Harness<S> {
     }
 
     pub(crate) async fn count(&self) -> InboxCounts {
-        self.store.count(&inbox()).await.expect("count")
+        self.store.count(&inbox(), None).await.expect("count")
     }
 
     pub(crate) async fn list(&self, inbox: &InboxName, status: Status, page: usize) -> Vec<EntryView> {
@@ -287,7 +293,9 @@ impl<S: StoreUnderTest> Harness<S> {
         }
         Snapshot { counts, entries }
     }
+}
 
+impl<S: OperateTier> Harness<S> {
     pub(crate) async fn operate(
         &self,
         id: &str,
@@ -296,7 +304,9 @@ impl<S: StoreUnderTest> Harness<S> {
     ) -> Result<EntryView> {
         self.store.operate(&inbox(), &key(id), &handler(handler_key), operation).await
     }
+}
 
+impl<S: TransactionalTier> Harness<S> {
     /// Marks a key in its own transaction, and commits if the mark is the first.
     pub(crate) async fn mark(&self, id: &str, handler_key: &str) -> Mark {
         mark(&self.store, id, handler_key).await.expect("mark")
@@ -310,7 +320,7 @@ impl<S: StoreUnderTest> Harness<S> {
 }
 
 /// Marks a key in its own transaction, and commits if the mark is the first.
-pub(crate) async fn mark<S: StoreUnderTest>(store: &S, id: &str, handler_key: &str) -> Result<Mark> {
+pub(crate) async fn mark<S: TransactionalTier>(store: &S, id: &str, handler_key: &str) -> Result<Mark> {
     let mut tx = store.begin().await?;
     let mark = store.mark(&mut tx, &inbox(), &key(id), &handler(handler_key), None).await?;
     if mark.is_first() {

@@ -14,8 +14,10 @@ mod fixture;
 mod harness;
 mod inbox;
 pub mod source;
+mod steps;
 
 pub use clock::TestClock;
 pub use faulty::{Deadlock, FaultOdds, FaultPlan, FaultyStore, StoreFault, StoreVerb};
-pub use harness::{Harness, StoreUnderTest};
+pub use harness::{Harness, InspectTier, OperateTier, ShareTier, StoreTier, TransactionalTier};
 pub use inbox::{TestInbox, assert_idempotent};
+pub use steps::OperatorSteps;

@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::state::Settlement;
 use crate::store::{
     Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams,
-    RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept,
+    RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept,
 };
 
 /// The absence of a store: handlers run while the broker holds the delivery, and nothing is remembered.
@@ -58,10 +58,6 @@ impl Store for Direct {
 
     async fn rescue(&self, _: &RescueParams) -> Result<Vec<Claimed>> {
         Ok(Vec::new())
-    }
-
-    async fn register(&self, _: &RegisterParams) -> Result<()> {
-        Ok(())
     }
 
     async fn sweep(&self, _: &SweepParams) -> Result<Swept> {

@@ -395,7 +395,7 @@ async fn what_an_operator_cannot_do_is_refused_and_changes_nothing() {
     }
     assert!(store.show(inbox, &absent).await.unwrap().is_none());
     let nowhere = InboxName::new("nowhere").unwrap();
-    assert_eq!(store.count(&nowhere).await.unwrap().messages, 0);
+    assert_eq!(store.count(&nowhere, None).await.unwrap().messages, 0);
     assert!(store.list(&EntryFilter::new(nowhere, Status::Pending)).await.unwrap().entries.is_empty());
     assert_eq!(setup.status("1", "h").await, Status::Pending);
 }

@@ -70,7 +70,7 @@ async fn a_batch_that_does_not_fit_is_refused_whole() {
     let error = store.accept(&[offer("3", "payload"), offer("4", "payload")]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Full);
     assert!(error.is_retryable());
-    assert_eq!(store.count(&inbox()).await.unwrap().messages, 2);
+    assert_eq!(store.count(&inbox(), None).await.unwrap().messages, 2);
     let fits = [offer("1", "payload"), offer("3", "payload"), offer("3", "payload"), offer("2", "payload")];
     let answers = store.accept(&fits).await.unwrap();
     assert!(matches!(
@@ -81,7 +81,7 @@ async fn a_batch_that_does_not_fit_is_refused_whole() {
     for batch in full {
         assert_eq!(store.accept(&batch).await.unwrap_err().kind(), ErrorKind::Full, "{batch:?}");
     }
-    assert_eq!(store.count(&inbox()).await.unwrap().quarantined, 0);
+    assert_eq!(store.count(&inbox(), None).await.unwrap().quarantined, 0);
 }
 
 #[tokio::test]

@@ -92,14 +92,14 @@ async fn what_the_filter_takes_is_done_slowly_at_first() {
     let bulk = retry("connection");
     let preview = bulk.preview(&store).await.unwrap();
     assert_eq!((preview.count, preview.more, preview.first.len()), (30, false, 10));
-    assert_eq!(store.count(&inbox()).await.unwrap().with_status(Status::Poisoned), 35, "nothing was done");
+    assert_eq!(store.count(&inbox(), None).await.unwrap().with_status(Status::Poisoned), 35, "nothing was done");
     let (report, found) = run(&bulk, &store, &clock, || Outcome::Done).await;
     let report = report.unwrap();
     let counts = (report.done, report.refused, report.failed);
     assert_eq!((report.state, counts), (OperationState::Finished, (30, 0, 0)));
     assert_eq!(found, [1, 2, 4, 8], "each step twice as many as the one before");
     assert_eq!(work(&store, || Outcome::Done).await, 15);
-    let counts = store.count(&inbox()).await.unwrap();
+    let counts = store.count(&inbox(), None).await.unwrap();
     assert_eq!((counts.with_status(Status::Poisoned), counts.with_status(Status::Completed)), (5, 30));
     let parts = parts(&store, &bulk).await;
     assert_eq!(parts.len(), 30);
@@ -231,7 +231,7 @@ async fn interrupted<S: Admin + Clone>(clock: &TestClock, store: S, reopen: impl
     keys.dedup();
     assert_eq!(keys.len(), 40, "no entry twice");
     work(&store, || Outcome::Done).await;
-    let counts = store.count(&inbox()).await.unwrap();
+    let counts = store.count(&inbox(), None).await.unwrap();
     assert_eq!((counts.with_status(Status::Poisoned), counts.with_status(Status::Completed)), (7, 33));
 }
 
@@ -297,7 +297,7 @@ async fn a_backfill_is_recorded_capped_and_carried_on() {
     assert_eq!(other.run(&store).await.unwrap_err().kind(), ErrorKind::OperationReused);
     let rest = backfill("receipt").run(&store).await.unwrap();
     assert_eq!((rest.state, rest.done), (OperationState::Finished, 1_000), "existing entries are skipped");
-    let counts = store.count(&inbox()).await.unwrap();
+    let counts = store.count(&inbox(), None).await.unwrap();
     assert_eq!(counts.with_status(Status::Pending), 2_500);
     let records = store.audit(&AuditFilter::new(inbox())).await.unwrap().operations;
     assert_eq!(records.iter().filter(|record| &*record.verb == "backfill").count(), 2);
@@ -318,5 +318,5 @@ async fn an_interrupted_backfill_adds_nothing_twice() {
     let report = backfill.run(&store).await.unwrap();
     assert_eq!(report.state, OperationState::Finished);
     assert_eq!(report.done, 1_500, "what was added and not noted is not counted again");
-    assert_eq!(store.count(&inbox()).await.unwrap().with_status(Status::Pending), 2_500);
+    assert_eq!(store.count(&inbox(), None).await.unwrap().with_status(Status::Pending), 2_500);
 }

@@ -126,7 +126,7 @@ async fn a_handler_that_comes_late_gets_what_its_pattern_means() {
     assert_eq!(late.backfill("orders").await.unwrap(), 2);
     assert_eq!(late.backfill("orders").await.unwrap(), 0);
     let inbox = oncebox::InboxName::new("test").unwrap();
-    assert_eq!(store.count(&inbox).await.unwrap().with_status(oncebox::Status::Pending), 2);
+    assert_eq!(store.count(&inbox, None).await.unwrap().with_status(oncebox::Status::Pending), 2);
 }
 
 #[tokio::test]

@@ -99,7 +99,7 @@ pub(crate) async fn counts(
         counts.blocked = blocked.collect();
         return Ok(counts);
     };
-    let mut counts = show::counts(&store.count_tenant(inbox, tenant).await?);
+    let mut counts = show::counts(&store.count(inbox, Some(tenant)).await?);
     let mut params = BlockedParams::new(inbox.clone());
     (params.tenant, params.limit) = (Some(tenant.into()), 1_000);
     let mut found: BTreeMap<HandlerKey, BlockedBacklog> = BTreeMap::new();

@@ -184,12 +184,16 @@ impl MessageLog {
     }
 }
 
-#[async_trait]
-impl Store for MessageLog {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
+impl Layer for MessageLog {
+    type Inner = dyn Admin;
 
+    fn inner(&self) -> &dyn Admin {
+        &*self.store
+    }
+}
+
+#[async_trait]
+impl StoreLayer for MessageLog {
     async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
         let answers = self.store.accept(batch).await?;
         for (new, accepted) in batch.iter().zip(&answers) {
@@ -212,46 +216,10 @@ impl Store for MessageLog {
         Ok(settled)
     }
 
-    async fn renew(&self, params: &RenewParams) -> Result<Vec<Renewed>> {
-        self.store.renew(params).await
-    }
-
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
         let rescued = self.store.rescue(params).await?;
         self.claimed(&rescued);
         Ok(rescued)
-    }
-
-    async fn register(&self, params: &RegisterParams) -> Result<()> {
-        self.store.register(params).await
-    }
-
-    async fn sweep(&self, params: &SweepParams) -> Result<Swept> {
-        self.store.sweep(params).await
-    }
-
-    async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
-        self.store.orphans(params).await
-    }
-
-    async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
-        self.store.count_duplicates(batch).await
-    }
-
-    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
-        self.store.backlog(params).await
-    }
-
-    fn wakeups(&self) -> Option<&dyn Wakeups> {
-        self.store.wakeups()
-    }
-
-    fn failover(&self) -> Option<Failover> {
-        self.store.failover()
-    }
-
-    fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {
-        self.store.is_transient(error)
     }
 }
 

@@ -70,7 +70,7 @@ async fn one_entry_and_a_filter_are_not_mixed() {
 async fn quarantined_messages_are_deleted_when_confirmed() {
     let fixture = OperateFixture::new().await;
     let store = fixture.store();
-    let kept = async || store.count(&inbox()).await.expect("count").quarantined;
+    let kept = async || store.count(&inbox(), None).await.expect("count").quarantined;
     let purge = [&ADA[..], &["--older-than", "0s"]].concat();
     assert_eq!(fixture.json("purge", &purge)[0]["count"], 1);
     assert!(said(&fixture.run("purge", &purge)).is_empty());

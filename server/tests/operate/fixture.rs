@@ -130,7 +130,7 @@ impl OperateFixture {
 
     /// Counts the entries with a status.
     pub(crate) async fn count(&self, status: Status) -> u64 {
-        self.store().count(&inbox()).await.expect("count").with_status(status)
+        self.store().count(&inbox(), None).await.expect("count").with_status(status)
     }
 }
 

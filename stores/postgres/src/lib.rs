@@ -70,10 +70,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use oncebox_core::state::{NextState, Settlement};
 use oncebox_core::store::{
-    Accepted, Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
-    BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount,
-    EntryFilter, EntryPage, ExamineParams, Failover, Finding, InboxCounts, MarkIn, MessageHistory,
-    MessageView, NewMessage, OperationId, Orphan, OrphanParams, QuarantineFilter, QuarantinePage,
+    Accepted, Acted, Action, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog, BacklogParams,
+    BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount, EntryFilter,
+    EntryPage, Examine, ExamineParams, Failover, Finding, InboxCounts, Inspect, MarkIn, MessageHistory,
+    MessageView, NewMessage, Operate, OperationId, Orphan, OrphanParams, QuarantineFilter, QuarantinePage,
     RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams,
     Swept, Transactional, Wakeup, Wakeups,
 };
@@ -360,13 +360,9 @@ impl ShareIn<PostgresTx> for Postgres {
 }
 
 #[async_trait]
-impl Admin for Postgres {
-    async fn count(&self, inbox: &InboxName) -> Result<InboxCounts> {
-        admin::count(&self.inner.db, inbox, None).await
-    }
-
-    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<InboxCounts> {
-        admin::count(&self.inner.db, inbox, Some(tenant)).await
+impl Inspect for Postgres {
+    async fn count(&self, inbox: &InboxName, tenant: Option<&str>) -> Result<InboxCounts> {
+        admin::count(&self.inner.db, inbox, tenant).await
     }
 
     async fn list(&self, filter: &EntryFilter) -> Result<EntryPage> {
@@ -389,6 +385,13 @@ impl Admin for Postgres {
         admin::quarantined(&self.inner.db, filter).await
     }
 
+    async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage> {
+        operation::audit(&self.inner.db, filter).await
+    }
+}
+
+#[async_trait]
+impl Operate for Postgres {
     async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {
         let page = backfill::backfill(&self.inner.db, params).await?;
         if page.added > 0 {
@@ -403,15 +406,14 @@ impl Admin for Postgres {
         Ok(acted)
     }
 
-    async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage> {
-        operation::audit(&self.inner.db, filter).await
-    }
-
-    async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
-        examine::examine(&self.inner.db, &self.inner.options.plan, params).await
-    }
-
     async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
         operation::note(&self.inner.db, id, noted, progress).await
+    }
+}
+
+#[async_trait]
+impl Examine for Postgres {
+    async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
+        examine::examine(&self.inner.db, &self.inner.options.plan, params).await
     }
 }

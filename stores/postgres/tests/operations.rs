@@ -29,7 +29,7 @@ async fn what_cannot_be_recorded_is_not_done() {
     assert!(store.operate(&inbox(), &key("1"), &handler("h"), Operation::Retry).await.is_err());
     assert!(store.pause(&inbox(), &handler("h")).await.is_err());
     assert_eq!(status(&store, "1", "h").await, Some(Status::Poisoned));
-    assert!(store.count(&inbox()).await.expect("count").paused.is_empty());
+    assert!(store.count(&inbox(), None).await.expect("count").paused.is_empty());
     assert!(store.audit(&AuditFilter::new(inbox())).await.expect("audit").operations.is_empty());
     schema.run("DROP TRIGGER full_up ON @operation").await;
     store.operate(&inbox(), &key("1"), &handler("h"), Operation::Retry).await.expect("retry");

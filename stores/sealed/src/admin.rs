@@ -11,15 +11,7 @@ use oncebox_core::{InboxName, Key, Result};
 use crate::Sealed;
 
 #[async_trait]
-impl<S: Admin> Admin for Sealed<S> {
-    async fn count(&self, inbox: &InboxName) -> Result<InboxCounts> {
-        self.store.count(inbox).await
-    }
-
-    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<InboxCounts> {
-        self.store.count_tenant(inbox, tenant).await
-    }
-
+impl<S: Inspect> InspectLayer for Sealed<S> {
     /// The store cannot look into errors, so they are looked through here, as many at a time as a store looks at. Otherwise an
     /// operator who wants one of a hundred thousand would ask for each of them.
     async fn list(&self, filter: &EntryFilter) -> Result<EntryPage> {
@@ -58,18 +50,6 @@ impl<S: Admin> Admin for Sealed<S> {
         Ok(Some(view))
     }
 
-    async fn quarantined(&self, filter: &QuarantineFilter) -> Result<QuarantinePage> {
-        self.store.quarantined(filter).await
-    }
-
-    async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {
-        self.store.backfill(params).await
-    }
-
-    async fn blocked(&self, params: &BlockedParams) -> Result<Vec<BlockedKey>> {
-        self.store.blocked(params).await
-    }
-
     async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageHistory>> {
         let mut history = self.store.history(inbox, key).await?;
         for attempt in history.iter_mut().flat_map(|history| &mut history.attempts) {
@@ -78,23 +58,11 @@ impl<S: Admin> Admin for Sealed<S> {
         }
         Ok(history)
     }
-
-    async fn act(&self, action: &Action) -> Result<Acted> {
-        self.store.act(action).await
-    }
-
-    async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage> {
-        self.store.audit(filter).await
-    }
-
-    async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
-        self.store.progress(id, noted, progress).await
-    }
-
-    async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
-        self.store.examine(params).await
-    }
 }
+
+impl<S: Operate> OperateLayer for Sealed<S> {}
+
+impl<S: Examine> ExamineLayer for Sealed<S> {}
 
 #[async_trait]
 impl<S: Migrate> Migrate for Sealed<S> {

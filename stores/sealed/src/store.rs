@@ -46,12 +46,16 @@ impl<S: Store> Sealed<S> {
     }
 }
 
-#[async_trait]
-impl<S: Store> Store for Sealed<S> {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
+impl<S: Store> Layer for Sealed<S> {
+    type Inner = S;
 
+    fn inner(&self) -> &S {
+        &self.store
+    }
+}
+
+#[async_trait]
+impl<S: Store> StoreLayer for Sealed<S> {
     async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
         let keys = self.keys.keys();
         let sealed: Vec<NewMessage> =
@@ -81,10 +85,6 @@ impl<S: Store> Store for Sealed<S> {
         self.store.settle(&sealed).await
     }
 
-    async fn renew(&self, params: &RenewParams) -> Result<Vec<Renewed>> {
-        self.store.renew(params).await
-    }
-
     /// Rescues entries without opening them: a rescue runs none of them.
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
         let rescued = self.store.rescue(params).await?;
@@ -93,37 +93,5 @@ impl<S: Store> Store for Sealed<S> {
             Claimed { claim, message }
         };
         Ok(rescued.into_iter().map(open).collect())
-    }
-
-    async fn register(&self, params: &RegisterParams) -> Result<()> {
-        self.store.register(params).await
-    }
-
-    async fn sweep(&self, params: &SweepParams) -> Result<Swept> {
-        self.store.sweep(params).await
-    }
-
-    async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
-        self.store.orphans(params).await
-    }
-
-    async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
-        self.store.count_duplicates(batch).await
-    }
-
-    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
-        self.store.backlog(params).await
-    }
-
-    fn wakeups(&self) -> Option<&dyn Wakeups> {
-        self.store.wakeups()
-    }
-
-    fn failover(&self) -> Option<Failover> {
-        self.store.failover()
-    }
-
-    fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {
-        self.store.is_transient(error)
     }
 }

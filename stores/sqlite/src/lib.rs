@@ -56,11 +56,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox_core::state::Settlement;
 use oncebox_core::store::{
-    Accepted, Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
-    BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount,
-    EntryFilter, EntryPage, ExamineParams, Finding, InboxCounts, MessageHistory, MessageView, NewMessage,
-    OperationId, Orphan, OrphanParams, QuarantineFilter, QuarantinePage, RegisterParams, RenewParams,
-    Renewed, RescueParams, SettleIn, Settled, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    Accepted, Acted, Action, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog, BacklogParams,
+    BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount, EntryFilter,
+    EntryPage, Examine, ExamineParams, Finding, InboxCounts, Inspect, MessageHistory, MessageView,
+    NewMessage, Operate, OperationId, Orphan, OrphanParams, QuarantineFilter, QuarantinePage, RegisterParams,
+    RenewParams, Renewed, RescueParams, SettleIn, Settled, Store, SweepParams, Swept, Transactional, Wakeup,
+    Wakeups,
 };
 use oncebox_core::time::SharedClock;
 use oncebox_core::{Error, ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
@@ -300,15 +301,14 @@ impl SettleIn<SqliteTx> for Sqlite {
 }
 
 #[async_trait]
-impl Admin for Sqlite {
-    async fn count(&self, inbox: &InboxName) -> Result<InboxCounts> {
-        let inbox = inbox.clone();
-        self.read(move |connection, names| admin::count(connection, names, &inbox)).await
-    }
-
-    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<InboxCounts> {
-        let (inbox, tenant) = (inbox.clone(), tenant.to_owned());
-        self.read(move |connection, names| admin::count_tenant(connection, names, &inbox, &tenant)).await
+impl Inspect for Sqlite {
+    async fn count(&self, inbox: &InboxName, tenant: Option<&str>) -> Result<InboxCounts> {
+        let (inbox, tenant) = (inbox.clone(), tenant.map(str::to_owned));
+        self.read(move |connection, names| match tenant {
+            None => admin::count(connection, names, &inbox),
+            Some(tenant) => admin::count_tenant(connection, names, &inbox, &tenant),
+        })
+        .await
     }
 
     async fn list(&self, filter: &EntryFilter) -> Result<EntryPage> {
@@ -336,6 +336,14 @@ impl Admin for Sqlite {
         self.read(move |connection, names| admin::quarantined(connection, names, &filter)).await
     }
 
+    async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage> {
+        let filter = filter.clone();
+        self.read(move |connection, names| operation::audit(connection, names, &filter)).await
+    }
+}
+
+#[async_trait]
+impl Operate for Sqlite {
     async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {
         let params = params.clone();
         self.call(move |work| backfill::backfill(work, &params)).await
@@ -353,19 +361,17 @@ impl Admin for Sqlite {
         acted.await?
     }
 
-    async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage> {
-        let filter = filter.clone();
-        self.read(move |connection, names| operation::audit(connection, names, &filter)).await
-    }
-
-    async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
-        let (params, opener, now) = (params.clone(), self.inner.opener.clone(), self.inner.clock.now());
-        self.read(move |connection, names| examine::examine(connection, names, &opener, &params, now)).await
-    }
-
     async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
         let progress = progress.to_owned();
         self.call(move |work| operation::note(work, id, noted, &progress)).await
+    }
+}
+
+#[async_trait]
+impl Examine for Sqlite {
+    async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
+        let (params, opener, now) = (params.clone(), self.inner.opener.clone(), self.inner.clock.now());
+        self.read(move |connection, names| examine::examine(connection, names, &opener, &params, now)).await
     }
 }
 

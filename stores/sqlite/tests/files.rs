@@ -115,7 +115,7 @@ async fn reading_works_and_writing_is_refused_when_read_only() {
     let running = claim(&writer, 1).await.remove(0).claim;
     let store = file.options().read_only().open().expect("it opens");
 
-    assert_eq!(store.count(&inbox()).await.expect("count").messages, 2);
+    assert_eq!(store.count(&inbox(), None).await.expect("count").messages, 2);
     let listed = store.list(&EntryFilter::new(inbox(), Status::Pending)).await.expect("list");
     assert_eq!(listed.entries.len(), 1);
     assert!(store.show(&inbox(), &key("running")).await.expect("show").is_some());
@@ -226,7 +226,7 @@ async fn a_lock_that_lasts_too_long_is_an_error_and_nothing_else() {
     tells(&error, ErrorKind::Unavailable, "another process");
     tells(&store.begin().await.expect_err("it is locked"), ErrorKind::Unavailable, "another process");
     // What needs no lock goes on.
-    assert_eq!(store.count(&inbox()).await.expect("count").messages, 1);
+    assert_eq!(store.count(&inbox(), None).await.expect("count").messages, 1);
     file.options().open().expect("a file that is up to date opens");
     other.execute_batch("ROLLBACK").expect("it ends");
     first(&store, "new").await;
@@ -242,7 +242,7 @@ async fn a_file_that_went_away_is_not_made_again() {
     first(&store, "1").await;
     std::fs::rename(file.path(), file.dir().join("moved.db")).expect("moved");
     tells(&store.begin().await.expect_err("no file"), ErrorKind::Unavailable, "inbox.db");
-    tells(&store.count(&inbox()).await.expect_err("no file"), ErrorKind::Unavailable, "inbox.db");
+    tells(&store.count(&inbox(), None).await.expect_err("no file"), ErrorKind::Unavailable, "inbox.db");
     assert!(!file.path().exists());
 }
 

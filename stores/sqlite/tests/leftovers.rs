@@ -47,7 +47,7 @@ async fn a_dropped_store_leaves_nothing_behind() {
         let claimed = claim(&store, 1).await;
         // An owner that has entries in hand keeps its lock file, so that the next process sees that it is dead.
         store.settle(&[Settlement::done(&claimed[0].claim)]).await.expect("settle");
-        store.count(&inbox()).await.expect("count");
+        store.count(&inbox(), None).await.expect("count");
         let tx = store.begin().await.expect("begin");
         assert_eq!(threads().len(), 2, "a writer, and one that watches, however many listen");
         let clone = store.clone();

@@ -30,7 +30,7 @@ async fn what_cannot_be_recorded_is_not_done() {
     assert!(retry.is_err());
     assert!(store.pause(&inbox(), &handler("h")).await.is_err());
     assert_eq!(status(&store, "1").await, Some(Status::Poisoned));
-    assert!(store.count(&inbox()).await.expect("count").paused.is_empty());
+    assert!(store.count(&inbox(), None).await.expect("count").paused.is_empty());
     file.connect().execute_batch("DROP TRIGGER full").expect("no trigger");
     store.operate(&inbox(), &key("1"), &handler("h"), Operation::Retry).await.expect("retry");
     assert_eq!(store.audit(&AuditFilter::new(inbox())).await.expect("audit").operations.len(), 1);
@@ -49,7 +49,7 @@ async fn the_doctor_sees_what_is_missing_and_what_is_risked() {
     // Too much is missing to ask about the inbox: what was found is told all the same.
     first(&store, "1").await;
     file.connect().execute_batch("DROP TABLE oncebox_poisoned").expect("drop");
-    assert!(store.count(&inbox()).await.is_err());
+    assert!(store.count(&inbox(), None).await.is_err());
     assert!(codes(&store, &file).await.contains(&(Severity::Danger, "index")));
     let late = ExamineParams::new(inbox(), file.clock.now().after(std::time::Duration::from_secs(3)));
     let told = store.examine(&late).await.expect("examine");

@@ -93,12 +93,16 @@ fn forgotten(batch: &[NewMessage]) -> Vec<NewMessage> {
     batch
 }
 
-#[async_trait]
-impl<S: Rigged + Clone> Store for Sabotaged<S> {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
+impl<S: Rigged + Clone> Layer for Sabotaged<S> {
+    type Inner = S;
 
+    fn inner(&self) -> &S {
+        &self.store
+    }
+}
+
+#[async_trait]
+impl<S: Rigged + Clone> StoreLayer for Sabotaged<S> {
     async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
         match self.bug {
             Some(Bug::AckBeforeCommit) => Ok(self.later(batch)),
@@ -204,28 +208,8 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
         self.store.register(params).await
     }
 
-    async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
-        self.store.count_duplicates(batch).await
-    }
-
-    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
-        self.store.backlog(params).await
-    }
-
-    async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
-        self.store.orphans(params).await
-    }
-
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         if self.is(Bug::NoPoll) { None } else { self.store.wakeups() }
-    }
-
-    fn failover(&self) -> Option<Failover> {
-        self.store.failover()
-    }
-
-    fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {
-        self.store.is_transient(error)
     }
 }
 

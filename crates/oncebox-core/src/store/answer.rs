@@ -15,7 +15,7 @@ use crate::time::Timestamp;
 #[non_exhaustive]
 pub enum ActionResult {
     /// The entry right after the action, without its error text. That text may repeat content of the message, and a
-    /// result is kept for much longer than the message. [`Admin::show`](super::Admin::show) has the text.
+    /// result is kept for much longer than the message. [`Inspect::show`](super::Inspect::show) has the text.
     Entry(Box<EntryView>),
     /// True if the action changed anything. False for a handler that was already paused, for example.
     Changed(bool),

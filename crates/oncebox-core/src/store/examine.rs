@@ -3,7 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Admin, Backlog, BacklogParams, OrphanParams, RegisteredWindow, RetentionWindows, SweepParams};
+use async_trait::async_trait;
+
+use super::{Backlog, BacklogParams, Inspect, OrphanParams, RegisteredWindow, RetentionWindows, SweepParams};
 use crate::error::Result;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::Status;
@@ -191,11 +193,33 @@ impl ExamineParams {
     }
 }
 
+/// Store that examines itself: settings, indexes and clocks.
+#[async_trait]
+pub trait Examine: Inspect {
+    /// Returns findings of the store about itself.
+    async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>>;
+
+    /// Returns findings about an inbox and its store, the worst first.
+    async fn doctor(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
+        let mut findings = self.examine(params).await?;
+        match of_inbox(self, params).await {
+            Ok(found) => findings.extend(found),
+            // The store's problem probably caused the error, and matters more.
+            Err(error) if findings.iter().any(|finding| finding.severity == Severity::Danger) => {
+                tracing::warn!(inbox = %params.inbox, %error, "cannot examine the inbox");
+            }
+            Err(error) => return Err(error),
+        }
+        findings.sort_by(|a, b| (b.severity, a.code).cmp(&(a.severity, b.code)));
+        Ok(findings)
+    }
+}
+
 /// Returns the findings about an inbox on any store: entries that wait for an operator, and entries that no process
 /// handles.
-pub(super) async fn of_inbox<S: Admin + ?Sized>(store: &S, params: &ExamineParams) -> Result<Vec<Finding>> {
+async fn of_inbox<S: Inspect + ?Sized>(store: &S, params: &ExamineParams) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    let counts = store.count(&params.inbox).await?;
+    let counts = store.count(&params.inbox, None).await?;
     let poisoned = counts.with_status(Status::Poisoned);
     if poisoned > 0 {
         let what = format!("{poisoned} entries failed for good");
@@ -264,7 +288,7 @@ pub(super) async fn of_inbox<S: Admin + ?Sized>(store: &S, params: &ExamineParam
 }
 
 /// Returns the findings about ordering keys that poisoned entries hold back, by handler.
-async fn blocked<S: Admin + ?Sized>(store: &S, params: &ExamineParams) -> Result<Vec<Finding>> {
+async fn blocked<S: Inspect + ?Sized>(store: &S, params: &ExamineParams) -> Result<Vec<Finding>> {
     let backlog = store.backlog(&BacklogParams::new(params.inbox.clone())).await?;
     let mut findings = Vec::new();
     for Backlog { handler, blocked, .. } in backlog.iter().filter(|backlog| backlog.blocked.keys > 0) {

@@ -1,14 +1,22 @@
 //! The interface to databases: one trait with the verbs of an inbox, and smaller ones for optional features.
 //!
-//! A store implements [`Store`], then as many as the database allows of [`Transactional`] with [`MarkIn`], [`SettleIn`] and
-//! [`ShareIn`], [`Admin`], [`Migrate`] and [`Wakeups`]. Its tests run the conformance suite of `oncebox-testkit`.
+//! | tier | trait | for |
+//! |---|---|---|
+//! | 0 | [`Store`] | every store: a working durable inbox |
+//! | 1 | [`Inspect`] | lists, counts and views for operators, health and the dashboard |
+//! | 2 | [`Operate`] | retry, discard, replay, pause, purge, erase, each with its record |
+//! | 3 | [`Transactional`] with [`MarkIn`] and [`SettleIn`] | exactly-once effects |
+//! | 4 | [`ShareIn`] | several runs in one transaction |
+//! | – | [`Examine`], [`Migrate`], [`Wakeups`] | where the database has it |
+//!
+//! A store implements the tiers that its database allows, and runs the conformance suite of each of them (`oncebox-testkit`).
+//! A wrapper implements [`Layer`] and the layers of its tiers, and writes only the verbs that it changes.
 //!
 //! Every verb works on batches and takes one parameter struct, so new fields break no store. All times come from the store's clock:
 //! callers send durations.
 
 mod action;
 mod actor;
-mod admin;
 mod answer;
 mod backlog;
 mod entry;
@@ -17,21 +25,23 @@ mod examine;
 mod failover;
 mod filter;
 mod history;
+mod inspect;
+mod layer;
 mod line;
 mod migrate;
+mod operate;
 mod operation_id;
 mod quarantine;
 mod route;
-mod shared;
 mod sweep;
 mod tenancy;
+mod tenant_scope;
 mod transaction;
 mod wakeups;
 mod windows;
 
 pub use action::{Action, ActionKind, AuditFilter, AuditPage, OperationView};
 pub use actor::Actor;
-pub use admin::{Admin, BlockedKey, BlockedParams, EntryView, InboxCounts, MessageView, TenantScope};
 pub use answer::{Acted, ActionResult};
 pub use backlog::{Backlog, BacklogParams, BlockedBacklog};
 pub use entry::{
@@ -39,14 +49,17 @@ pub use entry::{
     RenewParams, Renewed, RescueParams, Settled,
 };
 pub use erase::{ErasureCounts, content_erased, nothing_to_erase};
-pub use examine::{ExamineParams, Finding, Severity};
+pub use examine::{Examine, ExamineParams, Finding, Severity};
 pub use failover::Failover;
 pub use filter::{EntryCursor, EntryFilter, EntryPage, MessageLabel};
 pub use history::{
     Attempt, DuplicateCount, EntryAhead, EntryExplanation, Explanation, LeaseHolder, MessageHistory,
 };
+pub use inspect::{BlockedKey, BlockedParams, EntryView, InboxCounts, Inspect, MessageView};
+pub use layer::{ExamineLayer, InspectLayer, Layer, OperateLayer, StoreLayer};
 pub use line::{OrderQueue, PausedKey};
 pub use migrate::{Migrate, Migration};
+pub use operate::{Admin, Operate};
 pub use operation_id::OperationId;
 pub use quarantine::{
     QuarantineFilter, QuarantineId, QuarantinePage, QuarantineReason, Quarantined, QuarantinedView,
@@ -54,6 +67,7 @@ pub use quarantine::{
 pub use route::{HandlerLink, Route};
 pub use sweep::{BackfillParams, Backfilled, Orphan, OrphanParams, SweepId, SweepParams, Swept};
 pub use tenancy::Tenancy;
+pub use tenant_scope::TenantScope;
 pub use transaction::{Mark, MarkIn, SettleIn, ShareIn, Transactional};
 pub use wakeups::{Wakeup, Wakeups};
 pub use windows::{RegisterParams, RegisteredWindow, RetentionWindows, SweepCursor, SweepPosition};
@@ -62,7 +76,7 @@ pub use crate::state::{Claim, ClaimId, Seq, Token};
 
 use async_trait::async_trait;
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::state::Settlement;
 
 /// Features of a store. A wrapper reports those of the whole.
@@ -126,7 +140,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// Records the retention windows of a process, for the sweeps of all processes. If processes register different windows for a
     /// handler key, the longest one registered within the last `hold` wins.
-    async fn register(&self, params: &RegisterParams) -> Result<()>;
+    ///
+    /// Default: does nothing, for a store that keeps no windows. Its sweeps use the windows of the process that calls them.
+    async fn register(&self, params: &RegisterParams) -> Result<()> {
+        let _ = params;
+        Ok(())
+    }
 
     /// Removes expired finished messages, oldest first, a bounded number per call. A message expires when each of its entries is
     /// finished and past the window of its handler. Never removes anything pending, running, poisoned or quarantined.
@@ -138,8 +157,11 @@ pub trait Store: Send + Sync + 'static {
     async fn sweep(&self, params: &SweepParams) -> Result<Swept>;
 
     /// Lists unknown handler keys whose entries have waited for longer than a grace, and none of which a worker holds; the longest
-    /// wait first. A large backlog costs no more than a small one.
-    async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>>;
+    /// wait first. A large backlog costs no more than a small one. Default: [`Unsupported`](crate::ErrorKind::Unsupported).
+    async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
+        let _ = params;
+        Err(not_counted(self.capabilities().name))
+    }
 
     /// Adds the counts of delivered duplicates to the stored ones. Repeating a call counts twice, so callers never repeat it.
     /// Default: does nothing, for a store without history.
@@ -149,8 +171,11 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Returns the backlog of each handler key that has one, by key. A large backlog costs no more than a small one: every process
-    /// calls this all the time.
-    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>>;
+    /// calls this all the time. Default: [`Unsupported`](crate::ErrorKind::Unsupported): health then says that the backlog is unknown.
+    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
+        let _ = params;
+        Err(not_counted(self.capabilities().name))
+    }
 
     /// Returns the store's wake-ups, if it has any.
     fn wakeups(&self) -> Option<&dyn Wakeups> {
@@ -171,61 +196,7 @@ pub trait Store: Send + Sync + 'static {
     }
 }
 
-#[async_trait]
-impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
-    fn capabilities(&self) -> Capabilities {
-        (**self).capabilities()
-    }
-
-    async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
-        (**self).accept(batch).await
-    }
-
-    async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
-        (**self).claim(params).await
-    }
-
-    async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
-        (**self).settle(batch).await
-    }
-
-    async fn renew(&self, params: &RenewParams) -> Result<Vec<Renewed>> {
-        (**self).renew(params).await
-    }
-
-    async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
-        (**self).rescue(params).await
-    }
-
-    async fn register(&self, params: &RegisterParams) -> Result<()> {
-        (**self).register(params).await
-    }
-
-    async fn sweep(&self, params: &SweepParams) -> Result<Swept> {
-        (**self).sweep(params).await
-    }
-
-    async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
-        (**self).orphans(params).await
-    }
-
-    async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
-        (**self).count_duplicates(batch).await
-    }
-
-    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
-        (**self).backlog(params).await
-    }
-
-    fn wakeups(&self) -> Option<&dyn Wakeups> {
-        (**self).wakeups()
-    }
-
-    fn failover(&self) -> Option<Failover> {
-        (**self).failover()
-    }
-
-    fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {
-        (**self).is_transient(error)
-    }
+/// Returns the error of a store that does not count its entries.
+fn not_counted(store: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("the store {store:?} does not count waiting entries"))
 }

@@ -70,7 +70,7 @@ impl QuarantineFilter {
 }
 
 /// A quarantined message as lists show it: without payload and headers, because a page of large ones would use too much memory.
-/// [`Admin::show`](super::Admin::show) returns those.
+/// [`Inspect::show`](super::Inspect::show) returns those.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QuarantinedView {
@@ -78,7 +78,7 @@ pub struct QuarantinedView {
     pub id: QuarantineId,
     /// Reason.
     pub reason: QuarantineReason,
-    /// Key. [`Admin::show`](super::Admin::show) returns what else is known of it.
+    /// Key. [`Inspect::show`](super::Inspect::show) returns what else is known of it.
     pub key: Key,
     /// Time when it was received.
     pub received_at: Timestamp,

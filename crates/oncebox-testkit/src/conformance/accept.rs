@@ -12,9 +12,9 @@ use crate::fixture::{
     HOUR, SECOND, again, handler, ids, inbox, inbox_named, key, message, moved_to, offer, offer_message,
     offer_routed, offer_to, renamed,
 };
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, InspectTier, StoreTier};
 
-pub async fn the_first_is_stored_and_the_second_is_a_duplicate<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_first_is_stored_and_the_second_is_a_duplicate<S: InspectTier>(h: &Harness<S>) {
     let seq = h.first(offer("1")).await;
     for _ in 0..3 {
         assert_eq!(h.accept(offer("1")).await, again(seq));
@@ -23,12 +23,12 @@ pub async fn the_first_is_stored_and_the_second_is_a_duplicate<S: StoreUnderTest
     assert_eq!(h.list(&inbox(), Status::Pending, 10).await.len(), 1);
 }
 
-pub async fn an_empty_batch_is_nothing<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_empty_batch_is_nothing<S: InspectTier>(h: &Harness<S>) {
     assert_eq!(h.accept_all(&[]).await, []);
     assert_eq!(h.count().await.messages, 0);
 }
 
-pub async fn a_batch_answers_in_its_order<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_batch_answers_in_its_order<S: StoreTier>(h: &Harness<S>) {
     let known = h.first(offer("known")).await;
     let other_payload = offer_message(Message::new("known", "order.placed", "other").with_source("shop"));
     let answers = h
@@ -50,7 +50,7 @@ pub async fn a_batch_answers_in_its_order<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // Retention advice uses these delays.
-pub async fn a_duplicate_is_told_how_late_it_is<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_duplicate_is_told_how_late_it_is<S: StoreTier>(h: &Harness<S>) {
     let seq = h.first(offer("1")).await;
     let ordered = h.first(offer_message(message("2").with_ordering_key("k"))).await;
     let known = |seq, age| Accepted::Duplicate(KnownMessage::new(seq, age));
@@ -75,21 +75,21 @@ pub async fn a_duplicate_is_told_how_late_it_is<S: StoreUnderTest>(h: &Harness<S
     assert_eq!(h.accept(offer_to("1", &["more"])).await, known(seq, first), "the first delivery counts");
 }
 
-pub async fn a_key_twice_in_a_batch_is_a_duplicate_of_itself<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_key_twice_in_a_batch_is_a_duplicate_of_itself<S: StoreTier>(h: &Harness<S>) {
     let answers = h.accept_all(&[offer("1"), offer("1"), offer("1")]).await;
     let [Accepted::First(seq), second, third] = answers[..] else { panic!("unexpected answers {answers:?}") };
     assert_eq!((second, third), (again(seq), again(seq)));
     assert_eq!(h.claim("h", 10).await.len(), 1);
 }
 
-pub async fn a_conflict_within_a_batch_is_quarantined<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_conflict_within_a_batch_is_quarantined<S: InspectTier>(h: &Harness<S>) {
     let answers = h.accept_all(&[offer("1"), conflicting("1", "other")]).await;
     let [Accepted::First(seq), second] = answers[..] else { panic!("unexpected answers {answers:?}") };
     assert_eq!(second, Accepted::Conflict(seq));
     assert_eq!(h.count().await.quarantined, 1);
 }
 
-pub async fn a_large_batch_is_stored_whole<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_large_batch_is_stored_whole<S: InspectTier>(h: &Harness<S>) {
     let batch: Vec<NewMessage> = (0..1_000).map(|n| offer_to(n.to_string(), &["h", "i"])).collect();
     let mut last = None;
     for answer in h.accept_all(&batch).await {
@@ -101,7 +101,7 @@ pub async fn a_large_batch_is_stored_whole<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!((counts.messages, counts.with_status(Status::Pending)), (1_000, 2_000));
 }
 
-pub async fn sequences_grow<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn sequences_grow<S: StoreTier>(h: &Harness<S>) {
     let first = h.first(offer("1")).await;
     let second = h.first(offer("2")).await;
     let elsewhere = h.first(moved_to(&inbox_named("other"), &offer("3"))).await;
@@ -114,7 +114,7 @@ pub async fn sequences_grow<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // FAULTS A7: one entry per registered handler, in the same commit.
-pub async fn every_handler_gets_an_entry<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn every_handler_gets_an_entry<S: InspectTier>(h: &Harness<S>) {
     let seq = h.first(offer_to("1", &["a", "b", "c"])).await;
     let view = h.show("1").await.expect("the message is known");
     let (stored, received_at, stored_message) = view.stored.expect("the message is stored");
@@ -129,7 +129,7 @@ pub async fn every_handler_gets_an_entry<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // FAULTS A8
-pub async fn a_message_without_a_handler_is_stored_without_entries<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_message_without_a_handler_is_stored_without_entries<S: InspectTier>(h: &Harness<S>) {
     let seq = h.first(offer_to("1", &[])).await;
     assert_eq!(h.accept(offer_to("1", &[])).await, again(seq));
     let view = h.show("1").await.expect("the message is known");
@@ -137,7 +137,7 @@ pub async fn a_message_without_a_handler_is_stored_without_entries<S: StoreUnder
     assert_eq!(h.count().await.messages, 1);
 }
 
-pub async fn a_handler_added_later_gets_the_redelivery<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_handler_added_later_gets_the_redelivery<S: StoreTier>(h: &Harness<S>) {
     let seq = h.first(offer_to("1", &["a"])).await;
     assert_eq!(h.accept(offer_to("1", &["a", "b", "c"])).await, Accepted::HandlersAdded(seq, 2));
     assert_eq!(h.accept(offer_to("1", &["a", "b", "c"])).await, again(seq));
@@ -150,7 +150,7 @@ pub async fn a_handler_added_later_gets_the_redelivery<S: StoreUnderTest>(h: &Ha
     assert_eq!(ids(&h.claim("a", 10).await), ["2"]);
 }
 
-pub async fn a_finished_entry_is_not_added_again<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_finished_entry_is_not_added_again<S: InspectTier>(h: &Harness<S>) {
     for outcome in crate::fixture::one_outcome_per_status() {
         let id = format!("{outcome:?}");
         let claim = h.settled(&id, outcome).await;
@@ -159,7 +159,7 @@ pub async fn a_finished_entry_is_not_added_again<S: StoreUnderTest>(h: &Harness<
     }
 }
 
-pub async fn an_entry_under_a_legacy_key_covers_the_handler<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_entry_under_a_legacy_key_covers_the_handler<S: InspectTier>(h: &Harness<S>) {
     let seq = h.first(offer_to("1", &["old"])).await;
     let renamed_offer = || offer_routed(message("1"), [renamed("new", &["older", "old"])]);
     assert_eq!(h.accept(renamed_offer()).await, again(seq));
@@ -172,7 +172,7 @@ pub async fn an_entry_under_a_legacy_key_covers_the_handler<S: StoreUnderTest>(h
 }
 
 // FAULTS A10
-pub async fn another_payload_under_the_key_is_quarantined<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn another_payload_under_the_key_is_quarantined<S: InspectTier>(h: &Harness<S>) {
     let seq = h.first(offer("1")).await;
     h.advance(SECOND);
     assert_eq!(h.accept(conflicting("1", "other")).await, Accepted::Conflict(seq));
@@ -186,13 +186,13 @@ pub async fn another_payload_under_the_key_is_quarantined<S: StoreUnderTest>(h: 
     assert_eq!(h.accept(offer("1")).await, Accepted::Duplicate(KnownMessage::new(seq, SECOND)));
 }
 
-pub async fn another_type_under_the_key_is_a_conflict<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn another_type_under_the_key_is_a_conflict<S: StoreTier>(h: &Harness<S>) {
     let seq = h.first(offer("1")).await;
     let other_type = offer_message(Message::new("1", "order.cancelled", "1").with_source("shop"));
     assert_eq!(h.accept(other_type).await, Accepted::Conflict(seq));
 }
 
-pub async fn a_conflict_does_not_pile_up<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_conflict_does_not_pile_up<S: InspectTier>(h: &Harness<S>) {
     let seq = h.first(offer("1")).await;
     for _ in 0..3 {
         assert_eq!(h.accept(conflicting("1", "x")).await, Accepted::Conflict(seq));
@@ -205,7 +205,7 @@ pub async fn a_conflict_does_not_pile_up<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.show("1").await.expect("known").quarantined.len(), 2);
 }
 
-pub async fn first_wins_takes_a_conflict_for_a_duplicate<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn first_wins_takes_a_conflict_for_a_duplicate<S: InspectTier>(h: &Harness<S>) {
     let seq = h.first(offer("1")).await;
     let mut second = conflicting("1", "other");
     second.on_conflict = OnConflict::FirstWins;
@@ -216,7 +216,7 @@ pub async fn first_wins_takes_a_conflict_for_a_duplicate<S: StoreUnderTest>(h: &
 }
 
 // Handlers of the other type must not get the first message in its place.
-pub async fn first_wins_quarantines_another_type<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn first_wins_quarantines_another_type<S: InspectTier>(h: &Harness<S>) {
     let seq = h.first(offer("1")).await;
     let other = Message::new("1", "order.cancelled", "1").with_source("shop");
     let mut other = offer_routed(other, ["h", "i"].map(crate::fixture::route));
@@ -226,7 +226,7 @@ pub async fn first_wins_quarantines_another_type<S: StoreUnderTest>(h: &Harness<
     assert_eq!(h.show("1").await.expect("known").entries.len(), 1);
 }
 
-pub async fn a_delay_postpones_the_first_attempt<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_delay_postpones_the_first_attempt<S: InspectTier>(h: &Harness<S>) {
     let mut later = offer("1");
     later.delay = HOUR;
     h.first(later).await;
@@ -239,28 +239,28 @@ pub async fn a_delay_postpones_the_first_attempt<S: StoreUnderTest>(h: &Harness<
 }
 
 // FAULTS G5
-pub async fn inboxes_do_not_share_keys<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn inboxes_do_not_share_keys<S: InspectTier>(h: &Harness<S>) {
     let other = inbox_named("other");
     h.first(offer("1")).await;
     let there = moved_to(&other, &offer("1"));
     let seq = h.first(there.clone()).await;
     assert_eq!(h.accept(there).await, again(seq));
     assert_eq!(h.count().await.messages, 1);
-    assert_eq!(h.store.count(&other).await.expect("count").messages, 1);
+    assert_eq!(h.store.count(&other, None).await.expect("count").messages, 1);
     assert_eq!(h.accept(moved_to(&other, &conflicting("1", "other"))).await, Accepted::Conflict(seq));
     assert_eq!(h.count().await.quarantined, 0);
     assert!(h.show("1").await.expect("known").quarantined.is_empty());
 }
 
-pub async fn a_batch_may_serve_several_inboxes<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_batch_may_serve_several_inboxes<S: InspectTier>(h: &Harness<S>) {
     let other = inbox_named("other");
     let answers = h.accept_all(&[offer("1"), moved_to(&other, &offer("1")), offer("2")]).await;
     assert!(answers.iter().all(|answer| matches!(answer, Accepted::First(_))), "{answers:?}");
     assert_eq!(h.count().await.messages, 2);
-    assert_eq!(h.store.count(&other).await.expect("count").messages, 1);
+    assert_eq!(h.store.count(&other, None).await.expect("count").messages, 1);
 }
 
-pub async fn a_message_comes_back_whole<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_message_comes_back_whole<S: InspectTier>(h: &Harness<S>) {
     let mut headers = Headers::default();
     headers.push("Trace", "1");
     headers.push("trace", &b"\0\xff"[..]);
@@ -286,7 +286,7 @@ pub async fn a_message_comes_back_whole<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // A batch may send common values once, but not values that only most messages share.
-pub async fn a_batch_keeps_each_message_as_it_came<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_batch_keeps_each_message_as_it_came<S: StoreTier>(h: &Harness<S>) {
     let plain = |id: &str| Message::new(id.to_owned(), "order.placed", "payload").with_source("shop");
     let others: [fn(Message) -> Message; 4] = [
         |message| message.with_source("elsewhere"),
@@ -314,7 +314,7 @@ pub async fn a_batch_keeps_each_message_as_it_came<S: StoreUnderTest>(h: &Harnes
 }
 
 // FAULTS A12, G1
-pub async fn ids_and_payloads_are_any_bytes<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn ids_and_payloads_are_any_bytes<S: StoreTier>(h: &Harness<S>) {
     let long = vec![b'x'; 1 << 20];
     let mut longer = long.clone();
     longer.push(b'x');
@@ -347,7 +347,7 @@ pub async fn ids_and_payloads_are_any_bytes<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // FAULTS G2: nothing on the way interprets the payload.
-pub async fn payloads_are_opaque<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn payloads_are_opaque<S: StoreTier>(h: &Harness<S>) {
     let deep = format!("{}{}", "[".repeat(14_500), "]".repeat(14_500));
     let large = vec![0xA5; 3 << 20];
     for (id, payload) in [("empty", Vec::new()), ("deep", deep.into_bytes()), ("large", large)] {
@@ -358,7 +358,7 @@ pub async fn payloads_are_opaque<S: StoreUnderTest>(h: &Harness<S>) {
     }
 }
 
-pub async fn the_key_is_reported_with_the_claim<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_key_is_reported_with_the_claim<S: StoreTier>(h: &Harness<S>) {
     h.first(offer("1")).await;
     assert_eq!(h.claim_one("h").await.key, key("1"));
 }

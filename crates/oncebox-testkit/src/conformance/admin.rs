@@ -1,5 +1,6 @@
 //! Operator views and operations.
 
+use crate::OperatorSteps as _;
 use std::time::Duration;
 
 use oncebox::state::{Operation, Outcome, Status};
@@ -12,9 +13,9 @@ use crate::fixture::{
     HOUR, PAST_LEASE, RETENTION, SECOND, dismissed, failed, handler, inbox, inbox_named, key, key_in,
     message, moved_to, offer, offer_message, offer_to,
 };
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, InspectTier, OperateTier, StoreTier};
 
-pub async fn an_unknown_inbox_is_empty<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_unknown_inbox_is_empty<S: InspectTier>(h: &Harness<S>) {
     assert_eq!(h.count().await, InboxCounts::default());
     for status in Status::ALL {
         assert!(h.list(&inbox(), status, 10).await.is_empty());
@@ -22,7 +23,7 @@ pub async fn an_unknown_inbox_is_empty<S: StoreUnderTest>(h: &Harness<S>) {
     assert!(h.show("1").await.is_none());
 }
 
-pub async fn counts_are_by_handler_and_status<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn counts_are_by_handler_and_status<S: InspectTier>(h: &Harness<S>) {
     one_of_each(h).await;
     h.first(offer_to("more", &["a", "b"])).await;
     let counts = h.count().await;
@@ -39,7 +40,7 @@ pub async fn counts_are_by_handler_and_status<S: StoreUnderTest>(h: &Harness<S>)
     assert!(counts.entries.iter().all(|entry| entry.count > 0), "what is zero is left out");
 }
 
-pub async fn lists_are_by_status<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn lists_are_by_status<S: InspectTier>(h: &Harness<S>) {
     one_of_each(h).await;
     for status in Status::ALL {
         let listed = h.list(&inbox(), status, 10).await;
@@ -47,7 +48,7 @@ pub async fn lists_are_by_status<S: StoreUnderTest>(h: &Harness<S>) {
     }
 }
 
-pub async fn a_message_is_shown_by_handler_key<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_message_is_shown_by_handler_key<S: InspectTier>(h: &Harness<S>) {
     // Known before the others.
     h.first(offer_to("0", &["z"])).await;
     h.first(offer_to("1", &["z", "m", "a"])).await;
@@ -57,7 +58,7 @@ pub async fn a_message_is_shown_by_handler_key<S: StoreUnderTest>(h: &Harness<S>
     assert_eq!(keys, ["a", "m", "z"]);
 }
 
-pub async fn pages_hold_every_entry_once<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn pages_hold_every_entry_once<S: InspectTier>(h: &Harness<S>) {
     for n in 0..7 {
         h.first(offer_to(n.to_string(), &["c", "a", "b"])).await;
     }
@@ -83,7 +84,7 @@ pub async fn pages_hold_every_entry_once<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(of_b, 7);
 }
 
-pub async fn finished_entries_are_listed_page_by_page<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn finished_entries_are_listed_page_by_page<S: InspectTier>(h: &Harness<S>) {
     for n in 0..5 {
         h.completed(&n.to_string()).await;
     }
@@ -92,11 +93,11 @@ pub async fn finished_entries_are_listed_page_by_page<S: StoreUnderTest>(h: &Har
     assert_eq!(h.list(&inbox(), Status::Completed, 2).await, all);
 }
 
-pub async fn inboxes_are_shown_apart<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn inboxes_are_shown_apart<S: OperateTier>(h: &Harness<S>) {
     let other = inbox_named("other");
     h.poisoned("1").await;
     h.store.pause(&inbox(), &handler("h")).await.expect("pause");
-    assert_eq!(h.store.count(&other).await.expect("count"), InboxCounts::default());
+    assert_eq!(h.store.count(&other, None).await.expect("count"), InboxCounts::default());
     assert!(h.list(&other, Status::Poisoned, 10).await.is_empty());
     assert!(h.store.show(&other, &key("1")).await.expect("show").is_none());
     let refused = h.store.operate(&other, &key("1"), &handler("h"), Operation::Retry).await;
@@ -105,7 +106,7 @@ pub async fn inboxes_are_shown_apart<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.count().await.paused, [handler("h")]);
 }
 
-pub async fn the_unknown_is_not_found<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_unknown_is_not_found<S: OperateTier>(h: &Harness<S>) {
     h.poisoned("1").await;
     let before = h.snapshot().await;
     for operation in Operation::ALL {
@@ -123,7 +124,7 @@ fn answered(mut entry: EntryView) -> EntryView {
     entry
 }
 
-pub async fn a_retry_forgets_attempts_and_crashes<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_retry_forgets_attempts_and_crashes<S: OperateTier>(h: &Harness<S>) {
     let claim = h.running("1").await;
     h.settle(&claim, failed()).await;
     h.advance(5 * SECOND);
@@ -142,7 +143,7 @@ pub async fn a_retry_forgets_attempts_and_crashes<S: StoreUnderTest>(h: &Harness
     assert_eq!(h.settle(&claim, Outcome::Done).await, Settled::Applied);
 }
 
-pub async fn a_discard_ends_what_waits_or_is_poisoned<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_discard_ends_what_waits_or_is_poisoned<S: OperateTier>(h: &Harness<S>) {
     h.poisoned("poisoned").await;
     h.first(offer("pending")).await;
     h.advance(SECOND);
@@ -157,7 +158,7 @@ pub async fn a_discard_ends_what_waits_or_is_poisoned<S: StoreUnderTest>(h: &Har
 }
 
 // FAULTS J2
-pub async fn a_replay_is_a_new_generation<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_replay_is_a_new_generation<S: OperateTier>(h: &Harness<S>) {
     let first = h.completed("1").await;
     h.advance(SECOND);
     for generation in 1..=3 {
@@ -179,7 +180,7 @@ pub async fn a_replay_is_a_new_generation<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // Operators only have the list: it must lead to the entry.
-pub async fn what_is_listed_can_be_acted_on<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_listed_can_be_acted_on<S: OperateTier>(h: &Harness<S>) {
     h.poisoned("1").await;
     h.completed("2").await;
     let listed = async |status| {
@@ -199,7 +200,7 @@ pub async fn what_is_listed_can_be_acted_on<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // FAULTS J9: an entry counts once, whatever operations came before.
-pub async fn a_replayed_entry_is_counted_once<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_replayed_entry_is_counted_once<S: OperateTier>(h: &Harness<S>) {
     h.completed("1").await;
     h.completed("2").await;
     let count = async |status| h.count().await.with_status(status);
@@ -214,7 +215,7 @@ pub async fn a_replayed_entry_is_counted_once<S: StoreUnderTest>(h: &Harness<S>)
 }
 
 // FAULTS J1, J3: an operation never changes a leased entry, and nothing happens twice.
-pub async fn what_is_not_allowed_is_refused_and_changes_nothing<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_not_allowed_is_refused_and_changes_nothing<S: OperateTier>(h: &Harness<S>) {
     one_of_each(h).await;
     for status in Status::ALL {
         for operation in Operation::ALL {
@@ -229,7 +230,7 @@ pub async fn what_is_not_allowed_is_refused_and_changes_nothing<S: StoreUnderTes
     }
 }
 
-pub async fn the_latest_generation_decides<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_latest_generation_decides<S: OperateTier>(h: &Harness<S>) {
     h.completed("1").await;
     h.operate("1", "h", Operation::Replay).await.expect("replay");
     let error = h.operate("1", "h", Operation::Replay).await.expect_err("it waits already");
@@ -239,7 +240,7 @@ pub async fn the_latest_generation_decides<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(view.generation, 2);
 }
 
-pub async fn pauses_are_listed<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn pauses_are_listed<S: OperateTier>(h: &Harness<S>) {
     let paused = async || {
         let mut paused: Vec<HandlerKey> = h.count().await.paused;
         paused.sort();
@@ -257,7 +258,7 @@ pub async fn pauses_are_listed<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(paused().await, [handler("never-registered")]);
 }
 
-pub async fn a_purge_removes_old_quarantined_messages_only<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_purge_removes_old_quarantined_messages_only<S: OperateTier>(h: &Harness<S>) {
     one_of_each(h).await;
     let conflict =
         |id: &str| offer_message(Message::new(id.to_owned(), "order.placed", "x").with_source("shop"));
@@ -284,7 +285,7 @@ pub async fn a_purge_removes_old_quarantined_messages_only<S: StoreUnderTest>(h:
     assert_eq!(there.quarantined.len(), 1, "another inbox is left alone");
 }
 
-pub async fn what_is_quarantined_is_listed_page_by_page<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_quarantined_is_listed_page_by_page<S: InspectTier>(h: &Harness<S>) {
     let other = inbox_named("other");
     h.first(offer("1")).await;
     h.first(moved_to(&other, &offer("1"))).await;
@@ -329,7 +330,7 @@ pub async fn what_is_quarantined_is_listed_page_by_page<S: StoreUnderTest>(h: &H
 }
 
 // FAULTS H5
-pub async fn quarantined_messages_are_counted_and_listed_by_reason<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn quarantined_messages_are_counted_and_listed_by_reason<S: OperateTier>(h: &Harness<S>) {
     let start = h.now();
     h.completed("old").await;
     h.advance(RETENTION);
@@ -364,7 +365,7 @@ pub async fn quarantined_messages_are_counted_and_listed_by_reason<S: StoreUnder
     assert_eq!((counts.quarantined, counts.conflicts, counts.stale), (0, 0, 0));
 }
 
-pub async fn times_are_those_of_the_store<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn times_are_those_of_the_store<S: InspectTier>(h: &Harness<S>) {
     let start = h.now();
     h.first(offer("1")).await;
     assert_eq!(h.entry("1", "h").await.at, start);
@@ -379,7 +380,7 @@ pub async fn times_are_those_of_the_store<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 /// Stores one message in each status, with the word for the status as its id.
-async fn one_of_each<S: StoreUnderTest>(h: &Harness<S>) {
+async fn one_of_each<S: StoreTier>(h: &Harness<S>) {
     h.completed(Status::Completed.as_str()).await;
     h.poisoned(Status::Poisoned.as_str()).await;
     h.settled(Status::Discarded.as_str(), dismissed()).await;

@@ -1,5 +1,6 @@
 //! Several keys, one handler: processes from before and after a rename of a handler share its entries, in any order of arrival.
 
+use crate::OperatorSteps as _;
 use std::time::Duration;
 
 use oncebox::ErrorKind;
@@ -15,7 +16,7 @@ use crate::fixture::{
     rejected, renamed, route,
 };
 use crate::harness::{claim_params, rescue_params};
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, InspectTier, OperateTier, StoreTier, TransactionalTier};
 
 /// Returns the handler as an old process knows it.
 fn old() -> Route {
@@ -35,31 +36,31 @@ fn ordered(id: &str, route: &Route) -> NewMessage {
     offer_routed(message(id).with_ordering_key("k"), [route.clone()])
 }
 
-async fn accept<S: StoreUnderTest>(store: &S, new: NewMessage) -> Accepted {
+async fn accept<S: StoreTier>(store: &S, new: NewMessage) -> Accepted {
     store.accept(&[new]).await.expect("accept").remove(0)
 }
 
-async fn first<S: StoreUnderTest>(store: &S, new: NewMessage) {
+async fn first<S: StoreTier>(store: &S, new: NewMessage) {
     let accepted = accept(store, new).await;
     assert!(matches!(accepted, Accepted::First(_)), "{accepted:?}");
 }
 
-async fn duplicate<S: StoreUnderTest>(store: &S, new: NewMessage) {
+async fn duplicate<S: StoreTier>(store: &S, new: NewMessage) {
     let accepted = accept(store, new).await;
     assert!(matches!(accepted, Accepted::Duplicate(_)), "{accepted:?}");
 }
 
-async fn claim<S: StoreUnderTest>(store: &S, route: &Route) -> Vec<Claimed> {
+async fn claim<S: StoreTier>(store: &S, route: &Route) -> Vec<Claimed> {
     store.claim(&claim_params(std::slice::from_ref(route), 10)).await.expect("claim")
 }
 
-async fn settle<S: StoreUnderTest>(store: &S, claimed: &Claimed, outcome: Outcome) {
+async fn settle<S: StoreTier>(store: &S, claimed: &Claimed, outcome: Outcome) {
     let settled = store.settle(&[claimed.claim.settle(&policy(), outcome)]).await.expect("settle");
     assert_eq!(settled, [Settled::Applied]);
 }
 
 /// Completes all entries that a process can claim, and returns the ids.
-async fn work<S: StoreUnderTest>(store: &S, route: &Route) -> Vec<String> {
+async fn work<S: StoreTier>(store: &S, route: &Route) -> Vec<String> {
     let claimed = claim(store, route).await;
     for claimed in &claimed {
         settle(store, claimed, Outcome::Done).await;
@@ -67,7 +68,7 @@ async fn work<S: StoreUnderTest>(store: &S, route: &Route) -> Vec<String> {
     ids(&claimed)
 }
 
-async fn register<S: StoreUnderTest>(store: &S, route: &Route, window: Duration) {
+async fn register<S: StoreTier>(store: &S, route: &Route, window: Duration) {
     let mut params = RegisterParams::new(inbox(), RETENTION);
     params.windows = route.keys().map(|key| (key.clone(), window)).collect();
     params.routes = vec![route.clone()];
@@ -75,7 +76,7 @@ async fn register<S: StoreUnderTest>(store: &S, route: &Route, window: Duration)
 }
 
 // FAULTS I1
-pub async fn what_a_new_process_completed_is_a_duplicate_to_an_old_one<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_a_new_process_completed_is_a_duplicate_to_an_old_one<S: InspectTier>(h: &Harness<S>) {
     let (before, after) = (h.another().await, h.another().await);
     first(&after, offer("1", &new())).await;
     first(&before, offer("0", &old())).await;
@@ -88,7 +89,7 @@ pub async fn what_a_new_process_completed_is_a_duplicate_to_an_old_one<S: StoreU
     assert!(work(&before, &old()).await.is_empty(), "no effect twice");
 }
 
-pub async fn what_an_old_process_completed_is_a_duplicate_to_a_new_one<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_an_old_process_completed_is_a_duplicate_to_a_new_one<S: StoreTier>(h: &Harness<S>) {
     let (before, after) = (h.another().await, h.another().await);
     first(&before, offer("1", &old())).await;
     assert_eq!(work(&before, &old()).await, ["1"]);
@@ -99,7 +100,7 @@ pub async fn what_an_old_process_completed_is_a_duplicate_to_a_new_one<S: StoreU
     assert_eq!(work(&after, &new()).await, ["2"]);
 }
 
-pub async fn an_old_process_claims_what_a_new_one_accepted<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_old_process_claims_what_a_new_one_accepted<S: TransactionalTier>(h: &Harness<S>) {
     let (before, after) = (h.another().await, h.another().await);
     register(&after, &new(), RETENTION).await;
     first(&after, offer("1", &new())).await;
@@ -121,7 +122,7 @@ pub async fn an_old_process_claims_what_a_new_one_accepted<S: StoreUnderTest>(h:
     duplicate(&after, offer("1", &new())).await;
 }
 
-pub async fn a_claim_has_a_key_that_its_caller_knows<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_claim_has_a_key_that_its_caller_knows<S: InspectTier>(h: &Harness<S>) {
     first(&h.store, offer("1", &old())).await;
     let named = |claimed: &[Claimed]| -> Vec<(String, String)> {
         let names = claimed.iter().map(|one| (one.claim.handler.to_string(), one.claim.origin.to_string()));
@@ -148,7 +149,7 @@ pub async fn a_claim_has_a_key_that_its_caller_knows<S: StoreUnderTest>(h: &Harn
 }
 
 // FAULTS B14
-pub async fn old_and_new_processes_keep_one_order<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn old_and_new_processes_keep_one_order<S: StoreTier>(h: &Harness<S>) {
     let (before, after) = (h.another().await, h.another().await);
     first(&after, ordered("1", &new())).await;
     first(&before, ordered("2", &old())).await;
@@ -163,7 +164,7 @@ pub async fn old_and_new_processes_keep_one_order<S: StoreUnderTest>(h: &Harness
     }
 }
 
-pub async fn three_generations_of_keys_are_one_handler<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn three_generations_of_keys_are_one_handler<S: InspectTier>(h: &Harness<S>) {
     let generations = [route("a"), renamed("b", &["a"]), renamed("c", &["b"])];
     for (n, route) in generations.iter().enumerate() {
         first(&h.store, offer(&n.to_string(), route)).await;
@@ -183,7 +184,7 @@ pub async fn three_generations_of_keys_are_one_handler<S: StoreUnderTest>(h: &Ha
     assert!(h.show("0").await.expect("known").entries.iter().all(|entry| entry.handler == handler("c")));
 }
 
-pub async fn the_newest_generation_may_come_first<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_newest_generation_may_come_first<S: InspectTier>(h: &Harness<S>) {
     first(&h.store, offer("1", &renamed("c", &["b"]))).await;
     duplicate(&h.store, offer("1", &renamed("b", &["a"]))).await;
     duplicate(&h.another().await, offer("1", &route("a"))).await;
@@ -194,7 +195,7 @@ pub async fn the_newest_generation_may_come_first<S: StoreUnderTest>(h: &Harness
 }
 
 // FAULTS I1: the former key was missing at first, and both handlers have run.
-pub async fn keys_that_were_apart_count_for_each_other_once_they_are_linked<S: StoreUnderTest>(
+pub async fn keys_that_were_apart_count_for_each_other_once_they_are_linked<S: StoreTier>(
     h: &Harness<S>,
 ) {
     let (before, after) = (h.another().await, h.another().await);
@@ -225,7 +226,7 @@ pub async fn keys_that_were_apart_count_for_each_other_once_they_are_linked<S: S
     duplicate(&h.another().await, offer("1", &renamed("tre", &["drei"]))).await;
 }
 
-pub async fn a_key_that_was_renamed_names_no_other_handler<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_key_that_was_renamed_names_no_other_handler<S: StoreTier>(h: &Harness<S>) {
     register(&h.another().await, &new(), RETENTION).await;
     let register = async |routes: [Route; 2]| {
         let mut params = RegisterParams::new(inbox(), RETENTION);
@@ -239,7 +240,7 @@ pub async fn a_key_that_was_renamed_names_no_other_handler<S: StoreUnderTest>(h:
     assert_eq!(register([old(), route("vier")]).await, Err(ErrorKind::InvalidHandler), "a group is one, too");
 }
 
-pub async fn a_backfill_adds_nothing_to_what_another_key_covers<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_backfill_adds_nothing_to_what_another_key_covers<S: OperateTier>(h: &Harness<S>) {
     let (before, after) = (h.another().await, h.another().await);
     first(&before, offer("1", &old())).await;
     first(&after, offer("2", &route("drei"))).await;
@@ -251,7 +252,7 @@ pub async fn a_backfill_adds_nothing_to_what_another_key_covers<S: StoreUnderTes
     }
 }
 
-pub async fn a_pause_is_of_all_keys<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_pause_is_of_all_keys<S: OperateTier>(h: &Harness<S>) {
     let (before, after) = (h.another().await, h.another().await);
     first(&before, offer("1", &old())).await;
     register(&after, &new(), RETENTION).await;
@@ -265,7 +266,7 @@ pub async fn a_pause_is_of_all_keys<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(claim(&before, &old()).await.len(), 1);
 }
 
-pub async fn operators_see_the_newest_key_and_may_use_any<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn operators_see_the_newest_key_and_may_use_any<S: OperateTier>(h: &Harness<S>) {
     first(&h.store, ordered("1", &old())).await;
     first(&h.store, ordered("2", &new())).await;
     let waiting = h.store.backlog(&BacklogParams::new(inbox())).await.expect("backlog");
@@ -304,7 +305,7 @@ pub async fn operators_see_the_newest_key_and_may_use_any<S: StoreUnderTest>(h: 
     assert!(h.operate("1", "other", Operation::Replay).await.is_err());
 }
 
-pub async fn the_longest_window_of_all_keys_counts<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_longest_window_of_all_keys_counts<S: StoreTier>(h: &Harness<S>) {
     register(&h.another().await, &old(), 10 * RETENTION).await;
     register(&h.another().await, &new(), RETENTION).await;
     first(&h.store, offer("1", &new())).await;
@@ -321,7 +322,7 @@ pub async fn the_longest_window_of_all_keys_counts<S: StoreUnderTest>(h: &Harnes
 }
 
 // FAULTS H1
-pub async fn what_one_key_forgot_is_stale_for_all<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_one_key_forgot_is_stale_for_all<S: StoreTier>(h: &Harness<S>) {
     let dated = message("1").with_time(h.now());
     let again = |route: Route| offer_routed(dated.clone(), [route]);
     for apart in [false, true] {
@@ -344,7 +345,7 @@ pub async fn what_one_key_forgot_is_stale_for_all<S: StoreUnderTest>(h: &Harness
 }
 
 /// Processes of both kinds start at the same time, on an empty store.
-pub async fn there_is_one_entry_in_any_order_of_arrival<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn there_is_one_entry_in_any_order_of_arrival<S: InspectTier>(h: &Harness<S>) {
     const MESSAGES: usize = 12;
     let mut processes = JoinSet::new();
     for process in 0..6 {

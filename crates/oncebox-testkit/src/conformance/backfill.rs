@@ -1,5 +1,6 @@
 //! Backfill: a handler that was added later gets entries for stored messages.
 
+use crate::OperatorSteps as _;
 use oncebox::state::{InLine, Outcome, PoisonReason, Status};
 use oncebox::store::{Accepted, BackfillParams, Backfilled, Route, Settled};
 use oncebox::{Message, OnPoisoned};
@@ -9,20 +10,20 @@ use crate::fixture::{
     RETENTION, again, handler, ids, inbox, inbox_named, key, message, moved_to, offer, offer_message,
     offer_ordered, offer_routed, offer_to, policy, rejected, renamed, route,
 };
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, OperateTier};
 
 fn params(route: Route) -> BackfillParams {
     BackfillParams::new(inbox(), route, vec!["order.placed".into()])
 }
 
-impl<S: StoreUnderTest> Harness<S> {
+impl<S: OperateTier> Harness<S> {
     /// Backfills all pages, and returns the number of added entries.
     async fn backfill(&self, route: Route, limit: usize) -> usize {
         backfill(&self.store, route, limit).await
     }
 }
 
-async fn backfill<S: StoreUnderTest>(store: &S, route: Route, limit: usize) -> usize {
+async fn backfill<S: OperateTier>(store: &S, route: Route, limit: usize) -> usize {
     let (mut params, mut added) = (params(route), 0);
     params.limit = limit;
     for _ in 0..10_000 {
@@ -40,13 +41,13 @@ async fn backfill<S: StoreUnderTest>(store: &S, route: Route, limit: usize) -> u
     panic!("a backfill goes on for ever");
 }
 
-pub async fn an_empty_store_has_nothing_to_backfill<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_empty_store_has_nothing_to_backfill<S: OperateTier>(h: &Harness<S>) {
     let page = h.store.backfill(&params(route("new"))).await.expect("backfill");
     assert_eq!(page, Backfilled::default());
 }
 
 // FAULTS I2
-pub async fn a_new_handler_gets_what_is_stored<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_new_handler_gets_what_is_stored<S: OperateTier>(h: &Harness<S>) {
     h.completed("completed").await;
     h.poisoned("poisoned").await;
     h.first(offer("pending")).await;
@@ -68,7 +69,7 @@ pub async fn a_new_handler_gets_what_is_stored<S: StoreUnderTest>(h: &Harness<S>
     assert_eq!(h.count().await.unrouted, 0);
 }
 
-pub async fn again_it_adds_nothing<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn again_it_adds_nothing<S: OperateTier>(h: &Harness<S>) {
     for n in 0..5 {
         h.first(offer(n.to_string())).await;
     }
@@ -87,7 +88,7 @@ pub async fn again_it_adds_nothing<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // FAULTS I1
-pub async fn an_entry_under_a_legacy_key_is_one<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_entry_under_a_legacy_key_is_one<S: OperateTier>(h: &Harness<S>) {
     h.first(offer_to("old", &["former"])).await;
     h.first(offer_to("older", &["before"])).await;
     h.first(offer("other")).await;
@@ -100,7 +101,7 @@ pub async fn an_entry_under_a_legacy_key_is_one<S: StoreUnderTest>(h: &Harness<S
     }
 }
 
-pub async fn other_types_are_passed_over<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn other_types_are_passed_over<S: OperateTier>(h: &Harness<S>) {
     for (n, kind) in ["a", "order.placed", "b", "order.placed", "c"].into_iter().enumerate() {
         h.first(offer_message(Message::new(n.to_string(), kind, "").with_source("shop"))).await;
     }
@@ -113,19 +114,19 @@ pub async fn other_types_are_passed_over<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.store.backfill(&none).await.expect("backfill"), Backfilled::default());
 }
 
-pub async fn another_inbox_gets_nothing<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn another_inbox_gets_nothing<S: OperateTier>(h: &Harness<S>) {
     let other = inbox_named("other");
     for n in 0..3 {
         h.first(offer(n.to_string())).await;
         h.first(moved_to(&other, &offer(n.to_string()))).await;
     }
     assert_eq!(h.backfill(route("new"), 1).await, 3);
-    let there = h.store.count(&other).await.expect("count");
+    let there = h.store.count(&other, None).await.expect("count");
     assert_eq!(there.with_status(Status::Pending), 3);
 }
 
 // FAULTS I2: an interrupted backfill restarts at its last known position.
-pub async fn it_goes_on_where_it_was<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn it_goes_on_where_it_was<S: OperateTier>(h: &Harness<S>) {
     for n in 0..6 {
         h.first(offer(n.to_string())).await;
     }
@@ -144,7 +145,7 @@ pub async fn it_goes_on_where_it_was<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // FAULTS B14
-pub async fn order_is_kept<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn order_is_kept<S: OperateTier>(h: &Harness<S>) {
     for n in 0..4 {
         let claim = {
             h.first(offer_ordered(n.to_string(), "k")).await;
@@ -160,7 +161,7 @@ pub async fn order_is_kept<S: StoreUnderTest>(h: &Harness<S>) {
     }
 }
 
-pub async fn older_ones_go_before_one_that_waits<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn older_ones_go_before_one_that_waits<S: OperateTier>(h: &Harness<S>) {
     h.first(offer_ordered("1", "k")).await;
     h.first(offer_ordered("2", "k")).await;
     let young = message("3").with_ordering_key("k");
@@ -173,7 +174,7 @@ pub async fn older_ones_go_before_one_that_waits<S: StoreUnderTest>(h: &Harness<
     }
 }
 
-pub async fn one_that_runs_is_waited_for<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn one_that_runs_is_waited_for<S: OperateTier>(h: &Harness<S>) {
     h.first(offer_ordered("1", "k")).await;
     let young = message("2").with_ordering_key("k");
     h.first(offer_routed(young, [route("new")])).await;
@@ -185,7 +186,7 @@ pub async fn one_that_runs_is_waited_for<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // FAULTS B15: an added entry behind a parking head is parked like an accepted one. Before the head, it runs first.
-pub async fn a_parked_key_parks_what_is_backfilled<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_parked_key_parks_what_is_backfilled<S: OperateTier>(h: &Harness<S>) {
     let elsewhere = |id: &str| offer_routed(message(id).with_ordering_key("k"), [route("g")]);
     h.first(elsewhere("0")).await;
     h.first(offer_ordered("1", "k")).await;
@@ -214,7 +215,7 @@ pub async fn a_parked_key_parks_what_is_backfilled<S: StoreUnderTest>(h: &Harnes
 }
 
 // FAULTS H2: a sweep does not remove a message with new work.
-pub async fn a_backfilled_message_stays<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_backfilled_message_stays<S: OperateTier>(h: &Harness<S>) {
     h.completed("1").await;
     h.advance(RETENTION);
     assert_eq!(h.backfill(route("new"), 100).await, 1);
@@ -227,7 +228,7 @@ pub async fn a_backfilled_message_stays<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // FAULTS H1: it was redelivered for another handler after this one had forgotten it, under its key or a former one.
-pub async fn what_its_handler_forgot_is_not_backfilled<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_its_handler_forgot_is_not_backfilled<S: OperateTier>(h: &Harness<S>) {
     let start = h.now();
     h.completed("1").await;
     h.completed("2").await;
@@ -247,7 +248,7 @@ pub async fn what_its_handler_forgot_is_not_backfilled<S: StoreUnderTest>(h: &Ha
 }
 
 // FAULTS H3, I2
-pub async fn everything_goes_on_meanwhile<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn everything_goes_on_meanwhile<S: OperateTier>(h: &Harness<S>) {
     const OLD: usize = 120;
     let batch: Vec<_> =
         (0..OLD).map(|n| offer_to(n.to_string(), if n % 2 == 0 { &[] } else { &["h"] })).collect();

@@ -11,9 +11,9 @@ use crate::fixture::{
     HOUR, PAST_LEASE, SECOND, failed, handler, inbox, inbox_named, moved_to, offer, offer_message,
     offer_ordered, offer_to, rejected,
 };
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, InspectTier, OperateTier};
 
-impl<S: StoreUnderTest> Harness<S> {
+impl<S: InspectTier> Harness<S> {
     async fn backlog(&self) -> Vec<Backlog> {
         self.store.backlog(&BacklogParams::new(inbox())).await.expect("backlog")
     }
@@ -23,11 +23,11 @@ fn waits(name: &str, pending: u64, poisoned: u64, oldest_due: Option<Duration>) 
     Backlog::new(handler(name), pending, poisoned, oldest_due)
 }
 
-pub async fn an_empty_store_has_no_backlog<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_empty_store_has_no_backlog<S: InspectTier>(h: &Harness<S>) {
     assert!(h.backlog().await.is_empty());
 }
 
-pub async fn what_waits_is_counted_for_each_handler<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_waits_is_counted_for_each_handler<S: InspectTier>(h: &Harness<S>) {
     h.first(offer_to("1", &["b", "a"])).await;
     h.advance(SECOND);
     h.first(offer_to("2", &["b"])).await;
@@ -36,7 +36,7 @@ pub async fn what_waits_is_counted_for_each_handler<S: StoreUnderTest>(h: &Harne
     assert_eq!(h.backlog().await, [waits("a", 1, 0, due), waits("b", 2, 0, Some(three))]);
 }
 
-pub async fn what_is_due_later_waits_but_is_not_due<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_due_later_waits_but_is_not_due<S: InspectTier>(h: &Harness<S>) {
     let mut later = offer("1");
     later.delay = HOUR;
     h.first(later).await;
@@ -45,14 +45,14 @@ pub async fn what_is_due_later_waits_but_is_not_due<S: StoreUnderTest>(h: &Harne
     assert_eq!(h.backlog().await, [waits("h", 1, 0, Some(SECOND))]);
 }
 
-pub async fn what_runs_or_is_finished_does_not_wait<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_runs_or_is_finished_does_not_wait<S: InspectTier>(h: &Harness<S>) {
     h.completed("completed").await;
     h.first(offer("running")).await;
     h.claim_one("h").await;
     assert!(h.backlog().await.is_empty());
 }
 
-pub async fn retries_and_suspects_wait<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn retries_and_suspects_wait<S: InspectTier>(h: &Harness<S>) {
     h.settled("failed", failed()).await;
     h.settled("crashed", Outcome::Crashed).await;
     h.first(offer("new")).await;
@@ -66,7 +66,7 @@ pub async fn retries_and_suspects_wait<S: StoreUnderTest>(h: &Harness<S>) {
     );
 }
 
-pub async fn poisoned_entries_are_counted_apart<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn poisoned_entries_are_counted_apart<S: InspectTier>(h: &Harness<S>) {
     h.poisoned("1").await;
     h.poisoned("2").await;
     assert_eq!(h.backlog().await, [waits("h", 0, 2, None)]);
@@ -74,7 +74,7 @@ pub async fn poisoned_entries_are_counted_apart<S: StoreUnderTest>(h: &Harness<S
     assert_eq!(h.backlog().await, [waits("h", 1, 2, Some(Duration::ZERO))]);
 }
 
-pub async fn those_behind_another_wait_and_are_not_due<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn those_behind_another_wait_and_are_not_due<S: InspectTier>(h: &Harness<S>) {
     for n in 0..3 {
         h.first(offer_ordered(n.to_string(), "k")).await;
     }
@@ -88,7 +88,7 @@ pub async fn those_behind_another_wait_and_are_not_due<S: StoreUnderTest>(h: &Ha
 }
 
 // FAULTS J7: entries that a poisoned one blocks are not due, and must not look like nothing.
-pub async fn what_poisoned_entries_hold_back_is_counted<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_poisoned_entries_hold_back_is_counted<S: OperateTier>(h: &Harness<S>) {
     let policies = [("a", OnPoisoned::Block), ("b", OnPoisoned::Park), ("c", OnPoisoned::Skip)];
     for (order, on_poisoned) in policies {
         h.first(offer_ordered(format!("{order} head"), order)).await;
@@ -118,14 +118,14 @@ pub async fn what_poisoned_entries_hold_back_is_counted<S: StoreUnderTest>(h: &H
     assert_eq!((found.pending, found.poisoned, found.blocked), (6, 2, blocked(0, 0, None)), "{found:?}");
 }
 
-pub async fn a_paused_key_is_not_blocked<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_paused_key_is_not_blocked<S: OperateTier>(h: &Harness<S>) {
     h.first(offer_ordered("1", "k")).await;
     let what = ActionKind::PauseKey { handler: handler("h"), line: OrderQueue::new("shop", *b"k") };
     h.store.act(&Action::new(inbox(), what)).await.expect("pause");
     assert_eq!(h.backlog().await, [waits("h", 1, 0, None)]);
 }
 
-pub async fn what_is_held_back_is_counted_up_to_a_limit<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_held_back_is_counted_up_to_a_limit<S: InspectTier>(h: &Harness<S>) {
     h.first(offer_ordered("head", "k")).await;
     let claim = h.claim_one("h").await;
     h.settle(&claim, rejected()).await;
@@ -138,7 +138,7 @@ pub async fn what_is_held_back_is_counted_up_to_a_limit<S: StoreUnderTest>(h: &H
     assert_eq!(h.backlog().await, [waits("h", BacklogParams::COUNTED, 1, None).held_back(blocked)]);
 }
 
-pub async fn the_backlog_of_another_inbox_is_its_own<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_backlog_of_another_inbox_is_its_own<S: InspectTier>(h: &Harness<S>) {
     let other = inbox_named("other");
     h.first(moved_to(&other, &offer("1"))).await;
     assert!(h.backlog().await.is_empty());
@@ -146,7 +146,7 @@ pub async fn the_backlog_of_another_inbox_is_its_own<S: StoreUnderTest>(h: &Harn
     assert_eq!(backlog, [waits("h", 1, 0, Some(Duration::ZERO))]);
 }
 
-pub async fn a_large_backlog_is_counted_up_to_a_limit<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_large_backlog_is_counted_up_to_a_limit<S: InspectTier>(h: &Harness<S>) {
     let max = usize::try_from(BacklogParams::COUNTED).expect("a small number");
     for chunk in (0..max + 10).collect::<Vec<_>>().chunks(1_000) {
         let batch = chunk.iter().map(|n| {

@@ -1,5 +1,6 @@
 //! Claim: due entries of the given handlers, each to one worker.
 
+use crate::OperatorSteps as _;
 use std::time::Duration;
 
 use oncebox::state::Outcome;
@@ -10,15 +11,15 @@ use crate::fixture::{
     offer_routed, offer_to, renamed, route,
 };
 use crate::harness::claim_params;
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, InspectTier, OperateTier, StoreTier};
 
-pub async fn an_empty_store_gives_nothing<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_empty_store_gives_nothing<S: StoreTier>(h: &Harness<S>) {
     assert!(h.claim("h", 10).await.is_empty());
     assert!(h.claim_suspect("h").await.is_empty());
     assert!(h.claim_routes(&[], 10).await.is_empty());
 }
 
-pub async fn a_claim_says_what_it_is<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_claim_says_what_it_is<S: InspectTier>(h: &Harness<S>) {
     let received_at = h.now();
     let seq = h.first(offer("1")).await;
     h.first(crate::fixture::offer_ordered("2", "k")).await;
@@ -38,7 +39,7 @@ pub async fn a_claim_says_what_it_is<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!((entry.status, entry.at), (oncebox::Status::Running, h.now().after(LEASE)));
 }
 
-pub async fn only_due_entries_are_claimed<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn only_due_entries_are_claimed<S: StoreTier>(h: &Harness<S>) {
     h.first(delayed("soon", SECOND)).await;
     h.first(delayed("late", HOUR)).await;
     h.first(offer("now")).await;
@@ -49,7 +50,7 @@ pub async fn only_due_entries_are_claimed<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(ids(&h.claim("h", 10).await), ["late"]);
 }
 
-pub async fn entries_come_by_due_time_then_sequence<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn entries_come_by_due_time_then_sequence<S: StoreTier>(h: &Harness<S>) {
     for (id, delay) in [("d", 3), ("a", 1), ("b", 1), ("e", 3), ("c", 2)] {
         h.first(delayed(id, delay * SECOND)).await;
     }
@@ -58,7 +59,7 @@ pub async fn entries_come_by_due_time_then_sequence<S: StoreUnderTest>(h: &Harne
     assert_eq!(ids(&h.claim("h", 3).await), ["d", "e"]);
 }
 
-pub async fn each_handler_has_its_own_limit<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn each_handler_has_its_own_limit<S: StoreTier>(h: &Harness<S>) {
     for n in 0..5 {
         h.first(offer_to(n.to_string(), &["a", "b", "c"])).await;
     }
@@ -70,7 +71,7 @@ pub async fn each_handler_has_its_own_limit<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!((of("a"), of("b"), of("c"), claimed.len()), (2, 0, 4, 6));
 }
 
-pub async fn a_limit_of_zero_gives_nothing<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_limit_of_zero_gives_nothing<S: StoreTier>(h: &Harness<S>) {
     h.settled("suspect", Outcome::Crashed).await;
     h.first(offer("healthy")).await;
     assert!(h.claim("h", 0).await.is_empty());
@@ -79,7 +80,7 @@ pub async fn a_limit_of_zero_gives_nothing<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // FAULTS I1: a worker never claims entries that it cannot run.
-pub async fn only_wanted_handlers_are_claimed<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn only_wanted_handlers_are_claimed<S: InspectTier>(h: &Harness<S>) {
     h.first(offer_to("1", &["known", "unknown"])).await;
     let claimed = h.claim("known", 10).await;
     assert_eq!(claimed.len(), 1);
@@ -87,7 +88,7 @@ pub async fn only_wanted_handlers_are_claimed<S: StoreUnderTest>(h: &Harness<S>)
     assert_eq!(h.entry("1", "unknown").await.status, oncebox::Status::Pending);
 }
 
-pub async fn keys_that_were_apart_are_claimed_under_the_stored_key<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn keys_that_were_apart_are_claimed_under_the_stored_key<S: StoreTier>(h: &Harness<S>) {
     h.first(offer_to("1", &["old"])).await;
     h.first(offer_to("2", &["new"])).await;
     h.first(offer_to("3", &["older"])).await;
@@ -101,7 +102,7 @@ pub async fn keys_that_were_apart_are_claimed_under_the_stored_key<S: StoreUnder
 }
 
 // FAULTS B13: entries under the new key do not starve those under a former one.
-pub async fn the_oldest_comes_first_whatever_its_key<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_oldest_comes_first_whatever_its_key<S: StoreTier>(h: &Harness<S>) {
     for (id, name) in [("1", "old"), ("2", "new"), ("3", "old"), ("4", "new")] {
         h.first(offer_to(id, &[name])).await;
         h.advance(SECOND);
@@ -113,7 +114,7 @@ pub async fn the_oldest_comes_first_whatever_its_key<S: StoreUnderTest>(h: &Harn
 }
 
 // FAULTS B1
-pub async fn an_entry_is_claimed_once<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_entry_is_claimed_once<S: StoreTier>(h: &Harness<S>) {
     for n in 0..10 {
         h.first(offer(n.to_string())).await;
     }
@@ -123,7 +124,7 @@ pub async fn an_entry_is_claimed_once<S: StoreUnderTest>(h: &Harness<S>) {
     assert!(h.claim("h", 6).await.is_empty());
 }
 
-pub async fn tokens_only_grow<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn tokens_only_grow<S: StoreTier>(h: &Harness<S>) {
     let other = inbox_named("other");
     let mut last = None;
     for round in 0..5 {
@@ -147,7 +148,7 @@ pub async fn tokens_only_grow<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // FAULTS B3: a claim whose response was lost is found by its id.
-pub async fn the_same_claim_id_reads_the_claim_back<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_same_claim_id_reads_the_claim_back<S: StoreTier>(h: &Harness<S>) {
     for n in 0..5 {
         h.first(offer(n.to_string())).await;
     }
@@ -163,7 +164,7 @@ pub async fn the_same_claim_id_reads_the_claim_back<S: StoreUnderTest>(h: &Harne
     assert_eq!(h.claim("h", 10).await.len(), 2, "the rest is for others");
 }
 
-pub async fn a_claim_that_held_nothing_may_claim_again<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_claim_that_held_nothing_may_claim_again<S: StoreTier>(h: &Harness<S>) {
     let params = claim_params(&[route("h")], 3);
     assert!(h.store.claim(&params).await.expect("claim").is_empty());
     h.first(offer("1")).await;
@@ -171,14 +172,14 @@ pub async fn a_claim_that_held_nothing_may_claim_again<S: StoreUnderTest>(h: &Ha
 }
 
 // FAULTS B10: only rescue takes over, because it counts the crash.
-pub async fn a_lease_that_ran_out_is_not_claimable<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_lease_that_ran_out_is_not_claimable<S: StoreTier>(h: &Harness<S>) {
     h.running("1").await;
     h.advance(PAST_LEASE + HOUR);
     assert!(h.claim("h", 10).await.is_empty());
     assert!(h.claim_suspect("h").await.is_empty());
 }
 
-pub async fn a_paused_handler_gives_nothing<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_paused_handler_gives_nothing<S: OperateTier>(h: &Harness<S>) {
     h.first(offer_to("1", &["a", "b"])).await;
     h.store.pause(&inbox(), &handler("a")).await.expect("pause");
     assert!(h.claim("a", 10).await.is_empty());
@@ -187,7 +188,7 @@ pub async fn a_paused_handler_gives_nothing<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.claim("a", 10).await.len(), 1);
 }
 
-pub async fn keys_that_were_apart_are_paused_by_their_own_name<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn keys_that_were_apart_are_paused_by_their_own_name<S: OperateTier>(h: &Harness<S>) {
     h.first(offer_to("1", &["old"])).await;
     h.first(offer_to("0", &["new"])).await;
     h.first(offer_routed(message("2"), [renamed("new", &["old"])])).await;
@@ -199,7 +200,7 @@ pub async fn keys_that_were_apart_are_paused_by_their_own_name<S: StoreUnderTest
     assert!(h.claim_routes(&both, 10).await.is_empty());
 }
 
-pub async fn pausing_leaves_what_runs<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn pausing_leaves_what_runs<S: OperateTier>(h: &Harness<S>) {
     let params = claim_params(&[route("h")], 1);
     h.first(offer("1")).await;
     let claim = h.store.claim(&params).await.expect("claim").remove(0).claim;
@@ -209,7 +210,7 @@ pub async fn pausing_leaves_what_runs<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.settle(&claim, Outcome::Done).await, Settled::Applied);
 }
 
-pub async fn inboxes_do_not_share_entries<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn inboxes_do_not_share_entries<S: OperateTier>(h: &Harness<S>) {
     let other = inbox_named("other");
     h.first(moved_to(&other, &offer("1"))).await;
     assert!(h.claim("h", 10).await.is_empty());

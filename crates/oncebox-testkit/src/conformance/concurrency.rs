@@ -1,5 +1,6 @@
 //! Concurrency: every race has one winner.
 
+use crate::OperatorSteps as _;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,10 +16,10 @@ use crate::fixture::{
     PAST_LEASE, RETENTION, again, failed, handler, inbox, key, message, offer, offer_to, policy, route,
 };
 use crate::harness::{claim_params, rescue_params};
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, InspectTier, OperateTier, StoreTier};
 
 // FAULTS B1
-pub async fn many_claimers_never_share_an_entry<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn many_claimers_never_share_an_entry<S: InspectTier>(h: &Harness<S>) {
     const MESSAGES: usize = 2_000;
     const ENTRIES: usize = 2 * MESSAGES;
     for start in (0..MESSAGES).step_by(500) {
@@ -72,7 +73,7 @@ pub async fn many_claimers_never_share_an_entry<S: StoreUnderTest>(h: &Harness<S
 }
 
 // FAULTS A9
-pub async fn many_accepts_of_one_key_have_one_first<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn many_accepts_of_one_key_have_one_first<S: InspectTier>(h: &Harness<S>) {
     const AT_ONCE: usize = 64;
     for round in 0..50 {
         let barrier = Arc::new(Barrier::new(AT_ONCE));
@@ -93,7 +94,7 @@ pub async fn many_accepts_of_one_key_have_one_first<S: StoreUnderTest>(h: &Harne
     assert_eq!(h.count().await.with_status(Status::Pending), 50);
 }
 
-pub async fn many_conflicts_of_one_key_keep_one_original<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn many_conflicts_of_one_key_keep_one_original<S: InspectTier>(h: &Harness<S>) {
     for round in 0..20 {
         let mut deliveries = JoinSet::new();
         for n in 0..8 {
@@ -112,7 +113,7 @@ pub async fn many_conflicts_of_one_key_keep_one_original<S: StoreUnderTest>(h: &
 }
 
 // FAULTS B10: owners settle while rescuers take over.
-pub async fn owners_and_rescuers_have_one_winner<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn owners_and_rescuers_have_one_winner<S: StoreTier>(h: &Harness<S>) {
     const ENTRIES: usize = 200;
     let batch: Vec<NewMessage> = (0..ENTRIES).map(|n| offer(n.to_string())).collect();
     h.accept_all(&batch).await;
@@ -149,7 +150,7 @@ pub async fn owners_and_rescuers_have_one_winner<S: StoreUnderTest>(h: &Harness<
     assert_eq!(winners.iter().collect::<HashSet<_>>().len(), ENTRIES, "an entry has one winner");
 }
 
-pub async fn many_repeats_of_a_settlement_count_once<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn many_repeats_of_a_settlement_count_once<S: InspectTier>(h: &Harness<S>) {
     for round in 0..10 {
         let id = round.to_string();
         let settlement = h.running(&id).await.settle(&policy(), failed());
@@ -164,7 +165,7 @@ pub async fn many_repeats_of_a_settlement_count_once<S: StoreUnderTest>(h: &Harn
 }
 
 // FAULTS J3
-pub async fn a_discard_and_a_claim_have_one_winner<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_discard_and_a_claim_have_one_winner<S: OperateTier>(h: &Harness<S>) {
     for round in 0..50 {
         let id = round.to_string();
         h.first(offer(&id)).await;
@@ -185,7 +186,7 @@ pub async fn a_discard_and_a_claim_have_one_winner<S: StoreUnderTest>(h: &Harnes
 }
 
 // FAULTS J1
-pub async fn many_replays_make_one_generation<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn many_replays_make_one_generation<S: OperateTier>(h: &Harness<S>) {
     h.completed("1").await;
     let mut operators = JoinSet::new();
     for _ in 0..16 {
@@ -199,7 +200,7 @@ pub async fn many_replays_make_one_generation<S: StoreUnderTest>(h: &Harness<S>)
 }
 
 // FAULTS H3
-pub async fn a_sweep_and_an_accept_of_the_key_agree<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_sweep_and_an_accept_of_the_key_agree<S: InspectTier>(h: &Harness<S>) {
     for round in 0..30 {
         let id = round.to_string();
         h.completed(&id).await;
@@ -223,7 +224,7 @@ pub async fn a_sweep_and_an_accept_of_the_key_agree<S: StoreUnderTest>(h: &Harne
 }
 
 // FAULTS H4
-pub async fn two_sweepers_remove_each_message_once<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn two_sweepers_remove_each_message_once<S: InspectTier>(h: &Harness<S>) {
     let batch: Vec<NewMessage> = (0..300).map(|n| offer_to(n.to_string(), &[])).collect();
     h.accept_all(&batch).await;
     h.advance(RETENTION);
@@ -247,7 +248,7 @@ pub async fn two_sweepers_remove_each_message_once<S: StoreUnderTest>(h: &Harnes
     assert_eq!(h.count().await.messages, 0);
 }
 
-impl<S: StoreUnderTest> Harness<S> {
+impl<S: StoreTier> Harness<S> {
     /// Completes the one entry that must be pending under a key.
     async fn settle_all(&self, id: &str) {
         let claim = self.claim_one("h").await;
@@ -260,12 +261,12 @@ impl<S: StoreUnderTest> Harness<S> {
 /// Counts the started runs of a handler that never ends by itself.
 struct BegunRuns(tokio::sync::Semaphore);
 
-async fn never_ends<S: StoreUnderTest>(_: Message, cx: &mut Context<S>) -> Result<(), BoxError> {
+async fn never_ends<S: StoreTier>(_: Message, cx: &mut Context<S>) -> Result<(), BoxError> {
     cx.data::<Arc<BegunRuns>>()?.0.add_permits(1);
     std::future::pending().await
 }
 
-pub async fn a_dropped_inbox_gives_back_what_it_runs<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_dropped_inbox_gives_back_what_it_runs<S: InspectTier>(h: &Harness<S>) {
     let begun = Arc::new(BegunRuns(tokio::sync::Semaphore::new(0)));
     let inbox = Inbox::builder("orders", h.store.clone()).data(Arc::clone(&begun)).clock(h.clock.shared());
     let inbox = inbox.on("order.placed", oncebox::handler("h", never_ends::<S>)).build().expect("an inbox");

@@ -9,10 +9,10 @@ use crate::fixture::{
     text,
 };
 use crate::harness::{claim_params, rescue_params};
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, OperateTier};
 
 // A new arrow in the diagram has no driver here, and fails.
-pub async fn every_edge_is_walked<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn every_edge_is_walked<S: OperateTier>(h: &Harness<S>) {
     for edge in EDGES {
         let walk = Walk::new(h, *edge);
         if let Some(from) = edge.from {
@@ -25,7 +25,7 @@ pub async fn every_edge_is_walked<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // Nothing happens beyond the diagram: a claim finds only pending entries.
-pub async fn only_what_is_pending_can_be_claimed<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn only_what_is_pending_can_be_claimed<S: OperateTier>(h: &Harness<S>) {
     for status in Status::ALL {
         let edge = Edge { from: Some(status), event: EntryEvent::Claim, to: Status::Running };
         let walk = Walk::new(h, edge);
@@ -44,7 +44,7 @@ struct Walk<'a, S> {
     name: String,
 }
 
-impl<'a, S: StoreUnderTest> Walk<'a, S> {
+impl<'a, S: OperateTier> Walk<'a, S> {
     fn new(h: &'a Harness<S>, edge: Edge) -> Self {
         let from = edge.from.map_or("start", Status::as_str);
         Self { h, edge, name: format!("{from}-{}-{}", edge.event.as_str(), edge.to) }

@@ -1,5 +1,6 @@
 //! Erasure of one message (FAULTS S12): removed content, kept proofs, and refusals.
 
+use crate::OperatorSteps as _;
 use oncebox::state::{Operation, Outcome, Status};
 use oncebox::store::{
     Accepted, Action, ActionKind, ActionResult, AuditFilter, BackfillParams, EntryFilter, ErasureCounts,
@@ -11,9 +12,9 @@ use crate::fixture::{
     RETENTION, SECOND, failed, ids, inbox, inbox_named, key, key_in, message, offer, offer_message,
     offer_ordered, offer_routed, offer_to, route,
 };
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, OperateTier};
 
-impl<S: StoreUnderTest> Harness<S> {
+impl<S: OperateTier> Harness<S> {
     async fn erase(&self, id: &str, discard_unfinished: bool) -> Result<ErasureCounts> {
         self.store.erase(&inbox(), &key(id), discard_unfinished).await
     }
@@ -31,7 +32,7 @@ fn other(id: &str) -> Message {
     Message::new(id.to_owned(), "order.placed", "something else").with_source("shop")
 }
 
-pub async fn an_erased_message_leaves_its_key_and_nothing_else<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_erased_message_leaves_its_key_and_nothing_else<S: OperateTier>(h: &Harness<S>) {
     let secret = message("4111").with_ordering_key("customer-7").with_header("name", "Ada");
     let first = h.first(offer_routed(secret, [route("h")])).await;
     let claim = h.claim_one("h").await;
@@ -77,7 +78,7 @@ pub async fn an_erased_message_leaves_its_key_and_nothing_else<S: StoreUnderTest
     assert_eq!(h.count().await.messages, 2, "its key counts");
 }
 
-pub async fn what_comes_under_an_erased_key_is_a_duplicate<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_comes_under_an_erased_key_is_a_duplicate<S: OperateTier>(h: &Harness<S>) {
     h.completed("1").await;
     h.erase("1", false).await.expect("erase");
     let before = h.snapshot().await;
@@ -101,7 +102,7 @@ pub async fn what_comes_under_an_erased_key_is_a_duplicate<S: StoreUnderTest>(h:
     );
 }
 
-pub async fn what_is_unfinished_refuses_or_is_discarded<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_unfinished_refuses_or_is_discarded<S: OperateTier>(h: &Harness<S>) {
     h.poisoned("poisoned").await;
     h.first(offer_to("waits", &["h", "g"])).await;
     let claim = h.claim_one("g").await;
@@ -119,7 +120,7 @@ pub async fn what_is_unfinished_refuses_or_is_discarded<S: StoreUnderTest>(h: &H
     assert!(h.claim("h", 10).await.is_empty());
 }
 
-pub async fn what_runs_is_not_erased<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_runs_is_not_erased<S: OperateTier>(h: &Harness<S>) {
     h.first(offer_to("1", &["h", "g"])).await;
     let claim = h.claim_one("h").await;
     for discard in [false, true] {
@@ -132,7 +133,7 @@ pub async fn what_runs_is_not_erased<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.erase("1", true).await.expect("erase"), ErasureCounts::new(1, 0));
 }
 
-pub async fn those_behind_an_erased_one_go_on<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn those_behind_an_erased_one_go_on<S: OperateTier>(h: &Harness<S>) {
     for on_poisoned in [OnPoisoned::Block, OnPoisoned::Park] {
         let names: Vec<String> = (0..3).map(|n| format!("{on_poisoned:?} {n}")).collect();
         for name in &names {
@@ -159,7 +160,7 @@ pub async fn those_behind_an_erased_one_go_on<S: StoreUnderTest>(h: &Harness<S>)
     }
 }
 
-pub async fn an_erased_message_never_runs_again<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_erased_message_never_runs_again<S: OperateTier>(h: &Harness<S>) {
     h.completed("1").await;
     h.erase("1", false).await.expect("erase");
     for operation in [Operation::Replay, Operation::Retry] {
@@ -178,7 +179,7 @@ pub async fn an_erased_message_never_runs_again<S: StoreUnderTest>(h: &Harness<S
     assert!(page.entries.is_empty(), "nothing says any more where it came from: {page:?}");
 }
 
-pub async fn an_erasure_is_recorded_and_done_once<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_erasure_is_recorded_and_done_once<S: OperateTier>(h: &Harness<S>) {
     h.completed("1").await;
     h.advance(SECOND);
     let what = ActionKind::Erase { key: key("1"), discard_unfinished: false };
@@ -204,7 +205,7 @@ pub async fn an_erasure_is_recorded_and_done_once<S: StoreUnderTest>(h: &Harness
     assert!(h.records("unknown").await == "[]", "what is refused is not recorded");
 }
 
-pub async fn each_tenant_erases_its_own<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn each_tenant_erases_its_own<S: OperateTier>(h: &Harness<S>) {
     let of = |tenant: &str| message("1").with_tenant(tenant);
     for tenant in ["a", "b"] {
         h.first(offer_message(of(tenant))).await;
@@ -222,7 +223,7 @@ pub async fn each_tenant_erases_its_own<S: StoreUnderTest>(h: &Harness<S>) {
     assert!(other.is_some_and(|view| view.stored.is_some()), "the other tenant's is there");
 }
 
-pub async fn an_erased_key_is_forgotten_with_its_retention<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_erased_key_is_forgotten_with_its_retention<S: OperateTier>(h: &Harness<S>) {
     h.completed("1").await;
     h.erase("1", false).await.expect("erase");
     h.advance(RETENTION.saturating_sub(SECOND));

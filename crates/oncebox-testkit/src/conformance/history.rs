@@ -1,5 +1,6 @@
 //! History of a message, and explanations for its entries.
 
+use crate::OperatorSteps as _;
 use oncebox::state::{EntryEvent, Operation, Outcome, Status};
 use oncebox::store::{Action, ActionKind, DuplicateCount, EntryExplanation, Explanation, Seq};
 
@@ -7,20 +8,20 @@ use crate::fixture::{
     HOUR, LEASE, PAST_LEASE, RETENTION, SECOND, failed, handler, inbox, key, offer, offer_message,
     offer_ordered, rejected, text,
 };
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, InspectTier, OperateTier};
 
-async fn explain<S: StoreUnderTest>(h: &Harness<S>, id: &str) -> Explanation {
+async fn explain<S: InspectTier>(h: &Harness<S>, id: &str) -> Explanation {
     h.store.explain(&inbox(), &key(id)).await.expect("explain").expect("known")
 }
 
 /// Returns the explanation of the latest generation of an entry of `h`.
-async fn why<S: StoreUnderTest>(h: &Harness<S>, id: &str) -> EntryExplanation {
+async fn why<S: InspectTier>(h: &Harness<S>, id: &str) -> EntryExplanation {
     let explained = explain(h, id).await;
     assert_eq!(explained.view.entries.len(), explained.why.len());
     explained.why.last().expect("an entry").clone()
 }
 
-pub async fn failed_attempts_are_remembered<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn failed_attempts_are_remembered<S: OperateTier>(h: &Harness<S>) {
     let start = h.now();
     let first = h.running("1").await;
     h.settle(&first, failed()).await;
@@ -61,7 +62,7 @@ pub async fn failed_attempts_are_remembered<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(after.operations.iter().map(|one| &*one.verb).collect::<Vec<_>>(), ["retry"]);
 }
 
-pub async fn duplicate_counts_are_summed_up<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn duplicate_counts_are_summed_up<S: InspectTier>(h: &Harness<S>) {
     let (one, two) = (h.first(offer("1")).await, h.first(offer("2")).await);
     let start = h.now();
     let duplicates = |seq: Seq, count, first, last| DuplicateCount {
@@ -86,7 +87,7 @@ pub async fn duplicate_counts_are_summed_up<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.count().await.messages, 2);
 }
 
-pub async fn history_leaves_with_its_message<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn history_leaves_with_its_message<S: OperateTier>(h: &Harness<S>) {
     let poisoned = h.poisoned("1").await;
     h.store
         .count_duplicates(&[DuplicateCount {
@@ -116,7 +117,7 @@ pub async fn history_leaves_with_its_message<S: StoreUnderTest>(h: &Harness<S>) 
     assert!(anew.attempts.is_empty() && anew.duplicates.is_none(), "{anew:?}");
 }
 
-pub async fn the_history_of_one_entry_is_bounded<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_history_of_one_entry_is_bounded<S: OperateTier>(h: &Harness<S>) {
     h.first(offer("1")).await;
     for _ in 0..2 {
         let mut claim = h.claim_one("h").await;
@@ -135,7 +136,7 @@ pub async fn the_history_of_one_entry_is_bounded<S: StoreUnderTest>(h: &Harness<
     assert_eq!(kept, [99, 100, 99, 100], "those after that are only counted");
 }
 
-pub async fn why_an_entry_does_not_run<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn why_an_entry_does_not_run<S: OperateTier>(h: &Harness<S>) {
     let start = h.now();
     let mut later = offer("later");
     later.delay = HOUR;
@@ -168,7 +169,7 @@ pub async fn why_an_entry_does_not_run<S: StoreUnderTest>(h: &Harness<S>) {
     }
 }
 
-pub async fn why_an_entry_waits_for_another<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn why_an_entry_waits_for_another<S: OperateTier>(h: &Harness<S>) {
     for id in ["1", "2", "3"] {
         h.first(offer_ordered(id, "k")).await;
     }
@@ -193,7 +194,7 @@ pub async fn why_an_entry_waits_for_another<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(ahead("3").await, Some((ordered("2"), Status::Pending)));
 }
 
-pub async fn a_message_without_a_handler_is_explained<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_message_without_a_handler_is_explained<S: InspectTier>(h: &Harness<S>) {
     let mut unrouted = offer("1");
     unrouted.routes = [].into();
     h.first(unrouted).await;
@@ -204,7 +205,7 @@ pub async fn a_message_without_a_handler_is_explained<S: StoreUnderTest>(h: &Har
     assert_eq!(explain(h, "2").await.story().len(), 1, "it has one");
 }
 
-pub async fn a_conflict_is_part_of_the_story<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_conflict_is_part_of_the_story<S: OperateTier>(h: &Harness<S>) {
     h.first(offer("1")).await;
     h.advance(SECOND);
     let other = oncebox::Message::new("1", "order.placed", "other").with_source("shop");

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::faulty::{Deadlock, FaultyStore, StoreFault, StoreVerb};
 use crate::fixture::{SECOND, message};
-use crate::{Harness, StoreUnderTest, TestClock};
+use crate::{Harness, StoreTier, TestClock, TransactionalTier};
 
 /// State that the handler shares with the test.
 #[derive(Default)]
@@ -30,7 +30,7 @@ fn one_more(left: &AtomicUsize) -> bool {
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
 }
 
-async fn play<S: StoreUnderTest>(message: Message, cx: &mut Context<FaultyStore<S>>) -> Result<(), BoxError> {
+async fn play<S: TransactionalTier>(message: Message, cx: &mut Context<FaultyStore<S>>) -> Result<(), BoxError> {
     let play = Arc::clone(cx.data::<Arc<InlinePlan>>()?);
     let run = play.runs.fetch_add(1, Ordering::Relaxed) + 1;
     cx.tx().await?;
@@ -48,7 +48,7 @@ async fn play<S: StoreUnderTest>(message: Message, cx: &mut Context<FaultyStore<
     Ok(())
 }
 
-fn inbox<S: StoreUnderTest>(h: &Harness<S>, play_with: &Arc<InlinePlan>) -> Inbox<FaultyStore<S>> {
+fn inbox<S: TransactionalTier>(h: &Harness<S>, play_with: &Arc<InlinePlan>) -> Inbox<FaultyStore<S>> {
     Inbox::builder("orders", FaultyStore::new(h.store.clone()))
         .data(Arc::clone(play_with))
         .clock(h.clock.shared())
@@ -58,7 +58,7 @@ fn inbox<S: StoreUnderTest>(h: &Harness<S>, play_with: &Arc<InlinePlan>) -> Inbo
 }
 
 /// Processes a message. Returns the result and the stored result of its handler.
-async fn process<S: StoreUnderTest>(inbox: &Inbox<FaultyStore<S>>, id: &str) -> (Processed, Option<String>) {
+async fn process<S: StoreTier>(inbox: &Inbox<FaultyStore<S>>, id: &str) -> (Processed, Option<String>) {
     let (processed, results) = inbox.process_with_results(message(id)).await.expect("the store answers");
     (processed, results.get("h").map(|result| String::from_utf8_lossy(result).into_owned()))
 }
@@ -78,7 +78,7 @@ async fn passing<T>(clock: &TestClock, work: impl Future<Output = T>) -> T {
     }
 }
 
-pub async fn a_duplicate_gets_the_result_of_the_first<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_duplicate_gets_the_result_of_the_first<S: TransactionalTier>(h: &Harness<S>) {
     let inbox = inbox(h, &Arc::default());
     let result = Some("1 in run 1".to_owned());
     assert_eq!(process(&inbox, "1").await, (Processed::Done, result.clone()));
@@ -91,7 +91,7 @@ pub async fn a_duplicate_gets_the_result_of_the_first<S: StoreUnderTest>(h: &Har
 }
 
 // DESIGN rules 1 and 2, FAULTS A9: the other learns that it is a duplicate or has to wait, never that the handler failed.
-pub async fn of_duplicates_at_once_one_body_runs<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn of_duplicates_at_once_one_body_runs<S: TransactionalTier>(h: &Harness<S>) {
     let play = Arc::new(InlinePlan { go: Some(Semaphore::new(0)), ..InlinePlan::default() });
     let inbox = inbox(h, &play);
     let mut rivals = JoinSet::new();
@@ -123,7 +123,7 @@ pub async fn of_duplicates_at_once_one_body_runs<S: StoreUnderTest>(h: &Harness<
 }
 
 // FAULTS E7: the library repeats the transaction, and the handler with it.
-pub async fn a_deadlock_runs_the_unit_again<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_deadlock_runs_the_unit_again<S: TransactionalTier>(h: &Harness<S>) {
     let play = Arc::new(InlinePlan { deadlocks: AtomicUsize::new(2), ..InlinePlan::default() });
     let inbox = inbox(h, &play);
     let answer = passing(&h.clock, process(&inbox, "handler")).await;
@@ -138,7 +138,7 @@ pub async fn a_deadlock_runs_the_unit_again<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // FAULTS E7: repeats are limited, and the handler did not fail.
-pub async fn a_handler_that_always_deadlocks_is_given_up<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_handler_that_always_deadlocks_is_given_up<S: TransactionalTier>(h: &Harness<S>) {
     let play = Arc::new(InlinePlan { deadlocks: AtomicUsize::new(4), ..InlinePlan::default() });
     let inbox = inbox(h, &play);
     let (processed, result) = passing(&h.clock, process(&inbox, "1")).await;
@@ -152,7 +152,7 @@ pub async fn a_handler_that_always_deadlocks_is_given_up<S: StoreUnderTest>(h: &
 }
 
 // FAULTS A4: it may have happened. The next delivery finds out.
-pub async fn an_unknown_commit_is_never_made_again<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_unknown_commit_is_never_made_again<S: TransactionalTier>(h: &Harness<S>) {
     let play = Arc::new(InlinePlan::default());
     let inbox = inbox(h, &play);
     inbox.store().faults().next(StoreVerb::Commit, StoreFault::ErrAfter);
@@ -161,7 +161,7 @@ pub async fn an_unknown_commit_is_never_made_again<S: StoreUnderTest>(h: &Harnes
     assert_eq!(process(&inbox, "1").await, (Processed::Duplicate, Some("1 in run 1".into())));
 }
 
-pub async fn what_fails_leaves_neither_mark_nor_result<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_fails_leaves_neither_mark_nor_result<S: TransactionalTier>(h: &Harness<S>) {
     let play = Arc::new(InlinePlan { failures: AtomicUsize::new(1), ..InlinePlan::default() });
     let inbox = inbox(h, &play);
     let (processed, result) = process(&inbox, "1").await;

@@ -1,5 +1,6 @@
 //! Poisoned heads of an ordering key: effect on the entries behind them, and operations on them.
 
+use crate::OperatorSteps as _;
 use oncebox::state::{InLine, Operation, Outcome, PoisonReason, Status};
 use oncebox::store::{BlockedKey, BlockedParams, Claim, EntryView, Settled};
 use oncebox::time::Timestamp;
@@ -9,12 +10,12 @@ use crate::fixture::{
     HOUR, LEASE, PAST_LEASE, SECOND, failed, handler, id, ids, inbox, inbox_named, key, message, moved_to,
     offer, offer_ordered, offer_routed, policy, rejected, route,
 };
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, InspectTier, OperateTier, StoreTier};
 
 const POLICIES: [OnPoisoned; 3] = [OnPoisoned::Block, OnPoisoned::Skip, OnPoisoned::Park];
 
 // FAULTS B15
-pub async fn a_skipped_head_lets_the_next_one_go<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_skipped_head_lets_the_next_one_go<S: InspectTier>(h: &Harness<S>) {
     poison_head(h, &["1", "2", "3"], OnPoisoned::Skip).await;
     let head = h.entry("1", "h").await;
     assert_eq!((head.status, head.reason), (Status::Poisoned, Some(PoisonReason::Rejected)));
@@ -26,7 +27,7 @@ pub async fn a_skipped_head_lets_the_next_one_go<S: StoreUnderTest>(h: &Harness<
     finish_in_order(h, &["4"]).await;
 }
 
-pub async fn a_skipped_head_waits_its_turn_when_it_is_retried<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_skipped_head_waits_its_turn_when_it_is_retried<S: OperateTier>(h: &Harness<S>) {
     poison_head(h, &["1", "2", "3"], OnPoisoned::Skip).await;
     let second = h.claim_one("h").await;
     let retried = h.operate("1", "h", Operation::Retry).await.expect("retry");
@@ -37,7 +38,7 @@ pub async fn a_skipped_head_waits_its_turn_when_it_is_retried<S: StoreUnderTest>
 }
 
 // FAULTS B15: entries that cannot run are not in the backlog.
-pub async fn a_parked_key_is_parked_from_the_start<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_parked_key_is_parked_from_the_start<S: InspectTier>(h: &Harness<S>) {
     h.first(offer_ordered("other", "another key")).await;
     let claim = h.claim_one("h").await;
     h.settle(&claim, Outcome::Done).await;
@@ -60,7 +61,7 @@ pub async fn a_parked_key_is_parked_from_the_start<S: StoreUnderTest>(h: &Harnes
     assert_eq!(claimed, ["free", "other 2"]);
 }
 
-pub async fn a_parked_key_comes_back_in_order<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_parked_key_comes_back_in_order<S: OperateTier>(h: &Harness<S>) {
     for operation in [Operation::Retry, Operation::Discard, Operation::Unblock] {
         let names: Vec<String> = (0..4).map(|n| format!("{operation:?} {n}")).collect();
         for name in &names[..3] {
@@ -81,7 +82,7 @@ pub async fn a_parked_key_comes_back_in_order<S: StoreUnderTest>(h: &Harness<S>)
     }
 }
 
-pub async fn a_parked_entry_waits_for_its_head<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_parked_entry_waits_for_its_head<S: OperateTier>(h: &Harness<S>) {
     poison_head(h, &["1", "2", "3", "4"], OnPoisoned::Park).await;
     for operation in [Operation::Retry, Operation::Unblock, Operation::Replay] {
         let before = h.snapshot().await;
@@ -95,7 +96,7 @@ pub async fn a_parked_entry_waits_for_its_head<S: StoreUnderTest>(h: &Harness<S>
     finish_in_order(h, &["1", "2", "4"]).await;
 }
 
-pub async fn a_parked_entry_keeps_its_delay<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_parked_entry_keeps_its_delay<S: OperateTier>(h: &Harness<S>) {
     poison_head(h, &["1"], OnPoisoned::Park).await;
     let mut later = offer_ordered("2", "k");
     later.delay = HOUR;
@@ -106,7 +107,7 @@ pub async fn a_parked_entry_keeps_its_delay<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(ids(&h.claim("h", 10).await), ["2"]);
 }
 
-pub async fn other_handlers_are_not_parked<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn other_handlers_are_not_parked<S: StoreTier>(h: &Harness<S>) {
     let both = |id: &str| offer_routed(message(id).with_ordering_key("k"), [route("h"), route("g")]);
     h.accept_all(&[both("1"), both("2")]).await;
     let claim = h.claim_one("h").await;
@@ -121,7 +122,7 @@ pub async fn other_handlers_are_not_parked<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // After a replay, a younger one can run while an older one fails.
-pub async fn one_that_runs_is_parked_when_it_would_wait<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn one_that_runs_is_parked_when_it_would_wait<S: OperateTier>(h: &Harness<S>) {
     for n in ["1", "2", "3"] {
         h.first(offer_ordered(n, "k")).await;
     }
@@ -141,7 +142,7 @@ pub async fn one_that_runs_is_parked_when_it_would_wait<S: StoreUnderTest>(h: &H
     finish_in_order(h, &["3"]).await;
 }
 
-pub async fn an_unblocked_key_goes_on<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_unblocked_key_goes_on<S: OperateTier>(h: &Harness<S>) {
     poison_head(h, &["1", "2", "3"], OnPoisoned::Block).await;
     assert!(h.claim("h", 10).await.is_empty());
     let head = h.store.unblock(&inbox(), &key("1"), &handler("h")).await.expect("unblock");
@@ -154,7 +155,7 @@ pub async fn an_unblocked_key_goes_on<S: StoreUnderTest>(h: &Harness<S>) {
     finish_in_order(h, &["1"]).await;
 }
 
-pub async fn only_what_holds_others_back_is_unblocked<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn only_what_holds_others_back_is_unblocked<S: OperateTier>(h: &Harness<S>) {
     h.poisoned("unordered").await;
     h.first(offer("pending")).await;
     poison_head(h, &["1", "2"], OnPoisoned::Block).await;
@@ -169,7 +170,7 @@ pub async fn only_what_holds_others_back_is_unblocked<S: StoreUnderTest>(h: &Har
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
 
-pub async fn each_poisoned_one_is_unblocked_by_itself<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn each_poisoned_one_is_unblocked_by_itself<S: OperateTier>(h: &Harness<S>) {
     poison_head(h, &["1", "2", "3"], OnPoisoned::Block).await;
     h.operate("1", "h", Operation::Unblock).await.expect("unblock");
     let second = h.claim_one("h").await;
@@ -180,7 +181,7 @@ pub async fn each_poisoned_one_is_unblocked_by_itself<S: StoreUnderTest>(h: &Har
 }
 
 // FAULTS S24
-pub async fn blocked_keys_are_listed_oldest_first<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn blocked_keys_are_listed_oldest_first<S: OperateTier>(h: &Harness<S>) {
     let other = inbox_named("other");
     h.first(moved_to(&other, &offer_ordered("1", "k"))).await;
     let started = h.now();
@@ -221,7 +222,7 @@ pub async fn blocked_keys_are_listed_oldest_first<S: StoreUnderTest>(h: &Harness
     assert!(blocked(h, 10).await.is_empty());
 }
 
-pub async fn a_failing_head_is_retried_in_place<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_failing_head_is_retried_in_place<S: InspectTier>(h: &Harness<S>) {
     for n in ["1", "2"] {
         h.first(offer_ordered(n, "k")).await;
     }
@@ -240,7 +241,7 @@ pub async fn a_failing_head_is_retried_in_place<S: StoreUnderTest>(h: &Harness<S
 }
 
 // FAULTS B14, C3: every reason for poisoning keeps the policy.
-pub async fn the_policy_counts_however_the_head_is_poisoned<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_policy_counts_however_the_head_is_poisoned<S: InspectTier>(h: &Harness<S>) {
     let outcomes = [rejected(), failed(), Outcome::Crashed];
     for (n, (on_poisoned, outcome)) in
         POLICIES.iter().flat_map(|policy| outcomes.iter().map(move |outcome| (*policy, outcome))).enumerate()
@@ -273,7 +274,7 @@ pub async fn the_policy_counts_however_the_head_is_poisoned<S: StoreUnderTest>(h
 }
 
 // FAULTS B14: a worker crashes with the heads of several keys, and another instance continues.
-pub async fn the_death_of_a_worker_keeps_the_order<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_death_of_a_worker_keeps_the_order<S: StoreTier>(h: &Harness<S>) {
     for n in 0..3 {
         for order in ["a", "b", "c"] {
             h.first(offer_ordered(format!("{order}{n}"), order)).await;
@@ -317,12 +318,12 @@ fn with(on_poisoned: OnPoisoned) -> Policy {
     policy
 }
 
-pub(super) async fn poison<S: StoreUnderTest>(h: &Harness<S>, claim: &Claim, on_poisoned: OnPoisoned) {
+pub(super) async fn poison<S: StoreTier>(h: &Harness<S>, claim: &Claim, on_poisoned: OnPoisoned) {
     assert_eq!(h.send(claim.settle(&with(on_poisoned), rejected())).await, Settled::Applied);
 }
 
 /// Stores messages of one ordering key, of which the first is poisoned.
-async fn poison_head<S: StoreUnderTest>(h: &Harness<S>, ids: &[&str], on_poisoned: OnPoisoned) {
+async fn poison_head<S: StoreTier>(h: &Harness<S>, ids: &[&str], on_poisoned: OnPoisoned) {
     for id in ids {
         h.first(offer_ordered(id, "k")).await;
     }
@@ -337,7 +338,7 @@ async fn poison_head<S: StoreUnderTest>(h: &Harness<S>, ids: &[&str], on_poisone
 }
 
 /// Claims and completes exactly these, one after the other.
-async fn finish_in_order<S: StoreUnderTest>(h: &Harness<S>, expected: &[&str]) {
+async fn finish_in_order<S: StoreTier>(h: &Harness<S>, expected: &[&str]) {
     for name in expected {
         let claimed = h.claim("h", 10).await;
         assert_eq!(ids(&claimed), [*name], "of {expected:?}");
@@ -346,7 +347,7 @@ async fn finish_in_order<S: StoreUnderTest>(h: &Harness<S>, expected: &[&str]) {
     assert!(h.claim("h", 10).await.is_empty(), "nothing is left after {expected:?}");
 }
 
-async fn blocked<S: StoreUnderTest>(h: &Harness<S>, limit: usize) -> Vec<BlockedKey> {
+async fn blocked<S: InspectTier>(h: &Harness<S>, limit: usize) -> Vec<BlockedKey> {
     let mut params = BlockedParams::new(inbox());
     params.limit = limit;
     h.store.blocked(&params).await.expect("blocked")

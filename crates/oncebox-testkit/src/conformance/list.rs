@@ -7,10 +7,10 @@ use oncebox::store::{EntryCursor, EntryFilter, EntryView};
 use crate::fixture::{
     SECOND, handler, inbox, inbox_named, key, message, moved_to, offer, offer_message, offer_to, text,
 };
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, InspectTier, OperateTier, StoreTier};
 
 /// Returns everything that a filter matches, over pages of a size.
-async fn all<S: StoreUnderTest>(h: &Harness<S>, filter: &EntryFilter, limit: usize) -> Vec<EntryView> {
+async fn all<S: InspectTier>(h: &Harness<S>, filter: &EntryFilter, limit: usize) -> Vec<EntryView> {
     let mut filter = filter.clone();
     filter.limit = limit;
     let mut entries: Vec<EntryView> = Vec::new();
@@ -44,7 +44,7 @@ fn ids(entries: &[EntryView]) -> Vec<String> {
 }
 
 /// Stores one message in each status, with the word for the status as its id.
-async fn one_of_each<S: StoreUnderTest>(h: &Harness<S>) {
+async fn one_of_each<S: StoreTier>(h: &Harness<S>) {
     h.completed(Status::Completed.as_str()).await;
     h.poisoned(Status::Poisoned.as_str()).await;
     h.settled(Status::Discarded.as_str(), crate::fixture::dismissed()).await;
@@ -52,7 +52,7 @@ async fn one_of_each<S: StoreUnderTest>(h: &Harness<S>) {
     h.first(offer(Status::Pending.as_str())).await;
 }
 
-pub async fn statuses_are_one_several_or_any<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn statuses_are_one_several_or_any<S: InspectTier>(h: &Harness<S>) {
     one_of_each(h).await;
     let others = inbox_named("other");
     h.first(moved_to(&others, &offer("other"))).await;
@@ -68,7 +68,7 @@ pub async fn statuses_are_one_several_or_any<S: StoreUnderTest>(h: &Harness<S>) 
     }
 }
 
-pub async fn what_is_listed_is_what_is_shown<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_listed_is_what_is_shown<S: InspectTier>(h: &Harness<S>) {
     let start = h.now();
     let message = Message::new("id\0\u{1}", "order.placed", "payload").with_source("shop");
     h.first(offer_message(message.with_ordering_key("k").with_tenant("acme"))).await;
@@ -84,7 +84,7 @@ pub async fn what_is_listed_is_what_is_shown<S: StoreUnderTest>(h: &Harness<S>) 
     assert_eq!(shown.entries, std::slice::from_ref(listed));
 }
 
-pub async fn each_condition_counts<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn each_condition_counts<S: InspectTier>(h: &Harness<S>) {
     let start = h.now();
     h.first(offer_to("plain", &["a", "b"])).await;
     h.advance(SECOND);
@@ -124,7 +124,7 @@ pub async fn each_condition_counts<S: StoreUnderTest>(h: &Harness<S>) {
     assert!(!with(|f| f.error_contains = Some("".into())).is_narrow(), "and in every error");
 }
 
-pub async fn error_text_is_looked_for_as_it_is<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn error_text_is_looked_for_as_it_is<S: InspectTier>(h: &Harness<S>) {
     for (id, error) in
         [("percent", "50% off"), ("plain", "500 off"), ("quote", "it's \\ _odd_"), ("utf", "größe")]
     {
@@ -148,7 +148,7 @@ pub async fn error_text_is_looked_for_as_it_is<S: StoreUnderTest>(h: &Harness<S>
     }
 }
 
-pub async fn the_latest_generation_is_listed_once<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_latest_generation_is_listed_once<S: OperateTier>(h: &Harness<S>) {
     h.completed("1").await;
     let generations = async |filter: EntryFilter| {
         let found = [all(h, &filter, 1).await, all(h, &filter, 100).await];
@@ -168,7 +168,7 @@ pub async fn the_latest_generation_is_listed_once<S: StoreUnderTest>(h: &Harness
     }
 }
 
-pub async fn a_page_that_matches_little_is_short_and_goes_on<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_page_that_matches_little_is_short_and_goes_on<S: InspectTier>(h: &Harness<S>) {
     let many = EntryFilter::EXAMINED + 200;
     let batch: Vec<_> = (0..many).map(|n| offer_to(n.to_string(), &["a", "b"])).collect();
     for part in batch.chunks(500) {
@@ -185,7 +185,7 @@ pub async fn a_page_that_matches_little_is_short_and_goes_on<S: StoreUnderTest>(
     assert_eq!(all(h, &filter, 999).await.len(), 2 * many, "a page may end within a message");
 }
 
-pub async fn a_cursor_survives_what_happens_meanwhile<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_cursor_survives_what_happens_meanwhile<S: OperateTier>(h: &Harness<S>) {
     for n in 0..6 {
         h.first(offer_to(n.to_string(), &["a", "b"])).await;
     }

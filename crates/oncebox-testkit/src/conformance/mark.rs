@@ -12,7 +12,7 @@ use crate::fixture::{
     one_outcome_per_status, outcomes,
 };
 use crate::harness::mark;
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, TransactionalTier};
 
 /// Real time in which a rival could do wrong.
 const CHANCE: Duration = Duration::from_millis(200);
@@ -20,14 +20,14 @@ const CHANCE: Duration = Duration::from_millis(200);
 /// Real time for which a mark may stay busy after a rollback.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-pub async fn the_first_mark_is_first_and_the_second_a_duplicate<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_first_mark_is_first_and_the_second_a_duplicate<S: TransactionalTier>(h: &Harness<S>) {
     assert_eq!(h.mark("1", "h").await, Mark::First);
     assert_eq!(h.mark("1", "h").await, Mark::Duplicate);
     assert_eq!(h.mark("2", "h").await, Mark::First);
     assert_eq!(h.mark("1", "i").await, Mark::First, "handlers never share a mark");
 }
 
-pub async fn inboxes_do_not_share_marks<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn inboxes_do_not_share_marks<S: TransactionalTier>(h: &Harness<S>) {
     let other = inbox_named("other");
     assert_eq!(h.mark("1", "h").await, Mark::First);
     let mut tx = h.store.begin().await.expect("begin");
@@ -35,7 +35,7 @@ pub async fn inboxes_do_not_share_marks<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.store.mark(&mut tx, &other, &key, &handler("h"), None).await.expect("mark"), Mark::First);
 }
 
-pub async fn a_mark_twice_in_one_transaction_is_a_duplicate<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_mark_twice_in_one_transaction_is_a_duplicate<S: TransactionalTier>(h: &Harness<S>) {
     let mut tx = h.store.begin().await.expect("begin");
     let mut answers = Vec::new();
     for _ in 0..2 {
@@ -46,7 +46,7 @@ pub async fn a_mark_twice_in_one_transaction_is_a_duplicate<S: StoreUnderTest>(h
     assert_eq!(h.mark("1", "h").await, Mark::Duplicate);
 }
 
-pub async fn a_rollback_leaves_no_mark<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_rollback_leaves_no_mark<S: TransactionalTier>(h: &Harness<S>) {
     for _ in 0..3 {
         drop(begin_marked(&h.store, "1").await);
     }
@@ -55,7 +55,7 @@ pub async fn a_rollback_leaves_no_mark<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // DESIGN rule 2: the body of a concurrent duplicate does not run.
-pub async fn an_open_mark_is_not_free<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_open_mark_is_not_free<S: TransactionalTier>(h: &Harness<S>) {
     let mut tx = h.store.begin().await.expect("begin");
     assert_eq!(
         h.store.mark(&mut tx, &inbox(), &key("1"), &handler("h"), None).await.expect("mark"),
@@ -79,7 +79,7 @@ pub async fn an_open_mark_is_not_free<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(patient(&h.store, "1").await, Mark::Duplicate);
 }
 
-pub async fn many_marks_of_one_key_have_one_first<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn many_marks_of_one_key_have_one_first<S: TransactionalTier>(h: &Harness<S>) {
     let mut tasks = JoinSet::new();
     for _ in 0..16 {
         let store = h.store.clone();
@@ -100,7 +100,7 @@ pub async fn many_marks_of_one_key_have_one_first<S: StoreUnderTest>(h: &Harness
     assert!((0..20).all(|n| firsts[&n] == 1), "{firsts:?}");
 }
 
-pub async fn a_completion_appears_with_the_commit<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_completion_appears_with_the_commit<S: TransactionalTier>(h: &Harness<S>) {
     let claim = h.running("1").await;
     let mut tx = h.store.begin().await.expect("begin");
     assert_eq!(h.store.complete(&mut tx, &claim).await.expect("complete"), Settled::Applied);
@@ -110,7 +110,7 @@ pub async fn a_completion_appears_with_the_commit<S: StoreUnderTest>(h: &Harness
     assert!(h.claim("h", 10).await.is_empty());
 }
 
-pub async fn a_rollback_leaves_the_claim<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_rollback_leaves_the_claim<S: TransactionalTier>(h: &Harness<S>) {
     let claim = h.running("1").await;
     let mut tx = h.store.begin().await.expect("begin");
     assert_eq!(h.store.complete(&mut tx, &claim).await.expect("complete"), Settled::Applied);
@@ -120,7 +120,7 @@ pub async fn a_rollback_leaves_the_claim<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.complete(&claim).await, Settled::Applied);
 }
 
-pub async fn marks_and_completions_share_a_commit<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn marks_and_completions_share_a_commit<S: TransactionalTier>(h: &Harness<S>) {
     let claim = h.running("1").await;
     for committed in [false, true] {
         let mut tx = begin_marked(&h.store, "2").await;
@@ -136,7 +136,7 @@ pub async fn marks_and_completions_share_a_commit<S: StoreUnderTest>(h: &Harness
     assert_eq!(h.mark("2", "h").await, Mark::Duplicate);
 }
 
-pub async fn the_owner_may_complete_after_its_lease<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_owner_may_complete_after_its_lease<S: TransactionalTier>(h: &Harness<S>) {
     let claim = h.running("1").await;
     h.advance(PAST_LEASE + HOUR);
     assert_eq!(h.complete(&claim).await, Settled::Applied);
@@ -144,7 +144,7 @@ pub async fn the_owner_may_complete_after_its_lease<S: StoreUnderTest>(h: &Harne
 }
 
 // FAULTS B4, C14
-pub async fn a_stale_token_cannot_complete<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_stale_token_cannot_complete<S: TransactionalTier>(h: &Harness<S>) {
     let zombie = h.running("1").await;
     h.advance(PAST_LEASE);
     let owner = h.rescue_one("h").await;
@@ -157,7 +157,7 @@ pub async fn a_stale_token_cannot_complete<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // A repeated settle is recognised. A repeated completion may not be: the second transaction would repeat the handler's writes.
-pub async fn what_is_settled_cannot_be_completed<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_settled_cannot_be_completed<S: TransactionalTier>(h: &Harness<S>) {
     for outcome in one_outcome_per_status() {
         let claim = h.settled(&format!("{outcome:?}"), outcome.clone()).await;
         let before = h.snapshot().await;
@@ -169,7 +169,7 @@ pub async fn what_is_settled_cannot_be_completed<S: StoreUnderTest>(h: &Harness<
     assert_eq!(h.complete(&claim).await, Settled::LeaseLost);
 }
 
-pub async fn what_is_completed_ignores_settlements<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_completed_ignores_settlements<S: TransactionalTier>(h: &Harness<S>) {
     let claim = h.running("1").await;
     h.complete(&claim).await;
     let before = h.snapshot().await;
@@ -180,7 +180,7 @@ pub async fn what_is_completed_ignores_settlements<S: StoreUnderTest>(h: &Harnes
     assert_eq!(h.snapshot().await, before);
 }
 
-pub async fn a_completion_keeps_the_counters<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_completion_keeps_the_counters<S: TransactionalTier>(h: &Harness<S>) {
     h.settled("1", crate::fixture::failed()).await;
     h.advance(HOUR);
     let claim = h.claim_one("h").await;
@@ -189,7 +189,7 @@ pub async fn a_completion_keeps_the_counters<S: StoreUnderTest>(h: &Harness<S>) 
     assert_eq!((entry.status, entry.attempts, entry.suspicion.stored()), (Status::Completed, 1, 0));
 }
 
-pub async fn a_completion_releases_the_next_in_order<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_completion_releases_the_next_in_order<S: TransactionalTier>(h: &Harness<S>) {
     h.first(offer_ordered("1", "k")).await;
     h.first(offer_ordered("2", "k")).await;
     let claim = h.claim_one("h").await;
@@ -198,7 +198,7 @@ pub async fn a_completion_releases_the_next_in_order<S: StoreUnderTest>(h: &Harn
 }
 
 // FAULTS B4: the handler's commit races the rescue of its claim, and one of them wins.
-pub async fn a_rescue_and_a_commit_have_one_winner<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_rescue_and_a_commit_have_one_winner<S: TransactionalTier>(h: &Harness<S>) {
     for round in 0..20 {
         let id = round.to_string();
         let claim = h.running(&id).await;
@@ -228,7 +228,7 @@ pub async fn a_rescue_and_a_commit_have_one_winner<S: StoreUnderTest>(h: &Harnes
 }
 
 /// Opens a transaction with a first mark in it. An earlier rollback may take time, so the mark may still be busy.
-pub(super) async fn begin_marked<S: StoreUnderTest>(store: &S, id: &str) -> S::Tx {
+pub(super) async fn begin_marked<S: TransactionalTier>(store: &S, id: &str) -> S::Tx {
     let start = Instant::now();
     loop {
         let mut tx = store.begin().await.expect("begin");
@@ -242,7 +242,7 @@ pub(super) async fn begin_marked<S: StoreUnderTest>(store: &S, id: &str) -> S::T
 }
 
 /// Marks a key, and retries while it is busy.
-pub(super) async fn patient<S: StoreUnderTest>(store: &S, id: &str) -> Mark {
+pub(super) async fn patient<S: TransactionalTier>(store: &S, id: &str) -> Mark {
     let start = Instant::now();
     loop {
         match mark(store, id, "h").await {

@@ -14,7 +14,7 @@ use std::ops::Range;
 use proptest::strategy::{Strategy as _, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, ShareTier};
 use run::ModelRun;
 use step::ModelStep;
 
@@ -25,7 +25,7 @@ const SHRINKS: usize = 400;
 type StepTree = Box<dyn ValueTree<Value = ModelStep>>;
 
 // FAULTS A4, A10, B3, B4, B5, B7, C3, D2, H1, H2, J1, J2, J3, in any order.
-pub async fn random_operations_do_what_the_model_does<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn random_operations_do_what_the_model_does<S: ShareTier>(h: &Harness<S>) {
     for seed in seeds(h.sequences, |name| std::env::var(name).ok()) {
         let _names = NameIfPanicking(seed);
         let mut steps = sequence(seed, h.steps);
@@ -71,7 +71,7 @@ fn sequence(seed: u64, max: usize) -> Vec<StepTree> {
     (0..count).map(|_| step.new_tree(&mut runner).expect("nothing is filtered out")).collect()
 }
 
-async fn run<S: StoreUnderTest>(h: &Harness<S>, inbox: &str, steps: &[StepTree]) -> Result<(), ModelFailure> {
+async fn run<S: ShareTier>(h: &Harness<S>, inbox: &str, steps: &[StepTree]) -> Result<(), ModelFailure> {
     let mut run = ModelRun::new(h, inbox);
     let ended = run.all(steps.iter().map(ValueTree::current)).await;
     // The next sequence must not start in the past of this one.
@@ -88,7 +88,7 @@ struct Shrinking<'a, S> {
     failure: ModelFailure,
 }
 
-impl<S: StoreUnderTest> Shrinking<'_, S> {
+impl<S: ShareTier> Shrinking<'_, S> {
     /// Removes needless steps, then simplifies the rest.
     async fn shrink(mut self, steps: &mut Vec<StepTree>) -> ModelFailure {
         steps.truncate(self.failure.made);

@@ -1,10 +1,11 @@
 //! Operations happen once for each identity, and are recorded.
 
+use crate::OperatorSteps as _;
 use std::time::Duration;
 
 use oncebox::state::{Operation, Outcome, Status};
 use oncebox::store::{
-    Acted, Action, ActionKind, ActionResult, Actor, Admin as _, AuditFilter, BlockedParams, DuplicateCount,
+    Acted, Action, ActionKind, ActionResult, Actor, AuditFilter, BlockedParams, DuplicateCount,
     EntryExplanation, ExamineParams, Finding, MessageView, OperationId, OperationView, OrderQueue, PausedKey,
     RegisterParams, Settled, SweepParams,
 };
@@ -13,7 +14,7 @@ use oncebox::{ErrorKind, Key, Result};
 use crate::fixture::{
     HOUR, RETENTION, SECOND, handler, ids, inbox, inbox_named, key, moved_to, offer, offer_ordered,
 };
-use crate::{FaultyStore, Harness, StoreFault, StoreUnderTest, StoreVerb};
+use crate::{FaultyStore, Harness, InspectTier, OperateTier, ShareTier, StoreFault, StoreVerb};
 
 fn on(id: &str, operation: Operation) -> Action {
     Action::new(inbox(), ActionKind::Entry { key: key(id), handler: handler("h"), operation })
@@ -23,7 +24,7 @@ fn pause() -> Action {
     Action::new(inbox(), ActionKind::Pause { handler: handler("h") })
 }
 
-async fn audit<S: StoreUnderTest>(
+async fn audit<S: InspectTier>(
     h: &Harness<S>,
     change: impl FnOnce(&mut AuditFilter),
 ) -> Vec<OperationView> {
@@ -33,7 +34,7 @@ async fn audit<S: StoreUnderTest>(
 }
 
 // FAULTS J1
-pub async fn who_did_what_and_why_is_recorded<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn who_did_what_and_why_is_recorded<S: OperateTier>(h: &Harness<S>) {
     h.poisoned("1").await;
     h.advance(SECOND);
     let action = on("1", Operation::Retry).by("ada", "the\0 depot is back");
@@ -55,7 +56,7 @@ pub async fn who_did_what_and_why_is_recorded<S: StoreUnderTest>(h: &Harness<S>)
 }
 
 // FAULTS J1
-pub async fn the_same_again_is_done_once_and_answered_the_same<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_same_again_is_done_once_and_answered_the_same<S: OperateTier>(h: &Harness<S>) {
     h.completed("1").await;
     let replay = on("1", Operation::Replay).by("ada", "again");
     let first = h.store.act(&replay).await.expect("act");
@@ -84,7 +85,7 @@ pub async fn the_same_again_is_done_once_and_answered_the_same<S: StoreUnderTest
     assert_eq!(h.count().await.paused, [handler("h")], "a repeat resumes nothing");
 }
 
-pub async fn an_identity_is_for_one_thing<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_identity_is_for_one_thing<S: OperateTier>(h: &Harness<S>) {
     for id in ["1", "2"] {
         h.poisoned(id).await;
     }
@@ -103,7 +104,7 @@ pub async fn an_identity_is_for_one_thing<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(audit(h, |_| {}).await.len(), 1);
 }
 
-pub async fn an_identity_is_for_one_reason<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_identity_is_for_one_reason<S: OperateTier>(h: &Harness<S>) {
     h.poisoned("1").await;
     let cases =
         [on("1", Operation::Retry), pause(), Action::new(inbox(), ActionKind::Purge { age: HOUR, limit: 1 })];
@@ -130,7 +131,7 @@ pub async fn an_identity_is_for_one_reason<S: StoreUnderTest>(h: &Harness<S>) {
     }
 }
 
-pub async fn what_is_refused_is_not_recorded<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_refused_is_not_recorded<S: OperateTier>(h: &Harness<S>) {
     h.running("1").await;
     let retry = on("1", Operation::Retry);
     assert_eq!(h.store.act(&retry).await.expect_err("it runs").kind(), ErrorKind::Refused);
@@ -144,7 +145,7 @@ pub async fn what_is_refused_is_not_recorded<S: StoreUnderTest>(h: &Harness<S>) 
 }
 
 // FAULTS J1: an operator presses the button in two windows.
-pub async fn one_of_many_at_once_is_done<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn one_of_many_at_once_is_done<S: OperateTier>(h: &Harness<S>) {
     h.completed("1").await;
     let replay = on("1", Operation::Replay);
     let mut calls = Vec::new();
@@ -161,7 +162,7 @@ pub async fn one_of_many_at_once_is_done<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.entry("1", "h").await.generation, 1);
 }
 
-pub async fn an_answer_that_was_lost_is_asked_for_again<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_answer_that_was_lost_is_asked_for_again<S: ShareTier>(h: &Harness<S>) {
     h.completed("1").await;
     let store = FaultyStore::new(h.store.clone());
     store.faults().next(StoreVerb::Operate, StoreFault::ErrAfter);
@@ -173,7 +174,7 @@ pub async fn an_answer_that_was_lost_is_asked_for_again<S: StoreUnderTest>(h: &H
     assert_eq!(h.entry("1", "h").await.generation, 1);
 }
 
-pub async fn records_are_listed_page_by_page_and_by_what_they_are_about<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn records_are_listed_page_by_page_and_by_what_they_are_about<S: OperateTier>(h: &Harness<S>) {
     let parent = OperationId::fresh();
     for n in 0..5 {
         h.poisoned(&n.to_string()).await;
@@ -208,7 +209,7 @@ pub async fn records_are_listed_page_by_page_and_by_what_they_are_about<S: Store
 }
 
 // A name may look like another token's record: the token is a field of its own.
-pub async fn the_token_is_recorded_beside_the_actor<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_token_is_recorded_beside_the_actor<S: OperateTier>(h: &Harness<S>) {
     let asked = [
         ("ada", Some("night")),
         ("ada (token root)", Some("night")),
@@ -235,7 +236,7 @@ pub async fn the_token_is_recorded_beside_the_actor<S: StoreUnderTest>(h: &Harne
     assert!(audit(h, none).await.is_empty());
 }
 
-pub async fn records_outlive_what_they_are_about<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn records_outlive_what_they_are_about<S: OperateTier>(h: &Harness<S>) {
     h.poisoned("1").await;
     let discard = on("1", Operation::Discard).by("ada", "no use");
     let first = h.store.act(&discard).await.expect("act");
@@ -256,7 +257,7 @@ pub async fn records_outlive_what_they_are_about<S: StoreUnderTest>(h: &Harness<
     assert_eq!(left.iter().map(|record| &*record.verb).collect::<Vec<_>>(), ["pause"]);
 }
 
-pub async fn progress_is_noted_by_one_at_a_time<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn progress_is_noted_by_one_at_a_time<S: OperateTier>(h: &Harness<S>) {
     let begun = Action::new(
         inbox(),
         ActionKind::Backfill { handler: handler("h"), kinds: vec!["order.placed".into()] },
@@ -274,7 +275,7 @@ pub async fn progress_is_noted_by_one_at_a_time<S: StoreUnderTest>(h: &Harness<S
     assert_eq!(noted().await, Some((2, "c".into())));
 }
 
-pub async fn a_purge_is_done_once<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_purge_is_done_once<S: OperateTier>(h: &Harness<S>) {
     h.first(offer("1")).await;
     let conflict = |n: u8| oncebox::Message::new("1", "order.placed", vec![n]).with_source("shop");
     for n in 0..4 {
@@ -292,14 +293,14 @@ fn line() -> OrderQueue {
     OrderQueue::new("shop", *b"k")
 }
 
-async fn hold<S: StoreUnderTest>(h: &Harness<S>, paused: bool) -> ActionResult {
+async fn hold<S: OperateTier>(h: &Harness<S>, paused: bool) -> ActionResult {
     let (handler, line) = (handler("h"), line());
     let what =
         if paused { ActionKind::PauseKey { handler, line } } else { ActionKind::ResumeKey { handler, line } };
     h.store.act(&Action::new(inbox(), what)).await.expect("act").answer
 }
 
-pub async fn a_paused_ordering_key_waits_and_others_go_on<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_paused_ordering_key_waits_and_others_go_on<S: OperateTier>(h: &Harness<S>) {
     for id in ["1", "2"] {
         h.first(offer_ordered(id, "k")).await;
     }
@@ -326,7 +327,7 @@ pub async fn a_paused_ordering_key_waits_and_others_go_on<S: StoreUnderTest>(h: 
     }
 }
 
-pub async fn pausing_an_ordering_key_leaves_what_runs<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn pausing_an_ordering_key_leaves_what_runs<S: OperateTier>(h: &Harness<S>) {
     for id in ["1", "2"] {
         h.first(offer_ordered(id, "k")).await;
     }
@@ -349,7 +350,7 @@ pub async fn pausing_an_ordering_key_leaves_what_runs<S: StoreUnderTest>(h: &Har
     assert_eq!(h.claim_one("h").await.key, offer_ordered("2", "k").key);
 }
 
-pub async fn the_doctor_tells_what_waits_for_a_person<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_doctor_tells_what_waits_for_a_person<S: OperateTier>(h: &Harness<S>) {
     let mut params = ExamineParams::new(inbox(), h.now());
     // A store may use its server's clock, which the test does not move.
     let of = |findings: &[Finding]| -> Vec<&'static str> {
@@ -376,7 +377,7 @@ pub async fn the_doctor_tells_what_waits_for_a_person<S: StoreUnderTest>(h: &Har
     assert!(!told.contains(&"lost_message"), "a key that is paused has no message to lose: {told:?}");
 }
 
-pub async fn the_doctor_tells_what_is_remembered_for_ever<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_doctor_tells_what_is_remembered_for_ever<S: OperateTier>(h: &Harness<S>) {
     let params = ExamineParams::new(inbox(), h.now());
     let told = async || {
         let all = h.store.doctor(&params).await.expect("doctor");
@@ -396,7 +397,7 @@ pub async fn the_doctor_tells_what_is_remembered_for_ever<S: StoreUnderTest>(h: 
 }
 
 // FAULTS H1
-pub async fn the_doctor_compares_windows_with_what_comes_again<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_doctor_compares_windows_with_what_comes_again<S: OperateTier>(h: &Harness<S>) {
     let seq = h.first(offer("1")).await;
     let params = |redelivery: Option<Duration>| {
         let mut params = ExamineParams::new(inbox(), h.now());
@@ -430,7 +431,7 @@ pub async fn the_doctor_compares_windows_with_what_comes_again<S: StoreUnderTest
     assert_eq!(codes(None).await, ["late_duplicates"]);
 }
 
-pub async fn of_many_conflicts_under_a_key_some_are_shown<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn of_many_conflicts_under_a_key_some_are_shown<S: InspectTier>(h: &Harness<S>) {
     h.first(offer("1")).await;
     for n in 0..=MessageView::MAX_QUARANTINED {
         let conflict = oncebox::Message::new("1", "order.placed", format!("other {n}")).with_source("shop");

@@ -14,10 +14,10 @@ use crate::fixture::{
     offer_ordered, offer_routed, outcomes, rejected, route,
 };
 use crate::harness::claim_params;
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, InspectTier, OperateTier, StoreTier};
 
 // FAULTS B14
-pub async fn a_key_is_handled_one_by_one_in_order<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_key_is_handled_one_by_one_in_order<S: StoreTier>(h: &Harness<S>) {
     accept_in_order(h, &["1", "2", "3"]).await;
     for expected in ["1", "2", "3"] {
         let claimed = h.claim("h", 10).await;
@@ -27,7 +27,7 @@ pub async fn a_key_is_handled_one_by_one_in_order<S: StoreUnderTest>(h: &Harness
     }
 }
 
-pub async fn order_holds_within_a_batch<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn order_holds_within_a_batch<S: StoreTier>(h: &Harness<S>) {
     let batch: Vec<NewMessage> = (0..4).map(|n| offer_ordered(n.to_string(), "k")).collect();
     h.accept_all(&batch).await;
     for n in 0..4 {
@@ -37,7 +37,7 @@ pub async fn order_holds_within_a_batch<S: StoreUnderTest>(h: &Harness<S>) {
     }
 }
 
-pub async fn keys_do_not_wait_for_each_other<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn keys_do_not_wait_for_each_other<S: StoreTier>(h: &Harness<S>) {
     for n in 0..3 {
         for order in ["x", "y"] {
             h.first(offer_ordered(format!("{order}{n}"), order)).await;
@@ -53,7 +53,7 @@ pub async fn keys_do_not_wait_for_each_other<S: StoreUnderTest>(h: &Harness<S>) 
     assert_eq!(ids(&h.claim("h", 10).await), ["x1"]);
 }
 
-pub async fn handlers_do_not_wait_for_each_other<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn handlers_do_not_wait_for_each_other<S: StoreTier>(h: &Harness<S>) {
     for n in 0..2 {
         let ordered = message(n.to_string()).with_ordering_key("k");
         h.first(offer_routed(ordered, [route("a"), route("b")])).await;
@@ -65,7 +65,7 @@ pub async fn handlers_do_not_wait_for_each_other<S: StoreUnderTest>(h: &Harness<
     assert!(h.claim("a", 10).await.is_empty());
 }
 
-pub async fn sources_and_inboxes_do_not_wait_for_each_other<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn sources_and_inboxes_do_not_wait_for_each_other<S: StoreTier>(h: &Harness<S>) {
     let other = inbox_named("other");
     h.first(offer_ordered("1", "k")).await;
     h.first(moved_to(&other, &offer_ordered("2", "k"))).await;
@@ -77,7 +77,7 @@ pub async fn sources_and_inboxes_do_not_wait_for_each_other<S: StoreUnderTest>(h
     assert_eq!(ids(&h.store.claim(&params).await.expect("claim")), ["2"]);
 }
 
-pub async fn the_end_of_one_releases_the_next_at_once<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_end_of_one_releases_the_next_at_once<S: StoreTier>(h: &Harness<S>) {
     for end in [Outcome::Done, dismissed()] {
         let order = format!("{end:?}");
         for n in 0..2 {
@@ -91,7 +91,7 @@ pub async fn the_end_of_one_releases_the_next_at_once<S: StoreUnderTest>(h: &Har
 }
 
 // FAULTS B15
-pub async fn whatever_is_not_the_end_keeps_the_next_waiting<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn whatever_is_not_the_end_keeps_the_next_waiting<S: InspectTier>(h: &Harness<S>) {
     for outcome in
         outcomes().into_iter().filter(|outcome| !matches!(outcome, Outcome::Done | Outcome::Discard { .. }))
     {
@@ -118,7 +118,7 @@ pub async fn whatever_is_not_the_end_keeps_the_next_waiting<S: StoreUnderTest>(h
     }
 }
 
-pub async fn a_retry_in_the_future_keeps_the_next_waiting<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_retry_in_the_future_keeps_the_next_waiting<S: StoreTier>(h: &Harness<S>) {
     accept_in_order(h, &["1", "2"]).await;
     let claim = h.claim_one("h").await;
     h.settle(&claim, Outcome::Snooze { delay: HOUR }).await;
@@ -128,7 +128,7 @@ pub async fn a_retry_in_the_future_keeps_the_next_waiting<S: StoreUnderTest>(h: 
     assert_eq!(ids(&h.claim("h", 10).await), ["1"]);
 }
 
-pub async fn a_lease_that_ran_out_keeps_the_next_waiting<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_lease_that_ran_out_keeps_the_next_waiting<S: StoreTier>(h: &Harness<S>) {
     accept_in_order(h, &["1", "2"]).await;
     h.claim_one("h").await;
     h.advance(PAST_LEASE + HOUR);
@@ -143,7 +143,7 @@ pub async fn a_lease_that_ran_out_keeps_the_next_waiting<S: StoreUnderTest>(h: &
     assert_eq!(ids(&h.claim("h", 10).await), ["2"]);
 }
 
-pub async fn a_waiting_entry_shows_that_it_waits<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_waiting_entry_shows_that_it_waits<S: InspectTier>(h: &Harness<S>) {
     accept_in_order(h, &["1", "2", "3"]).await;
     assert_eq!(h.entry("1", "h").await.at, h.now());
     for name in ["2", "3"] {
@@ -159,7 +159,7 @@ pub async fn a_waiting_entry_shows_that_it_waits<S: StoreUnderTest>(h: &Harness<
 }
 
 // FAULTS B15
-pub async fn a_poisoned_head_blocks_until_it_is_discarded<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_poisoned_head_blocks_until_it_is_discarded<S: OperateTier>(h: &Harness<S>) {
     accept_in_order(h, &["1", "2", "3"]).await;
     let claim = h.claim_one("h").await;
     h.settle(&claim, rejected()).await;
@@ -169,7 +169,7 @@ pub async fn a_poisoned_head_blocks_until_it_is_discarded<S: StoreUnderTest>(h: 
     assert_eq!(ids(&h.claim("h", 10).await), ["2"]);
 }
 
-pub async fn a_poisoned_head_goes_first_when_it_is_retried<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_poisoned_head_goes_first_when_it_is_retried<S: OperateTier>(h: &Harness<S>) {
     accept_in_order(h, &["1", "2"]).await;
     let claim = h.claim_one("h").await;
     h.settle(&claim, rejected()).await;
@@ -181,7 +181,7 @@ pub async fn a_poisoned_head_goes_first_when_it_is_retried<S: StoreUnderTest>(h:
     assert_eq!(ids(&h.claim("h", 10).await), ["2"]);
 }
 
-pub async fn discarding_one_that_waits_lets_the_others_be<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn discarding_one_that_waits_lets_the_others_be<S: OperateTier>(h: &Harness<S>) {
     accept_in_order(h, &["1", "2", "3"]).await;
     h.operate("2", "h", Operation::Discard).await.expect("discard");
     let claimed = h.claim("h", 10).await;
@@ -190,13 +190,13 @@ pub async fn discarding_one_that_waits_lets_the_others_be<S: StoreUnderTest>(h: 
     assert_eq!(ids(&h.claim("h", 10).await), ["3"]);
 }
 
-pub async fn discarding_the_head_releases_the_next<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn discarding_the_head_releases_the_next<S: OperateTier>(h: &Harness<S>) {
     accept_in_order(h, &["1", "2"]).await;
     h.operate("1", "h", Operation::Discard).await.expect("discard");
     assert_eq!(ids(&h.claim("h", 10).await), ["2"]);
 }
 
-pub async fn a_message_after_the_last_finished_does_not_wait<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_message_after_the_last_finished_does_not_wait<S: StoreTier>(h: &Harness<S>) {
     accept_in_order(h, &["1"]).await;
     let claim = h.claim_one("h").await;
     h.settle(&claim, Outcome::Done).await;
@@ -204,7 +204,7 @@ pub async fn a_message_after_the_last_finished_does_not_wait<S: StoreUnderTest>(
     assert_eq!(ids(&h.claim("h", 10).await), ["2"]);
 }
 
-pub async fn a_new_message_waits_behind_a_poisoned_one<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_new_message_waits_behind_a_poisoned_one<S: InspectTier>(h: &Harness<S>) {
     accept_in_order(h, &["1"]).await;
     let claim = h.claim_one("h").await;
     h.settle(&claim, rejected()).await;
@@ -213,7 +213,7 @@ pub async fn a_new_message_waits_behind_a_poisoned_one<S: StoreUnderTest>(h: &Ha
     assert_eq!(h.entry("2", "h").await.at, Timestamp::MAX);
 }
 
-pub async fn a_new_message_waits_behind_one_that_is_tried_again_later<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_new_message_waits_behind_one_that_is_tried_again_later<S: StoreTier>(h: &Harness<S>) {
     accept_in_order(h, &["1"]).await;
     let claim = h.claim_one("h").await;
     h.settle(&claim, Outcome::Snooze { delay: HOUR }).await;
@@ -223,7 +223,7 @@ pub async fn a_new_message_waits_behind_one_that_is_tried_again_later<S: StoreUn
     assert_eq!(ids(&h.claim("h", 10).await), ["1"]);
 }
 
-pub async fn a_delay_is_kept_by_one_that_had_to_wait<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_delay_is_kept_by_one_that_had_to_wait<S: StoreTier>(h: &Harness<S>) {
     accept_in_order(h, &["1"]).await;
     let mut later = offer_ordered("2", "k");
     later.delay = HOUR;
@@ -235,7 +235,7 @@ pub async fn a_delay_is_kept_by_one_that_had_to_wait<S: StoreUnderTest>(h: &Harn
     assert_eq!(ids(&h.claim("h", 10).await), ["2"]);
 }
 
-pub async fn a_replay_goes_before_what_still_waits<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_replay_goes_before_what_still_waits<S: OperateTier>(h: &Harness<S>) {
     accept_in_order(h, &["1", "2"]).await;
     let claim = h.claim_one("h").await;
     h.settle(&claim, Outcome::Done).await;
@@ -248,7 +248,7 @@ pub async fn a_replay_goes_before_what_still_waits<S: StoreUnderTest>(h: &Harnes
 }
 
 // FAULTS B14: never two of a key at once, the older or the younger first.
-pub async fn a_replay_waits_for_what_already_runs<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_replay_waits_for_what_already_runs<S: OperateTier>(h: &Harness<S>) {
     accept_in_order(h, &["1", "2", "3"]).await;
     let first = h.claim_one("h").await;
     h.settle(&first, Outcome::Done).await;
@@ -267,7 +267,7 @@ pub async fn a_replay_waits_for_what_already_runs<S: StoreUnderTest>(h: &Harness
     }
 }
 
-pub async fn a_handler_added_later_keeps_the_order<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_handler_added_later_keeps_the_order<S: StoreTier>(h: &Harness<S>) {
     accept_in_order(h, &["1", "2"]).await;
     let both = |id: &str| offer_routed(message(id).with_ordering_key("k"), [route("h"), route("late")]);
     for name in ["2", "1"] {
@@ -280,7 +280,7 @@ pub async fn a_handler_added_later_keeps_the_order<S: StoreUnderTest>(h: &Harnes
 }
 
 // FAULTS B14: a redelivery with another ordering key does not change that of the first.
-pub async fn a_handler_added_later_goes_by_the_order_of_the_first<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_handler_added_later_goes_by_the_order_of_the_first<S: StoreTier>(h: &Harness<S>) {
     accept_in_order(h, &["1", "2", "3"]).await;
     let both = |id: &str, order: Option<&str>| {
         let message = match order {
@@ -299,7 +299,7 @@ pub async fn a_handler_added_later_goes_by_the_order_of_the_first<S: StoreUnderT
     }
 }
 
-pub async fn a_stale_settlement_releases_no_entry<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_stale_settlement_releases_no_entry<S: StoreTier>(h: &Harness<S>) {
     accept_in_order(h, &["1", "2"]).await;
     let zombie = h.claim_one("h").await;
     h.advance(PAST_LEASE);
@@ -311,7 +311,7 @@ pub async fn a_stale_settlement_releases_no_entry<S: StoreUnderTest>(h: &Harness
 }
 
 // FAULTS B14, I8
-pub async fn many_workers_keep_the_order<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn many_workers_keep_the_order<S: InspectTier>(h: &Harness<S>) {
     const KEYS: usize = 10;
     const EACH: usize = 20;
     let batch: Vec<NewMessage> = (0..KEYS * EACH)
@@ -351,12 +351,12 @@ pub async fn many_workers_keep_the_order<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.count().await.with_status(Status::Completed), (KEYS * EACH) as u64);
 }
 
-async fn finish<S: StoreUnderTest>(store: &S, claim: &Claim) -> Settled {
+async fn finish<S: StoreTier>(store: &S, claim: &Claim) -> Settled {
     store.settle(&[oncebox::state::Settlement::done(claim)]).await.expect("settle")[0]
 }
 
 /// Stores messages of one ordering key.
-async fn accept_in_order<S: StoreUnderTest>(h: &Harness<S>, ids: &[&str]) {
+async fn accept_in_order<S: StoreTier>(h: &Harness<S>, ids: &[&str]) {
     for id in ids {
         h.first(offer_ordered(id, "k")).await;
     }

@@ -10,23 +10,23 @@ use crate::fixture::{
     HOUR, LEASE, PAST_LEASE, SECOND, failed, handler, inbox, inbox_named, moved_to, offer, offer_message,
     offer_to, rejected,
 };
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, InspectTier};
 
 const MOMENT: Duration = Duration::from_millis(1);
 
-impl<S: StoreUnderTest> Harness<S> {
+impl<S: InspectTier> Harness<S> {
     async fn orphans(&self, known: &[&str]) -> Vec<Orphan> {
         let known: Vec<HandlerKey> = known.iter().copied().map(handler).collect();
         self.store.orphans(&OrphanParams::new(inbox(), known, HOUR)).await.expect("orphans")
     }
 }
 
-pub async fn an_empty_store_has_no_orphans<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_empty_store_has_no_orphans<S: InspectTier>(h: &Harness<S>) {
     assert!(h.orphans(&[]).await.is_empty());
 }
 
 // FAULTS I1: entries of a removed or renamed handler wait, and are reported after a grace.
-pub async fn unknown_handlers_are_told_of_after_the_grace<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn unknown_handlers_are_told_of_after_the_grace<S: InspectTier>(h: &Harness<S>) {
     let start = h.now();
     h.first(offer_to("1", &["gone", "known", "former"])).await;
     h.advance(SECOND);
@@ -40,7 +40,7 @@ pub async fn unknown_handlers_are_told_of_after_the_grace<S: StoreUnderTest>(h: 
     assert_eq!(h.claim("gone", 10).await.len(), 2);
 }
 
-pub async fn the_one_that_waits_longest_comes_first<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_one_that_waits_longest_comes_first<S: InspectTier>(h: &Harness<S>) {
     let start = h.now();
     for (n, name) in ["c", "a", "b"].into_iter().enumerate() {
         h.first(offer_to(n.to_string(), &[name])).await;
@@ -57,7 +57,7 @@ pub async fn the_one_that_waits_longest_comes_first<S: StoreUnderTest>(h: &Harne
     assert_eq!(limited, [Orphan::new(handler("c"), 1, start)]);
 }
 
-pub async fn what_is_not_due_yet_is_not_missed<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_not_due_yet_is_not_missed<S: InspectTier>(h: &Harness<S>) {
     let mut later = offer_to("1", &["gone"]);
     later.delay = 10 * HOUR;
     h.first(later).await;
@@ -69,7 +69,7 @@ pub async fn what_is_not_due_yet_is_not_missed<S: StoreUnderTest>(h: &Harness<S>
 }
 
 // FAULTS I1: during a rolling deployment another process works for the handler.
-pub async fn a_handler_that_a_process_works_for_is_no_orphan<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_handler_that_a_process_works_for_is_no_orphan<S: InspectTier>(h: &Harness<S>) {
     h.first(offer("1")).await;
     h.first(offer("2")).await;
     h.advance(2 * HOUR);
@@ -85,14 +85,14 @@ pub async fn a_handler_that_a_process_works_for_is_no_orphan<S: StoreUnderTest>(
     assert_eq!(h.orphans(&[]).await, [Orphan::new(handler("h"), 2, due)]);
 }
 
-pub async fn what_is_finished_or_waits_for_a_person_is_no_orphan<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_finished_or_waits_for_a_person_is_no_orphan<S: InspectTier>(h: &Harness<S>) {
     h.completed("completed").await;
     h.poisoned("poisoned").await;
     h.advance(2 * HOUR);
     assert!(h.orphans(&[]).await.is_empty());
 }
 
-pub async fn retries_and_suspects_count<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn retries_and_suspects_count<S: InspectTier>(h: &Harness<S>) {
     h.settled("failed", failed()).await;
     h.settled("crashed", Outcome::Crashed).await;
     h.first(offer("new")).await;
@@ -101,7 +101,7 @@ pub async fn retries_and_suspects_count<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(orphans.iter().map(|orphan| orphan.count).collect::<Vec<_>>(), [3], "{orphans:?}");
 }
 
-pub async fn those_that_wait_for_their_turn_count<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn those_that_wait_for_their_turn_count<S: InspectTier>(h: &Harness<S>) {
     let start = h.now();
     for n in 0..3 {
         h.first(crate::fixture::offer_ordered(n.to_string(), "k")).await;
@@ -114,7 +114,7 @@ pub async fn those_that_wait_for_their_turn_count<S: StoreUnderTest>(h: &Harness
     assert!(h.orphans(&[]).await.is_empty(), "they wait for a person who looks after the first");
 }
 
-pub async fn orphans_of_another_inbox_are_its_own<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn orphans_of_another_inbox_are_its_own<S: InspectTier>(h: &Harness<S>) {
     let other = inbox_named("other");
     h.first(moved_to(&other, &offer("1"))).await;
     h.advance(2 * HOUR);
@@ -123,7 +123,7 @@ pub async fn orphans_of_another_inbox_are_its_own<S: StoreUnderTest>(h: &Harness
     assert_eq!(h.store.orphans(&params).await.expect("orphans").len(), 1);
 }
 
-pub async fn many_are_counted_up_to_a_limit<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn many_are_counted_up_to_a_limit<S: InspectTier>(h: &Harness<S>) {
     let max = usize::try_from(OrphanParams::COUNTED).expect("a small number");
     for chunk in (0..max + 10).collect::<Vec<_>>().chunks(1_000) {
         let batch = chunk.iter().map(|n| {

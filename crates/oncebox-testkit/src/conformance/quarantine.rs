@@ -10,14 +10,14 @@ use tokio::task::JoinSet;
 
 use crate::fixture::{HOUR, handler as handler_key, inbox, inbox_named, key, message, offer, offer_message};
 use crate::fixture::{key_in, moved_to};
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, ShareTier, TransactionalTier};
 
 /// Returns the message with an id, with another payload.
 fn other(id: &str, payload: &str) -> Message {
     Message::new(id.to_owned(), "order.placed", payload.to_owned()).with_source("shop")
 }
 
-async fn try_mark<S: StoreUnderTest>(store: &S, message: &Message) -> Result<Mark> {
+async fn try_mark<S: TransactionalTier>(store: &S, message: &Message) -> Result<Mark> {
     let mut tx = store.begin().await?;
     let (inbox, print) = (inbox(), Some(Fingerprint::of(message)));
     let mark = store.mark(&mut tx, &inbox, &key_in(&inbox, message), &handler_key("h"), print).await?;
@@ -30,7 +30,7 @@ async fn try_mark<S: StoreUnderTest>(store: &S, message: &Message) -> Result<Mar
 }
 
 /// Marks the key of a message in its own transaction.
-async fn mark<S: StoreUnderTest>(h: &Harness<S>, message: &Message) -> Mark {
+async fn mark<S: TransactionalTier>(h: &Harness<S>, message: &Message) -> Mark {
     try_mark(&h.store, message).await.expect("mark")
 }
 
@@ -39,7 +39,7 @@ fn is_conflict(mark: Mark) -> bool {
 }
 
 /// Marks the key of a conflicting message, quarantines the message, and commits.
-async fn quarantine<S: StoreUnderTest>(h: &Harness<S>, new: &NewMessage) {
+async fn quarantine<S: TransactionalTier>(h: &Harness<S>, new: &NewMessage) {
     let mut tx = h.store.begin().await.expect("begin");
     let marked = h.store.mark(&mut tx, &new.inbox, &new.key, &handler_key("h"), Some(new.fingerprint)).await;
     assert!(is_conflict(marked.expect("mark")));
@@ -48,7 +48,7 @@ async fn quarantine<S: StoreUnderTest>(h: &Harness<S>, new: &NewMessage) {
 }
 
 // FAULTS A10
-pub async fn another_message_under_a_mark_is_in_conflict<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn another_message_under_a_mark_is_in_conflict<S: TransactionalTier>(h: &Harness<S>) {
     assert_eq!(mark(h, &message("1")).await, Mark::First);
     assert_eq!(mark(h, &message("1")).await, Mark::Duplicate);
     let Mark::Conflict(known) = mark(h, &other("1", "another thing")).await else { panic!("a conflict") };
@@ -60,14 +60,14 @@ pub async fn another_message_under_a_mark_is_in_conflict<S: StoreUnderTest>(h: &
     assert_eq!(mark(h, &other("2", "another thing")).await, Mark::First, "another key");
 }
 
-pub async fn a_mark_without_a_fingerprint_compares_nothing<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_mark_without_a_fingerprint_compares_nothing<S: TransactionalTier>(h: &Harness<S>) {
     assert_eq!(h.mark("1", "h").await, Mark::First);
     assert_eq!(mark(h, &other("1", "x")).await, Mark::Duplicate);
     assert_eq!(mark(h, &message("2")).await, Mark::First);
     assert_eq!(h.mark("2", "h").await, Mark::Duplicate);
 }
 
-pub async fn a_conflict_is_seen_by_its_own_transaction<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_conflict_is_seen_by_its_own_transaction<S: TransactionalTier>(h: &Harness<S>) {
     let mut tx = h.store.begin().await.expect("begin");
     let mut answers = Vec::new();
     for message in [message("1"), other("1", "x"), message("1")] {
@@ -79,7 +79,7 @@ pub async fn a_conflict_is_seen_by_its_own_transaction<S: StoreUnderTest>(h: &Ha
 }
 
 // FAULTS A9, A10: a message that loses a race gets the same result as one that comes later.
-pub async fn of_rivals_with_other_messages_none_is_a_duplicate<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn of_rivals_with_other_messages_none_is_a_duplicate<S: TransactionalTier>(h: &Harness<S>) {
     let mut tasks = JoinSet::new();
     for rival in 0..8 {
         let store = h.store.clone();
@@ -109,7 +109,7 @@ pub async fn of_rivals_with_other_messages_none_is_a_duplicate<S: StoreUnderTest
 }
 
 // FAULTS A10
-pub async fn what_is_in_conflict_with_a_mark_is_quarantined<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_in_conflict_with_a_mark_is_quarantined<S: TransactionalTier>(h: &Harness<S>) {
     assert_eq!(mark(h, &message("1")).await, Mark::First);
     let conflicting = offer_message(other("1", "x").with_header("a", "b"));
     for _ in 0..3 {
@@ -129,7 +129,7 @@ pub async fn what_is_in_conflict_with_a_mark_is_quarantined<S: StoreUnderTest>(h
     assert_eq!(h.count().await.quarantined, 2, "it waits for a person");
 }
 
-pub async fn a_quarantine_is_undone_with_its_transaction<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_quarantine_is_undone_with_its_transaction<S: ShareTier>(h: &Harness<S>) {
     assert_eq!(mark(h, &message("1")).await, Mark::First);
     let mut tx = h.store.begin().await.expect("begin");
     h.store.quarantine(&mut tx, &offer_message(other("1", "x"))).await.expect("quarantine");
@@ -145,7 +145,7 @@ pub async fn a_quarantine_is_undone_with_its_transaction<S: StoreUnderTest>(h: &
 }
 
 /// With `once` alone, a conflict may be the first call that names the inbox to the store.
-pub async fn an_inbox_of_marks_alone_can_quarantine<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_inbox_of_marks_alone_can_quarantine<S: TransactionalTier>(h: &Harness<S>) {
     let name = inbox_named("marks-alone");
     for payload in ["x", "y"] {
         let new = moved_to(&name, &offer_message(other("1", payload)));
@@ -153,21 +153,21 @@ pub async fn an_inbox_of_marks_alone_can_quarantine<S: StoreUnderTest>(h: &Harne
         h.store.quarantine(&mut tx, &new).await.expect("quarantine");
         h.store.commit(tx).await.expect("commit");
     }
-    let counts = h.store.count(&name).await.expect("counts");
+    let counts = h.store.count(&name, None).await.expect("counts");
     assert_eq!((counts.quarantined, counts.messages), (2, 0));
     let first = moved_to(&name, &offer("2"));
     assert_eq!(h.accept(first).await.as_str(), "first", "the inbox is the same for all who name it");
-    assert_eq!(h.store.count(&name).await.expect("counts").messages, 1);
+    assert_eq!(h.store.count(&name, None).await.expect("counts").messages, 1);
     assert_eq!(h.count().await.quarantined, 0, "another inbox");
 }
 
-async fn run<S: StoreUnderTest>(_: Message, cx: &mut Context<S>) -> std::result::Result<(), BoxError> {
+async fn run<S: TransactionalTier>(_: Message, cx: &mut Context<S>) -> std::result::Result<(), BoxError> {
     cx.data::<Arc<AtomicUsize>>()?.fetch_add(1, Ordering::Relaxed);
     cx.tx().await?;
     Ok(())
 }
 
-fn inline<S: StoreUnderTest>(
+fn inline<S: TransactionalTier>(
     h: &Harness<S>,
     on_conflict: Option<OnConflict>,
 ) -> (Inbox<S>, Arc<AtomicUsize>) {
@@ -182,7 +182,7 @@ fn inline<S: StoreUnderTest>(
 }
 
 // FAULTS A10: result and record are those of `accept`.
-pub async fn another_message_is_not_run_inline_and_quarantined<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn another_message_is_not_run_inline_and_quarantined<S: TransactionalTier>(h: &Harness<S>) {
     let (inbox, runs) = inline(h, None);
     let process = async |message: Message| inbox.process(message).await.expect("an answer");
     assert_eq!(process(message("1")).await, Processed::Done);
@@ -207,7 +207,7 @@ pub async fn another_message_is_not_run_inline_and_quarantined<S: StoreUnderTest
     assert_eq!((h.count().await.conflicts, runs.load(Ordering::Relaxed)), (3, 1));
 }
 
-pub async fn once_quarantines_another_message<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn once_quarantines_another_message<S: TransactionalTier>(h: &Harness<S>) {
     let (inbox, _) = inline(h, None);
     let once = async |message: Message| {
         let mut tx = h.store.begin().await.expect("begin");

@@ -10,12 +10,12 @@ use crate::fixture::{
     HOUR, RETENTION, handler, inbox, inbox_named, message, moved_to, offer_routed, offer_to, rejected,
     renamed, route,
 };
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, InspectTier, OperateTier, TransactionalTier};
 
 const MOMENT: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_hours(24);
 
-impl<S: StoreUnderTest> Harness<S> {
+impl<S: InspectTier> Harness<S> {
     /// Registers the windows of some handlers for a process.
     async fn register(&self, windows: &[(&str, Duration)]) {
         let mut params = RegisterParams::new(inbox(), RETENTION);
@@ -67,7 +67,7 @@ fn dated(id: &str, handlers: &[&str], time: Timestamp) -> NewMessage {
 }
 
 // FAULTS H1, H6: a sweep uses the windows of the processes that know the handler, even long after their registration.
-pub async fn a_handler_that_the_sweeper_does_not_know_keeps_its_window<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_handler_that_the_sweeper_does_not_know_keeps_its_window<S: TransactionalTier>(h: &Harness<S>) {
     h.register(&[("long", 30 * DAY), ("short", HOUR), ("ever", Duration::MAX)]).await;
     h.done("1", &["long"]).await;
     h.done("2", &["short"]).await;
@@ -88,7 +88,7 @@ pub async fn a_handler_that_the_sweeper_does_not_know_keeps_its_window<S: StoreU
 }
 
 // FAULTS H6: one process registers an hour, another ten days.
-pub async fn the_longest_window_of_all_processes_counts<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_longest_window_of_all_processes_counts<S: InspectTier>(h: &Harness<S>) {
     h.register(&[("h", 10 * DAY)]).await;
     h.register(&[("h", HOUR)]).await;
     h.done("1", &["h"]).await;
@@ -110,7 +110,7 @@ pub async fn the_longest_window_of_all_processes_counts<S: StoreUnderTest>(h: &H
 }
 
 // FAULTS H6
-pub async fn the_longest_window_of_the_inbox_counts<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_longest_window_of_the_inbox_counts<S: InspectTier>(h: &Harness<S>) {
     h.store.register(&RegisterParams::new(inbox(), 10 * DAY)).await.expect("register");
     h.store.register(&RegisterParams::new(inbox_named("other"), 100 * DAY)).await.expect("register");
     h.done("1", &["h"]).await;
@@ -121,7 +121,7 @@ pub async fn the_longest_window_of_the_inbox_counts<S: StoreUnderTest>(h: &Harne
     assert_eq!(h.sweep(HOUR).await.messages, 2, "its time is over, and the sweeper says an hour");
 }
 
-pub async fn a_window_can_be_made_longer_at_once<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_window_can_be_made_longer_at_once<S: InspectTier>(h: &Harness<S>) {
     h.register(&[("h", HOUR)]).await;
     h.done("1", &["h"]).await;
     assert_eq!(h.other_process_sweeps().await, 0);
@@ -132,7 +132,7 @@ pub async fn a_window_can_be_made_longer_at_once<S: StoreUnderTest>(h: &Harness<
     assert_eq!(h.other_process_sweeps().await, 1);
 }
 
-pub async fn a_window_can_be_made_shorter_after_a_day<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_window_can_be_made_shorter_after_a_day<S: InspectTier>(h: &Harness<S>) {
     h.register(&[("h", 100 * DAY), ("other", DAY)]).await;
     h.done("1", &["h"]).await;
     h.done("2", &["other"]).await;
@@ -144,7 +144,7 @@ pub async fn a_window_can_be_made_shorter_after_a_day<S: StoreUnderTest>(h: &Har
 }
 
 // FAULTS H1: one handler forgets soon. The memory of the others is not in doubt.
-pub async fn what_one_handler_forgot_is_stale_for_it_alone<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_one_handler_forgot_is_stale_for_it_alone<S: InspectTier>(h: &Harness<S>) {
     h.register(&[("short", HOUR), ("long", 30 * DAY)]).await;
     let start = h.now();
     h.done("1", &["short"]).await;
@@ -170,7 +170,7 @@ pub async fn what_one_handler_forgot_is_stale_for_it_alone<S: StoreUnderTest>(h:
     assert_eq!(stale, [false, true, false, false, true, false]);
 }
 
-pub async fn messages_without_entries_are_forgotten_by_themselves<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn messages_without_entries_are_forgotten_by_themselves<S: InspectTier>(h: &Harness<S>) {
     let start = h.now();
     h.first(offer_to("1", &[])).await;
     h.advance(RETENTION);
@@ -180,7 +180,7 @@ pub async fn messages_without_entries_are_forgotten_by_themselves<S: StoreUnderT
 }
 
 // FAULTS I1
-pub async fn what_a_former_key_forgot_is_stale_for_the_new_one<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_a_former_key_forgot_is_stale_for_the_new_one<S: InspectTier>(h: &Harness<S>) {
     h.register(&[("old", 2 * DAY)]).await;
     let start = h.now();
     h.done("1", &["old"]).await;
@@ -201,7 +201,7 @@ pub async fn what_a_former_key_forgot_is_stale_for_the_new_one<S: StoreUnderTest
 }
 
 // FAULTS H1: it was redelivered for another handler after this one had forgotten it.
-pub async fn a_handler_is_not_given_again_what_it_forgot<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_handler_is_not_given_again_what_it_forgot<S: InspectTier>(h: &Harness<S>) {
     h.register(&[("short", HOUR)]).await;
     let start = h.now();
     h.done("1", &["short"]).await;
@@ -223,7 +223,7 @@ pub async fn a_handler_is_not_given_again_what_it_forgot<S: StoreUnderTest>(h: &
     );
 }
 
-pub async fn what_is_compared_with_nothing_is_never_stale<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_compared_with_nothing_is_never_stale<S: InspectTier>(h: &Harness<S>) {
     let start = h.now();
     h.done("1", &["h"]).await;
     h.advance(RETENTION);
@@ -241,7 +241,7 @@ pub async fn what_is_compared_with_nothing_is_never_stale<S: StoreUnderTest>(h: 
 }
 
 // A year of history beside an hour: each sweep reads only messages that may have expired since the last one.
-pub async fn a_sweep_does_not_read_history_again<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_sweep_does_not_read_history_again<S: InspectTier>(h: &Harness<S>) {
     h.register(&[("short", HOUR), ("long", 365 * DAY), ("ever", Duration::MAX)]).await;
     let mut work = Vec::new();
     for round in 0..12 {
@@ -262,7 +262,7 @@ pub async fn a_sweep_does_not_read_history_again<S: StoreUnderTest>(h: &Harness<
 }
 
 // FAULTS H2, H5: an unfinished message that a sweep passed is removed after it has finished.
-pub async fn what_a_sweep_passed_leaves_later<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_a_sweep_passed_leaves_later<S: OperateTier>(h: &Harness<S>) {
     h.register(&[("h", HOUR), ("long", 30 * DAY), ("other", 30 * DAY)]).await;
     h.first(offer_to("poisoned", &["h"])).await;
     let claim = h.claim_one("h").await;
@@ -292,7 +292,7 @@ pub async fn what_a_sweep_passed_leaves_later<S: StoreUnderTest>(h: &Harness<S>)
 }
 
 // FAULTS H3: more of them than a cursor leaves behind.
-pub async fn a_large_backlog_is_forgotten_when_it_is_over<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_large_backlog_is_forgotten_when_it_is_over<S: InspectTier>(h: &Harness<S>) {
     let batch: Vec<_> = (0..1_100).map(|n| offer_to(n.to_string(), &["h"])).collect();
     for part in batch.chunks(550) {
         h.accept_all(part).await;
@@ -316,7 +316,7 @@ pub async fn a_large_backlog_is_forgotten_when_it_is_over<S: StoreUnderTest>(h: 
     assert_eq!(h.looked().await.messages, 1_100);
 }
 
-pub async fn inboxes_register_apart<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn inboxes_register_apart<S: InspectTier>(h: &Harness<S>) {
     let mut other = RegisterParams::new(inbox_named("other"), RETENTION);
     other.windows = vec![(handler("h"), 100 * DAY)];
     h.store.register(&other).await.expect("register");
@@ -324,5 +324,5 @@ pub async fn inboxes_register_apart<S: StoreUnderTest>(h: &Harness<S>) {
     h.first(moved_to(&inbox_named("other"), &offer_to("1", &["h"]))).await;
     h.advance(RETENTION);
     assert_eq!(h.other_process_sweeps().await, 1);
-    assert_eq!(h.store.count(&inbox_named("other")).await.expect("count").messages, 1);
+    assert_eq!(h.store.count(&inbox_named("other"), None).await.expect("count").messages, 1);
 }

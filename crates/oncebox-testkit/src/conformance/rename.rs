@@ -1,5 +1,6 @@
 //! Order across the keys of a handler that had entries apart before they were linked: they are one order queue.
 
+use crate::OperatorSteps as _;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -14,10 +15,10 @@ use crate::fixture::{
     renamed, route,
 };
 use crate::harness::{claim_params, rescue_params};
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, InspectTier, OperateTier, StoreTier};
 
 // FAULTS B14
-pub async fn an_earlier_one_under_a_former_key_goes_first<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_earlier_one_under_a_former_key_goes_first<S: StoreTier>(h: &Harness<S>) {
     apart(h).await;
     h.accept_all(&[old("1"), old("2"), new("3"), new("4")]).await;
     for expected in ["1", "2", "3", "4"] {
@@ -28,7 +29,7 @@ pub async fn an_earlier_one_under_a_former_key_goes_first<S: StoreUnderTest>(h: 
     }
 }
 
-pub async fn whatever_is_not_the_end_under_a_former_key_keeps_the_new_ones_waiting<S: StoreUnderTest>(
+pub async fn whatever_is_not_the_end_under_a_former_key_keeps_the_new_ones_waiting<S: StoreTier>(
     h: &Harness<S>,
 ) {
     apart(h).await;
@@ -48,7 +49,7 @@ pub async fn whatever_is_not_the_end_under_a_former_key_keeps_the_new_ones_waiti
 }
 
 // FAULTS B15
-pub async fn a_poisoned_one_under_a_former_key_blocks_unless_it_is_skipped<S: StoreUnderTest>(
+pub async fn a_poisoned_one_under_a_former_key_blocks_unless_it_is_skipped<S: OperateTier>(
     h: &Harness<S>,
 ) {
     apart(h).await;
@@ -70,7 +71,7 @@ pub async fn a_poisoned_one_under_a_former_key_blocks_unless_it_is_skipped<S: St
     assert_eq!(ids(&claim(h, 10).await), ["x2"]);
 }
 
-pub async fn a_worker_that_died_under_a_former_key_keeps_the_new_ones_waiting<S: StoreUnderTest>(
+pub async fn a_worker_that_died_under_a_former_key_keeps_the_new_ones_waiting<S: StoreTier>(
     h: &Harness<S>,
 ) {
     apart(h).await;
@@ -87,7 +88,7 @@ pub async fn a_worker_that_died_under_a_former_key_keeps_the_new_ones_waiting<S:
     assert_eq!(ids(&claim(h, 10).await), ["2"]);
 }
 
-pub async fn a_suspect_waits_for_an_earlier_one_under_a_former_key<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_suspect_waits_for_an_earlier_one_under_a_former_key<S: OperateTier>(h: &Harness<S>) {
     apart(h).await;
     h.accept_all(&[new("2")]).await;
     let claimed = claim(h, 10).await;
@@ -109,7 +110,7 @@ pub async fn a_suspect_waits_for_an_earlier_one_under_a_former_key<S: StoreUnder
     assert_eq!(ids(&claim(h, 10).await), ["2"]);
 }
 
-pub async fn a_paused_former_key_keeps_the_new_ones_waiting<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_paused_former_key_keeps_the_new_ones_waiting<S: OperateTier>(h: &Harness<S>) {
     apart(h).await;
     let (inbox, former) = (inbox(), crate::fixture::handler("old"));
     h.accept_all(&[old("1"), new("2")]).await;
@@ -119,7 +120,7 @@ pub async fn a_paused_former_key_keeps_the_new_ones_waiting<S: StoreUnderTest>(h
     assert_eq!(ids(&claim(h, 10).await), ["1"]);
 }
 
-pub async fn those_that_wait_do_not_hide_others<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn those_that_wait_do_not_hide_others<S: StoreTier>(h: &Harness<S>) {
     apart(h).await;
     let mut batch: Vec<NewMessage> =
         (0..20).map(|n| on(&route("old"), &format!("old {n}"), &n.to_string())).collect();
@@ -136,7 +137,7 @@ pub async fn those_that_wait_do_not_hide_others<S: StoreUnderTest>(h: &Harness<S
     assert_eq!(claimed, ["another key", "free"]);
 }
 
-pub async fn unordered_messages_do_not_wait_for_a_former_key<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn unordered_messages_do_not_wait_for_a_former_key<S: StoreTier>(h: &Harness<S>) {
     apart(h).await;
     let plain = |id: &str, key: &str| offer_routed(message(id), [route(key)]);
     h.accept_all(&[plain("1", "old"), plain("2", "new"), plain("3", "old"), old("x"), new("y")]).await;
@@ -146,7 +147,7 @@ pub async fn unordered_messages_do_not_wait_for_a_former_key<S: StoreUnderTest>(
 }
 
 // FAULTS B14, I8: two instances, many workers, messages under either key.
-pub async fn two_instances_keep_the_order<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn two_instances_keep_the_order<S: InspectTier>(h: &Harness<S>) {
     const KEYS: usize = 8;
     const EACH: usize = 16;
     apart(h).await;
@@ -193,7 +194,7 @@ pub async fn two_instances_keep_the_order<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 /// Registers both keys as handlers of their own, as if a user named the former key too late.
-async fn apart<S: StoreUnderTest>(h: &Harness<S>) {
+async fn apart<S: StoreTier>(h: &Harness<S>) {
     for route in [route("old"), route("new")] {
         let mut params = RegisterParams::new(inbox(), RETENTION);
         params.routes = vec![route];
@@ -220,6 +221,6 @@ fn new(id: &str) -> NewMessage {
     on(&both(), id, "k")
 }
 
-async fn claim<S: StoreUnderTest>(h: &Harness<S>, limit: usize) -> Vec<Claimed> {
+async fn claim<S: StoreTier>(h: &Harness<S>, limit: usize) -> Vec<Claimed> {
     h.claim_routes(&[both()], limit).await
 }

@@ -4,9 +4,9 @@ use oncebox::state::{Outcome, Status};
 use oncebox::store::{Claim, ClaimId, RenewParams, Renewed, Token};
 
 use crate::fixture::{HOUR, LEASE, PAST_LEASE, SECOND, offer, one_outcome_per_status};
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, InspectTier, StoreTier};
 
-pub async fn the_lease_counts_from_the_renewal<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_lease_counts_from_the_renewal<S: InspectTier>(h: &Harness<S>) {
     let claim = h.running("1").await;
     h.advance(LEASE.saturating_sub(SECOND));
     assert_eq!(h.renew(&claim).await, Renewed::Extended);
@@ -18,7 +18,7 @@ pub async fn the_lease_counts_from_the_renewal<S: StoreUnderTest>(h: &Harness<S>
 }
 
 // FAULTS B10
-pub async fn a_late_renewal_holds_unless_a_rescue_took_over<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_late_renewal_holds_unless_a_rescue_took_over<S: StoreTier>(h: &Harness<S>) {
     let claim = h.running("1").await;
     h.advance(PAST_LEASE + HOUR);
     assert_eq!(h.renew(&claim).await, Renewed::Extended);
@@ -26,7 +26,7 @@ pub async fn a_late_renewal_holds_unless_a_rescue_took_over<S: StoreUnderTest>(h
 }
 
 // FAULTS B4
-pub async fn a_stale_token_changes_nothing<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_stale_token_changes_nothing<S: InspectTier>(h: &Harness<S>) {
     let zombie = h.running("1").await;
     h.advance(PAST_LEASE);
     let owner = h.rescue_one("h").await;
@@ -44,7 +44,7 @@ pub async fn a_stale_token_changes_nothing<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.renew(&owner).await, Renewed::Extended);
 }
 
-pub async fn what_is_settled_cannot_be_renewed<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_settled_cannot_be_renewed<S: InspectTier>(h: &Harness<S>) {
     for outcome in one_outcome_per_status() {
         let claim = h.settled(&format!("{outcome:?}"), outcome.clone()).await;
         let before = h.snapshot().await;
@@ -53,7 +53,7 @@ pub async fn what_is_settled_cannot_be_renewed<S: StoreUnderTest>(h: &Harness<S>
     }
 }
 
-pub async fn answers_come_in_order<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn answers_come_in_order<S: InspectTier>(h: &Harness<S>) {
     let (a, b, c) = (h.running("a").await, h.running("b").await, h.running("c").await);
     h.settle(&b, Outcome::Done).await;
     let params = RenewParams::new(vec![c, b, a], 2 * LEASE);
@@ -64,7 +64,7 @@ pub async fn answers_come_in_order<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.store.renew(&RenewParams::new(Vec::new(), LEASE)).await.expect("renew"), []);
 }
 
-pub async fn a_renewal_changes_nothing_else<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_renewal_changes_nothing_else<S: InspectTier>(h: &Harness<S>) {
     h.settled("1", crate::fixture::failed()).await;
     h.advance(5 * SECOND);
     let claim = h.claim_one("h").await;

@@ -1,5 +1,6 @@
 //! Rescue: entries with an expired lease get a new owner, and the fence stops the old one.
 
+use crate::OperatorSteps as _;
 use std::collections::BTreeSet;
 
 use oncebox::state::{Outcome, Status};
@@ -10,9 +11,9 @@ use crate::fixture::{
     offer, offer_to, outcomes, renamed, route,
 };
 use crate::harness::{claim_params, rescue_params};
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, InspectTier, OperateTier, StoreTier, TransactionalTier};
 
-pub async fn only_leases_that_ran_out_are_taken<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn only_leases_that_ran_out_are_taken<S: StoreTier>(h: &Harness<S>) {
     h.running("1").await;
     h.advance(LEASE);
     assert!(h.rescue("h", 10).await.is_empty(), "a lease holds to its last moment");
@@ -22,7 +23,7 @@ pub async fn only_leases_that_ran_out_are_taken<S: StoreUnderTest>(h: &Harness<S
     assert_eq!(ids(&h.rescue("h", 10).await), ["1"]);
 }
 
-pub async fn the_rescuer_gets_the_entry_as_it_was<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_rescuer_gets_the_entry_as_it_was<S: InspectTier>(h: &Harness<S>) {
     h.settled("1", failed()).await;
     h.advance(5 * SECOND);
     let old = h.claim_one("h").await;
@@ -44,7 +45,7 @@ pub async fn the_rescuer_gets_the_entry_as_it_was<S: StoreUnderTest>(h: &Harness
 }
 
 // FAULTS B4: every write of the old owner is refused.
-pub async fn the_former_owner_is_fenced_off<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_former_owner_is_fenced_off<S: TransactionalTier>(h: &Harness<S>) {
     let zombie = h.running("1").await;
     h.advance(PAST_LEASE);
     let owner = h.rescue_one("h").await;
@@ -59,7 +60,7 @@ pub async fn the_former_owner_is_fenced_off<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // FAULTS B4: a receiver that keeps the greatest fence of a message refuses no needed run.
-pub async fn a_handler_never_sees_a_lower_fence<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_handler_never_sees_a_lower_fence<S: StoreTier>(h: &Harness<S>) {
     let other = h.another().await;
     h.first(offer("1")).await;
     let mut greatest = Token(0);
@@ -86,7 +87,7 @@ pub async fn a_handler_never_sees_a_lower_fence<S: StoreUnderTest>(h: &Harness<S
     grows(&claimed[0].claim);
 }
 
-pub async fn the_same_claim_id_reads_the_rescue_back<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_same_claim_id_reads_the_rescue_back<S: StoreTier>(h: &Harness<S>) {
     for n in 0..4 {
         h.running(&n.to_string()).await;
     }
@@ -107,7 +108,7 @@ pub async fn the_same_claim_id_reads_the_rescue_back<S: StoreUnderTest>(h: &Harn
 }
 
 // FAULTS B11
-pub async fn the_limit_is_kept_and_nothing_is_left_behind<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_limit_is_kept_and_nothing_is_left_behind<S: StoreTier>(h: &Harness<S>) {
     for n in 0..5 {
         h.running(&n.to_string()).await;
     }
@@ -125,7 +126,7 @@ pub async fn the_limit_is_kept_and_nothing_is_left_behind<S: StoreUnderTest>(h: 
     assert!(h.rescue("h", 0).await.is_empty());
 }
 
-pub async fn only_known_handlers_are_rescued<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn only_known_handlers_are_rescued<S: InspectTier>(h: &Harness<S>) {
     h.first(offer_to("1", &["known", "unknown", "old"])).await;
     for name in ["known", "unknown", "old"] {
         h.claim_one(name).await;
@@ -145,7 +146,7 @@ pub async fn only_known_handlers_are_rescued<S: StoreUnderTest>(h: &Harness<S>) 
     assert_eq!(h.entry("1", "unknown").await.status, Status::Running);
 }
 
-pub async fn inboxes_are_rescued_apart<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn inboxes_are_rescued_apart<S: StoreTier>(h: &Harness<S>) {
     let other = inbox_named("other");
     h.first(moved_to(&other, &offer("1"))).await;
     let mut params = claim_params(&[route("h")], 10);
@@ -158,7 +159,7 @@ pub async fn inboxes_are_rescued_apart<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.store.rescue(&params).await.expect("rescue").len(), 1);
 }
 
-pub async fn a_rescued_entry_is_claimable_once_it_is_settled<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_rescued_entry_is_claimable_once_it_is_settled<S: StoreTier>(h: &Harness<S>) {
     h.running("1").await;
     h.advance(PAST_LEASE);
     let claim = h.rescue_one("h").await;
@@ -172,7 +173,7 @@ pub async fn a_rescued_entry_is_claimable_once_it_is_settled<S: StoreUnderTest>(
 }
 
 // A rescuer can die like any worker.
-pub async fn a_rescue_that_is_not_settled_is_rescued_again<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_rescue_that_is_not_settled_is_rescued_again<S: InspectTier>(h: &Harness<S>) {
     h.running("1").await;
     h.advance(PAST_LEASE);
     let first = h.rescue_one("h").await;
@@ -184,7 +185,7 @@ pub async fn a_rescue_that_is_not_settled_is_rescued_again<S: StoreUnderTest>(h:
     assert_eq!(h.entry("1", "h").await.suspicion.stored(), 1);
 }
 
-pub async fn a_paused_handler_is_still_rescued<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_paused_handler_is_still_rescued<S: OperateTier>(h: &Harness<S>) {
     h.running("1").await;
     h.store.pause(&inbox(), &handler("h")).await.expect("pause");
     h.advance(PAST_LEASE + HOUR);

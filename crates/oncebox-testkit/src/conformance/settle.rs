@@ -9,13 +9,13 @@ use crate::fixture::{
     HOUR, PAST_LEASE, SECOND, dismissed, failed, handler, inbox_named, offer, offer_to,
     one_outcome_per_status, outcomes, policy, rejected, text,
 };
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, InspectTier, StoreTier};
 
-pub async fn an_empty_batch_is_nothing<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_empty_batch_is_nothing<S: StoreTier>(h: &Harness<S>) {
     assert_eq!(h.send_all(&[]).await, []);
 }
 
-pub async fn completed_is_kept_with_its_history<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn completed_is_kept_with_its_history<S: InspectTier>(h: &Harness<S>) {
     h.settled("1", failed()).await;
     h.advance(5 * SECOND);
     let claim = h.claim_one("h").await;
@@ -28,7 +28,7 @@ pub async fn completed_is_kept_with_its_history<S: StoreUnderTest>(h: &Harness<S
     assert!(h.claim("h", 10).await.is_empty());
 }
 
-pub async fn a_retry_waits_on_the_stores_clock<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_retry_waits_on_the_stores_clock<S: InspectTier>(h: &Harness<S>) {
     let claim = h.running("1").await;
     // The wait starts at the write, not at the claim.
     h.advance(SECOND);
@@ -42,7 +42,7 @@ pub async fn a_retry_waits_on_the_stores_clock<S: StoreUnderTest>(h: &Harness<S>
     assert_eq!((claim.attempts, claim.suspicion.stored()), (1, 0));
 }
 
-pub async fn poisoned_is_kept_with_its_reason<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn poisoned_is_kept_with_its_reason<S: InspectTier>(h: &Harness<S>) {
     for reason in PoisonReason::ALL {
         let claim = h.running(reason.as_str()).await;
         let mut settlement = claim.settle(&policy(), rejected());
@@ -58,14 +58,14 @@ pub async fn poisoned_is_kept_with_its_reason<S: StoreUnderTest>(h: &Harness<S>)
     assert!(h.claim_suspect("h").await.is_empty());
 }
 
-pub async fn discarded_is_kept_with_its_reason<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn discarded_is_kept_with_its_reason<S: InspectTier>(h: &Harness<S>) {
     h.settled("1", dismissed()).await;
     let entry = h.entry("1", "h").await;
     assert_eq!((entry.status, entry.at, entry.error), (Status::Discarded, h.now(), Some(text("dismissed"))));
     assert!(h.claim("h", 10).await.is_empty());
 }
 
-pub async fn no_error_keeps_what_was_said_before<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn no_error_keeps_what_was_said_before<S: InspectTier>(h: &Harness<S>) {
     h.settled("1", failed()).await;
     h.advance(5 * SECOND);
     for outcome in [Outcome::Released, Outcome::Snooze { delay: SECOND }] {
@@ -77,7 +77,7 @@ pub async fn no_error_keeps_what_was_said_before<S: StoreUnderTest>(h: &Harness<
     }
 }
 
-pub async fn releasing_and_snoozing_count_nothing<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn releasing_and_snoozing_count_nothing<S: StoreTier>(h: &Harness<S>) {
     h.settled("1", Outcome::Released).await;
     let claim = h.claim_one("h").await;
     assert_eq!((claim.attempts, claim.suspicion.stored()), (0, 0));
@@ -88,14 +88,14 @@ pub async fn releasing_and_snoozing_count_nothing<S: StoreUnderTest>(h: &Harness
 }
 
 // FAULTS C11: recording a failure never fails itself.
-pub async fn any_error_text_is_kept<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn any_error_text_is_kept<S: InspectTier>(h: &Harness<S>) {
     let long = "é\u{1F980}'\"\\\n\0".repeat(1_000);
     let claim = h.running("1").await;
     h.settle(&claim, Outcome::Retry { error: text(&long), after: Some(SECOND) }).await;
     assert_eq!(h.entry("1", "h").await.error, Some(text(&long)));
 }
 
-pub async fn a_claim_that_never_was_changes_nothing<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_claim_that_never_was_changes_nothing<S: InspectTier>(h: &Harness<S>) {
     let claim = h.running("1").await;
     h.first(offer_to("2", &["h", "other"])).await;
     let before = h.snapshot().await;
@@ -118,7 +118,7 @@ pub async fn a_claim_that_never_was_changes_nothing<S: StoreUnderTest>(h: &Harne
 }
 
 // FAULTS B4
-pub async fn a_stale_token_changes_nothing_after_a_rescue<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_stale_token_changes_nothing_after_a_rescue<S: InspectTier>(h: &Harness<S>) {
     let zombie = h.running("1").await;
     h.advance(PAST_LEASE);
     let owner = h.rescue_one("h").await;
@@ -135,7 +135,7 @@ pub async fn a_stale_token_changes_nothing_after_a_rescue<S: StoreUnderTest>(h: 
     }
 }
 
-pub async fn a_stale_token_changes_nothing_after_the_next_claim<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_stale_token_changes_nothing_after_the_next_claim<S: InspectTier>(h: &Harness<S>) {
     let old = h.settled("1", Outcome::Released).await;
     let new = h.claim_one("h").await;
     let before = h.snapshot().await;
@@ -147,7 +147,7 @@ pub async fn a_stale_token_changes_nothing_after_the_next_claim<S: StoreUnderTes
 }
 
 // FAULTS D2: the response to a settlement was lost, and the worker sends it again.
-pub async fn repeating_a_settlement_is_applied_and_changes_nothing<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn repeating_a_settlement_is_applied_and_changes_nothing<S: InspectTier>(h: &Harness<S>) {
     for outcome in outcomes() {
         let id = format!("{outcome:?}");
         let claim = h.settled(&id, outcome.clone()).await;
@@ -165,14 +165,14 @@ pub async fn repeating_a_settlement_is_applied_and_changes_nothing<S: StoreUnder
     }
 }
 
-pub async fn a_settlement_twice_in_a_batch_is_applied_once<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_settlement_twice_in_a_batch_is_applied_once<S: InspectTier>(h: &Harness<S>) {
     let claim = h.running("1").await;
     let settlement = claim.settle(&policy(), failed());
     assert_eq!(h.send_all(&[settlement.clone(), settlement]).await, [Settled::Applied, Settled::Applied]);
     assert_eq!(h.entry("1", "h").await.attempts, 1);
 }
 
-pub async fn a_repeat_is_stale_once_another_worker_claimed<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_repeat_is_stale_once_another_worker_claimed<S: InspectTier>(h: &Harness<S>) {
     let claim = h.settled("1", failed()).await;
     h.advance(5 * SECOND);
     let next = h.claim_one("h").await;
@@ -187,7 +187,7 @@ pub async fn a_repeat_is_stale_once_another_worker_claimed<S: StoreUnderTest>(h:
 }
 
 // FAULTS B5
-pub async fn what_is_settled_ignores_other_settlements<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_settled_ignores_other_settlements<S: InspectTier>(h: &Harness<S>) {
     for first in one_outcome_per_status() {
         let claim = h.settled(&format!("{first:?}"), first.clone()).await;
         let before = h.snapshot().await;
@@ -203,7 +203,7 @@ pub async fn what_is_settled_ignores_other_settlements<S: StoreUnderTest>(h: &Ha
 }
 
 // FAULTS D3
-pub async fn stale_settlements_in_a_batch_are_refused_singly<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn stale_settlements_in_a_batch_are_refused_singly<S: InspectTier>(h: &Harness<S>) {
     let mut claims = Vec::new();
     for n in 0..6 {
         claims.push(h.running(&n.to_string()).await);
@@ -224,7 +224,7 @@ pub async fn stale_settlements_in_a_batch_are_refused_singly<S: StoreUnderTest>(
     }
 }
 
-pub async fn a_batch_may_mix_every_outcome<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_batch_may_mix_every_outcome<S: InspectTier>(h: &Harness<S>) {
     let mut batch = Vec::new();
     for (n, outcome) in outcomes().into_iter().enumerate() {
         batch.push(h.running(&n.to_string()).await.settle(&policy(), outcome));
@@ -238,7 +238,7 @@ pub async fn a_batch_may_mix_every_outcome<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // No worker took over, so the late settlement does no harm.
-pub async fn the_owner_may_settle_after_its_lease<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_owner_may_settle_after_its_lease<S: InspectTier>(h: &Harness<S>) {
     let claim = h.running("1").await;
     h.advance(PAST_LEASE + HOUR);
     assert_eq!(h.settle(&claim, Outcome::Done).await, Settled::Applied);
@@ -246,7 +246,7 @@ pub async fn the_owner_may_settle_after_its_lease<S: StoreUnderTest>(h: &Harness
     assert_eq!(h.status("1").await, Status::Completed);
 }
 
-pub async fn handlers_are_settled_apart<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn handlers_are_settled_apart<S: InspectTier>(h: &Harness<S>) {
     h.first(offer_to("1", &["a", "b"])).await;
     let (a, b) = (h.claim_one("a").await, h.claim_one("b").await);
     h.settle(&a, rejected()).await;
@@ -256,7 +256,7 @@ pub async fn handlers_are_settled_apart<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.entry("1", "b").await.status, Status::Completed);
 }
 
-pub async fn a_long_delay_does_not_overflow<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_long_delay_does_not_overflow<S: StoreTier>(h: &Harness<S>) {
     h.settled("1", Outcome::Snooze { delay: Duration::MAX }).await;
     h.first(offer("2")).await;
     h.advance(1_000 * 24 * HOUR);

@@ -7,9 +7,9 @@ use oncebox::{ErrorKind, Result};
 use super::mark::patient;
 use crate::fixture::{PAST_LEASE, claims, handler, ids, inbox, key, offer, offer_ordered, route};
 use crate::harness::rescue_params;
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, ShareTier, StoreTier, TransactionalTier};
 
-pub async fn claims_that_hold_are_held<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn claims_that_hold_are_held<S: ShareTier>(h: &Harness<S>) {
     let claims = running(h, 3).await;
     // After its lease a claim holds until a rescue takes it over.
     h.advance(PAST_LEASE);
@@ -24,7 +24,7 @@ pub async fn claims_that_hold_are_held<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // FAULTS B4
-pub async fn a_stale_claim_is_not_held<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_stale_claim_is_not_held<S: ShareTier>(h: &Harness<S>) {
     let zombie = h.running("zombie").await;
     h.advance(PAST_LEASE);
     let owner = h.rescue_one("h").await;
@@ -38,7 +38,7 @@ pub async fn a_stale_claim_is_not_held<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // FAULTS B4: a lease that expires while the claim is held has one winner, and the loser's writes are rolled back.
-pub async fn a_rescue_and_a_held_claim_have_one_winner<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_rescue_and_a_held_claim_have_one_winner<S: ShareTier>(h: &Harness<S>) {
     for round in 0..20 {
         let id = round.to_string();
         let claim = h.running(&id).await;
@@ -72,7 +72,7 @@ pub async fn a_rescue_and_a_held_claim_have_one_winner<S: StoreUnderTest>(h: &Ha
     }
 }
 
-pub async fn a_part_that_is_undone_leaves_the_others<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_part_that_is_undone_leaves_the_others<S: ShareTier>(h: &Harness<S>) {
     let claims = running(h, 2).await;
     let (_, mut tx) = hold(h, &claims).await;
     for (id, undone) in [("a", false), ("b", true), ("c", false), ("d", true), ("e", true)] {
@@ -97,7 +97,7 @@ pub async fn a_part_that_is_undone_leaves_the_others<S: StoreUnderTest>(h: &Harn
     }
 }
 
-pub async fn what_was_undone_can_be_done_again<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_was_undone_can_be_done_again<S: ShareTier>(h: &Harness<S>) {
     let mut tx = h.store.begin().await.expect("begin");
     h.store.savepoint(&mut tx).await.expect("savepoint");
     for _ in 0..3 {
@@ -109,7 +109,7 @@ pub async fn what_was_undone_can_be_done_again<S: StoreUnderTest>(h: &Harness<S>
     assert_eq!(h.mark("1", "h").await, Mark::Duplicate);
 }
 
-pub async fn a_completion_is_undone_with_its_part<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_completion_is_undone_with_its_part<S: ShareTier>(h: &Harness<S>) {
     let claims = running(h, 2).await;
     let mut tx = h.store.begin().await.expect("begin");
     for (claim, undone) in claims.iter().zip([false, true]) {
@@ -124,7 +124,7 @@ pub async fn a_completion_is_undone_with_its_part<S: StoreUnderTest>(h: &Harness
     assert_eq!(h.complete(&claims[1]).await, Settled::Applied);
 }
 
-pub async fn all_completions_appear_with_the_commit<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn all_completions_appear_with_the_commit<S: ShareTier>(h: &Harness<S>) {
     let claims = running(h, 64).await;
     let (_, tx) = hold(h, &claims).await;
     assert_eq!(commit(h, tx, &claims).await, Ok(Settled::Applied));
@@ -135,7 +135,7 @@ pub async fn all_completions_appear_with_the_commit<S: StoreUnderTest>(h: &Harne
     assert!(h.claim("h", 100).await.is_empty());
 }
 
-pub async fn nothing_is_left_of_a_transaction_that_was_dropped<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn nothing_is_left_of_a_transaction_that_was_dropped<S: ShareTier>(h: &Harness<S>) {
     let claims = running(h, 3).await;
     let before = h.snapshot().await;
     let (_, mut tx) = hold(h, &claims).await;
@@ -152,7 +152,7 @@ pub async fn nothing_is_left_of_a_transaction_that_was_dropped<S: StoreUnderTest
     assert_eq!(commit(h, tx, &claims).await, Ok(Settled::Applied));
 }
 
-pub async fn each_completion_has_its_own_answer<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn each_completion_has_its_own_answer<S: ShareTier>(h: &Harness<S>) {
     let zombie = h.running("zombie").await;
     h.advance(PAST_LEASE);
     h.rescue_one("h").await;
@@ -167,7 +167,7 @@ pub async fn each_completion_has_its_own_answer<S: StoreUnderTest>(h: &Harness<S
     }
 }
 
-pub async fn no_claims_are_nothing<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn no_claims_are_nothing<S: ShareTier>(h: &Harness<S>) {
     let (held, mut tx) = hold(h, &[]).await;
     assert!(held.is_empty());
     assert!(h.store.complete_all(&mut tx, &[]).await.expect("complete").is_empty());
@@ -175,7 +175,7 @@ pub async fn no_claims_are_nothing<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // FAULTS B14
-pub async fn completions_release_the_next_in_order<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn completions_release_the_next_in_order<S: ShareTier>(h: &Harness<S>) {
     for n in 0..2 {
         for order in ["x", "y"] {
             h.first(offer_ordered(format!("{order}{n}"), order)).await;
@@ -190,7 +190,7 @@ pub async fn completions_release_the_next_in_order<S: StoreUnderTest>(h: &Harnes
 }
 
 /// Returns running entries, named by their numbers.
-async fn running<S: StoreUnderTest>(h: &Harness<S>, count: usize) -> Vec<Claim> {
+async fn running<S: StoreTier>(h: &Harness<S>, count: usize) -> Vec<Claim> {
     for n in 0..count {
         h.first(offer(n.to_string())).await;
     }
@@ -199,18 +199,18 @@ async fn running<S: StoreUnderTest>(h: &Harness<S>, count: usize) -> Vec<Claim> 
     claimed
 }
 
-async fn hold<S: StoreUnderTest>(h: &Harness<S>, claims: &[Claim]) -> (Vec<Settled>, S::Tx) {
+async fn hold<S: ShareTier>(h: &Harness<S>, claims: &[Claim]) -> (Vec<Settled>, S::Tx) {
     let mut tx = h.store.begin().await.expect("begin");
     let held = h.store.hold(&mut tx, claims).await.expect("hold");
     (held, tx)
 }
 
-async fn mark<S: StoreUnderTest>(h: &Harness<S>, tx: &mut S::Tx, id: &str) -> Mark {
+async fn mark<S: TransactionalTier>(h: &Harness<S>, tx: &mut S::Tx, id: &str) -> Mark {
     h.store.mark(tx, &inbox(), &key(id), &handler("h"), None).await.expect("mark")
 }
 
 /// Completes and commits. Returns `LeaseLost` if one of the claims is lost.
-async fn commit<S: StoreUnderTest>(
+async fn commit<S: ShareTier>(
     h: &Harness<S>,
     mut tx: S::Tx,
     claims: &[Claim],

@@ -1,5 +1,6 @@
 //! Suspects, entries that a worker died with: their claims, their runs alone, and their blame.
 
+use crate::OperatorSteps as _;
 use std::time::Duration;
 
 use oncebox::state::{ErrorText, NextState, Outcome, PoisonReason, Status, Suspicion};
@@ -10,10 +11,10 @@ use crate::fixture::{
     policy, route,
 };
 use crate::harness::{claim_params, rescue_params};
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, InspectTier, OperateTier, StoreTier};
 
 /// Lets the worker of all running entries die, and settles its entries.
-async fn worker_dies<S: StoreUnderTest>(h: &Harness<S>) -> Vec<Claim> {
+async fn worker_dies<S: StoreTier>(h: &Harness<S>) -> Vec<Claim> {
     h.advance(PAST_LEASE);
     let rescued = h.rescue("h", 100).await;
     for Claimed { claim, .. } in &rescued {
@@ -22,19 +23,19 @@ async fn worker_dies<S: StoreUnderTest>(h: &Harness<S>) -> Vec<Claim> {
     claims(&rescued)
 }
 
-async fn all_running<S: StoreUnderTest>(h: &Harness<S>, count: usize) {
+async fn all_running<S: StoreTier>(h: &Harness<S>, count: usize) {
     for n in 0..count {
         h.first(offer(n.to_string())).await;
     }
     assert_eq!(h.claim("h", 100).await.len(), count);
 }
 
-async fn suspicion<S: StoreUnderTest>(h: &Harness<S>, id: &str) -> u32 {
+async fn suspicion<S: InspectTier>(h: &Harness<S>, id: &str) -> u32 {
     h.entry(id, "h").await.suspicion.stored()
 }
 
 // FAULTS C3: entries of a killed process return at once, and not one by one.
-pub async fn everything_a_dead_worker_held_is_claimed_at_once<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn everything_a_dead_worker_held_is_claimed_at_once<S: StoreTier>(h: &Harness<S>) {
     all_running(h, 40).await;
     assert_eq!(worker_dies(h).await.len(), 40);
     h.first(offer("healthy")).await;
@@ -47,7 +48,7 @@ pub async fn everything_a_dead_worker_held_is_claimed_at_once<S: StoreUnderTest>
     assert!(h.claim_suspect("h").await.is_empty());
 }
 
-pub async fn suspects_of_two_handlers_are_claimed_together<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn suspects_of_two_handlers_are_claimed_together<S: StoreTier>(h: &Harness<S>) {
     for id in ["1", "2", "3"] {
         h.first(offer_to(id, &["a", "b"])).await;
     }
@@ -63,7 +64,7 @@ pub async fn suspects_of_two_handlers_are_claimed_together<S: StoreUnderTest>(h:
     assert_eq!((claim(0).await, claim(2).await, claim(10).await), (0, 4, 2), "each want has its limit");
 }
 
-pub async fn a_claim_takes_one_level_and_its_company<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_claim_takes_one_level_and_its_company<S: StoreTier>(h: &Harness<S>) {
     let levels = [(2, 20), (1, 3), (3, 2), (5, 1)];
     for (suspicion, count) in levels {
         for n in 0..count {
@@ -84,7 +85,7 @@ pub async fn a_claim_takes_one_level_and_its_company<S: StoreUnderTest>(h: &Harn
     assert!(h.claim_suspect("h").await.is_empty());
 }
 
-pub async fn a_suspect_waits_for_its_due_time<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_suspect_waits_for_its_due_time<S: StoreTier>(h: &Harness<S>) {
     let claim = h.settled("1", Outcome::Crashed).await;
     let suspect = h.claim_suspect("h").await.remove(0).claim;
     assert!(suspect.token > claim.token);
@@ -96,13 +97,13 @@ pub async fn a_suspect_waits_for_its_due_time<S: StoreUnderTest>(h: &Harness<S>)
     assert_eq!(h.claim_suspect("h").await.len(), 1);
 }
 
-pub async fn a_paused_handler_gives_no_suspect<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_paused_handler_gives_no_suspect<S: OperateTier>(h: &Harness<S>) {
     h.settled("1", Outcome::Crashed).await;
     h.store.pause(&inbox(), &handler("h")).await.expect("pause");
     assert!(h.claim_suspect("h").await.is_empty());
 }
 
-pub async fn only_one_suspect_of_an_idle_worker_runs_alone<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn only_one_suspect_of_an_idle_worker_runs_alone<S: StoreTier>(h: &Harness<S>) {
     assert!(!h.running("healthy").await.alone);
     let params = claim_params(&[route("h")], 10).idle(true);
     h.first(offer("only one")).await;
@@ -122,7 +123,7 @@ pub async fn only_one_suspect_of_an_idle_worker_runs_alone<S: StoreUnderTest>(h:
     assert!(two.iter().all(|one| !one.claim.alone), "they have each other for company");
 }
 
-pub async fn a_rescue_tells_how_the_dead_run_began<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_rescue_tells_how_the_dead_run_began<S: StoreTier>(h: &Harness<S>) {
     for (id, idle) in [("alone", true), ("company", false)] {
         h.settled(id, Outcome::Crashed).await;
         let claim = claim_params(&[route("h")], 10).suspect().idle(idle);
@@ -141,7 +142,7 @@ pub async fn a_rescue_tells_how_the_dead_run_began<S: StoreUnderTest>(h: &Harnes
 }
 
 // A long run may get company. From then on the death of its worker does not count against it.
-pub async fn a_renewal_ends_solitude_and_never_begins_it<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_renewal_ends_solitude_and_never_begins_it<S: StoreTier>(h: &Harness<S>) {
     for (id, idle, said, expected) in [
         ("1", true, true, true),
         ("2", true, false, false),
@@ -160,7 +161,7 @@ pub async fn a_renewal_ends_solitude_and_never_begins_it<S: StoreUnderTest>(h: &
     }
 }
 
-pub async fn a_later_run_does_not_inherit_solitude<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_later_run_does_not_inherit_solitude<S: StoreTier>(h: &Harness<S>) {
     h.settled("1", Outcome::Crashed).await;
     for idle in [true, false, true] {
         let params = claim_params(&[route("h")], 10).suspect().idle(idle);
@@ -171,7 +172,7 @@ pub async fn a_later_run_does_not_inherit_solitude<S: StoreUnderTest>(h: &Harnes
 }
 
 // FAULTS C3: a process that is killed from outside three times, or a hundred, blames no entry.
-pub async fn three_deaths_in_company_poison_nothing<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn three_deaths_in_company_poison_nothing<S: InspectTier>(h: &Harness<S>) {
     all_running(h, 3).await;
     for (death, expected) in [(1, 1), (2, 2), (3, 3), (4, 3), (5, 3)] {
         assert_eq!(worker_dies(h).await.len(), 3, "at once after death {death}");
@@ -190,7 +191,7 @@ pub async fn three_deaths_in_company_poison_nothing<S: StoreUnderTest>(h: &Harne
 }
 
 // FAULTS C3: a message that crashes its process is found and poisoned.
-pub async fn three_deaths_alone_poison_after_growing_waits<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn three_deaths_alone_poison_after_growing_waits<S: InspectTier>(h: &Harness<S>) {
     h.running("1").await;
     worker_dies(h).await;
     let waits: [Option<u64>; 3] = [Some(10), Some(60), None];
@@ -211,7 +212,7 @@ pub async fn three_deaths_alone_poison_after_growing_waits<S: StoreUnderTest>(h:
     assert!(h.claim_suspect_idle("h").await.is_empty());
 }
 
-pub async fn explain_tells_how_a_suspect_goes_on<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn explain_tells_how_a_suspect_goes_on<S: InspectTier>(h: &Harness<S>) {
     let told = async || {
         let explained = h.store.explain(&inbox(), &key("1")).await.expect("explain").expect("known");
         let reasons = explained.reasons();
@@ -245,7 +246,7 @@ pub async fn explain_tells_how_a_suspect_goes_on<S: StoreUnderTest>(h: &Harness<
 }
 
 /// Claims the only suspect, settles it, and returns its suspicion.
-async fn after<S: StoreUnderTest>(h: &Harness<S>, before: u32, outcome: Outcome) -> (u32, Status) {
+async fn after<S: InspectTier>(h: &Harness<S>, before: u32, outcome: Outcome) -> (u32, Status) {
     let id = format!("{before} {outcome:?}");
     let mut settlement = h.running(&id).await.settle(&policy(), Outcome::Crashed);
     (settlement.suspicion, settlement.next) =
@@ -257,7 +258,7 @@ async fn after<S: StoreUnderTest>(h: &Harness<S>, before: u32, outcome: Outcome)
 }
 
 // FAULTS C3: an entry that its handler survived does not run alone for the rest of its attempts.
-pub async fn an_outcome_of_a_living_worker_clears_deaths_in_company<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_outcome_of_a_living_worker_clears_deaths_in_company<S: InspectTier>(h: &Harness<S>) {
     let undecodable = || Outcome::Undecodable { error: ErrorText::new("not yet") };
     for outcome in [failed(), Outcome::Snooze { delay: SECOND }, undecodable()] {
         for before in [1, 2, 3] {
@@ -274,7 +275,7 @@ pub async fn an_outcome_of_a_living_worker_clears_deaths_in_company<S: StoreUnde
     }
 }
 
-pub async fn the_limit_of_crashes_is_the_handlers<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_limit_of_crashes_is_the_handlers<S: InspectTier>(h: &Harness<S>) {
     let mut own = policy();
     (own.crashes, own.crash_delay) = (2, HOUR);
     h.running("1").await;
@@ -292,7 +293,7 @@ pub async fn the_limit_of_crashes_is_the_handlers<S: StoreUnderTest>(h: &Harness
 }
 
 // FAULTS F1: the first of each key returns at once, and nothing overtakes it.
-pub async fn a_key_keeps_its_order_through_deaths<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_key_keeps_its_order_through_deaths<S: StoreTier>(h: &Harness<S>) {
     for (id, order) in [("a1", "a"), ("b1", "b"), ("a2", "a"), ("b2", "b")] {
         h.first(offer_ordered(id, order)).await;
     }

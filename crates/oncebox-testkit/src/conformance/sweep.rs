@@ -1,5 +1,6 @@
 //! Sweep: removes finished messages after their retention, and nothing else.
 
+use crate::OperatorSteps as _;
 use std::time::Duration;
 
 use oncebox::Message;
@@ -11,16 +12,16 @@ use crate::fixture::{
     HOUR, RETENTION, SECOND, dismissed, handler, inbox, inbox_named, key, message, moved_to, offer,
     offer_message, offer_to,
 };
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, InspectTier, OperateTier, StoreTier, TransactionalTier};
 
 const MOMENT: Duration = Duration::from_millis(1);
 
-pub async fn an_empty_store_has_nothing_to_sweep<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_empty_store_has_nothing_to_sweep<S: StoreTier>(h: &Harness<S>) {
     let page = h.store.sweep(&SweepParams::new(inbox(), Duration::ZERO, 10)).await.expect("sweep");
     assert_eq!(page, Swept::NOTHING);
 }
 
-pub async fn finished_messages_leave_after_their_retention<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn finished_messages_leave_after_their_retention<S: InspectTier>(h: &Harness<S>) {
     h.completed("completed").await;
     h.settled("discarded", dismissed()).await;
     h.advance(RETENTION.saturating_sub(MOMENT));
@@ -37,7 +38,7 @@ pub async fn finished_messages_leave_after_their_retention<S: StoreUnderTest>(h:
     assert_eq!(h.claim("h", 10).await.len(), 1);
 }
 
-pub async fn retention_counts_from_completion<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn retention_counts_from_completion<S: StoreTier>(h: &Harness<S>) {
     let claim = h.running("1").await;
     h.advance(RETENTION + HOUR);
     h.settle(&claim, Outcome::Done).await;
@@ -49,7 +50,7 @@ pub async fn retention_counts_from_completion<S: StoreUnderTest>(h: &Harness<S>)
 }
 
 // FAULTS H2, H5
-pub async fn unfinished_work_is_never_swept<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn unfinished_work_is_never_swept<S: InspectTier>(h: &Harness<S>) {
     let mut pending = offer_to("pending", &["later"]);
     pending.delay = HOUR;
     h.first(pending).await;
@@ -67,7 +68,7 @@ pub async fn unfinished_work_is_never_swept<S: StoreUnderTest>(h: &Harness<S>) {
     }
 }
 
-pub async fn one_unfinished_handler_keeps_the_message<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn one_unfinished_handler_keeps_the_message<S: InspectTier>(h: &Harness<S>) {
     h.first(offer_to("1", &["a", "b"])).await;
     let claim = h.claim_one("a").await;
     h.settle(&claim, Outcome::Done).await;
@@ -81,7 +82,7 @@ pub async fn one_unfinished_handler_keeps_the_message<S: StoreUnderTest>(h: &Har
     assert_eq!(h.sweep(RETENTION).await.messages, 1);
 }
 
-pub async fn a_replayed_entry_keeps_the_message<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_replayed_entry_keeps_the_message<S: OperateTier>(h: &Harness<S>) {
     h.completed("1").await;
     h.operate("1", "h", Operation::Replay).await.expect("replay");
     h.advance(2 * RETENTION);
@@ -93,7 +94,7 @@ pub async fn a_replayed_entry_keeps_the_message<S: StoreUnderTest>(h: &Harness<S
     assert!(h.show("1").await.is_none(), "every generation leaves");
 }
 
-pub async fn a_message_without_entries_leaves_by_its_arrival<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_message_without_entries_leaves_by_its_arrival<S: StoreTier>(h: &Harness<S>) {
     h.first(offer_to("1", &[])).await;
     h.advance(RETENTION.saturating_sub(MOMENT));
     assert_eq!(h.sweep(RETENTION).await.messages, 0);
@@ -102,7 +103,7 @@ pub async fn a_message_without_entries_leaves_by_its_arrival<S: StoreUnderTest>(
 }
 
 // FAULTS H5
-pub async fn what_is_quarantined_is_never_swept<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_quarantined_is_never_swept<S: InspectTier>(h: &Harness<S>) {
     h.completed("1").await;
     h.accept(offer_message(Message::new("1", "order.placed", "other").with_source("shop"))).await;
     h.advance(100 * RETENTION);
@@ -114,7 +115,7 @@ pub async fn what_is_quarantined_is_never_swept<S: StoreUnderTest>(h: &Harness<S
 }
 
 // FAULTS H1: a message that the store may have forgotten does not run.
-pub async fn older_than_the_memory_is_stale<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn older_than_the_memory_is_stale<S: InspectTier>(h: &Harness<S>) {
     let swept_at = sweep_one(h, "1").await;
     let stale = dated("1", swept_at.before(MOMENT));
     assert_eq!(h.accept(stale.clone()).await, Accepted::Stale);
@@ -128,12 +129,12 @@ pub async fn older_than_the_memory_is_stale<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // A message can be stored in the millisecond of its creation: this may be the very one that was swept.
-pub async fn as_old_as_the_memory_is_stale<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn as_old_as_the_memory_is_stale<S: InspectTier>(h: &Harness<S>) {
     let swept_at = sweep_one(h, "1").await;
     assert_eq!(h.accept(dated("1", swept_at)).await, Accepted::Stale);
 }
 
-pub async fn stale_messages_do_not_pile_up<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn stale_messages_do_not_pile_up<S: InspectTier>(h: &Harness<S>) {
     let old = sweep_one(h, "1").await.before(MOMENT);
     for _ in 0..3 {
         let batch = [dated("2", old), dated("2", old)];
@@ -142,7 +143,7 @@ pub async fn stale_messages_do_not_pile_up<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.count().await.quarantined, 1);
 }
 
-pub async fn a_known_key_is_never_stale<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_known_key_is_never_stale<S: InspectTier>(h: &Harness<S>) {
     let start = h.now();
     let seq = h.first(dated("poisoned", start)).await;
     let claim = h.claim_one("h").await;
@@ -152,14 +153,14 @@ pub async fn a_known_key_is_never_stale<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.accept(dated("poisoned", start)).await, Accepted::Duplicate(known));
 }
 
-pub async fn a_sweep_that_removes_nothing_forgets_nothing<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_sweep_that_removes_nothing_forgets_nothing<S: StoreTier>(h: &Harness<S>) {
     h.first(offer("1")).await;
     h.advance(2 * RETENTION);
     assert_eq!(h.sweep(RETENTION).await, Swept::NOTHING);
     assert!(matches!(h.accept(dated("2", Timestamp::ZERO)).await, Accepted::First(_)));
 }
 
-pub async fn the_memory_never_moves_back<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_memory_never_moves_back<S: OperateTier>(h: &Harness<S>) {
     let poisoned_at = h.now();
     h.poisoned("old").await;
     h.advance(HOUR);
@@ -171,13 +172,13 @@ pub async fn the_memory_never_moves_back<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.accept(dated("2", swept_at.before(MOMENT))).await, Accepted::Stale);
 }
 
-pub async fn inboxes_are_swept_apart<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn inboxes_are_swept_apart<S: InspectTier>(h: &Harness<S>) {
     let other = inbox_named("other");
     let mut there = offer_to("there", &[]);
     there = moved_to(&other, &there);
     h.first(there).await;
     let swept_at = sweep_one(h, "1").await;
-    assert_eq!(h.store.count(&other).await.expect("count").messages, 1);
+    assert_eq!(h.store.count(&other, None).await.expect("count").messages, 1);
     assert!(
         matches!(h.accept(moved_to(&other, &dated("2", swept_at))).await, Accepted::First(_)),
         "one inbox forgot, not the other"
@@ -186,7 +187,7 @@ pub async fn inboxes_are_swept_apart<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // FAULTS B11, H4: a page of messages that must stay does not stop the sweep.
-pub async fn pages_lead_through_everything<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn pages_lead_through_everything<S: InspectTier>(h: &Harness<S>) {
     for n in 0..7 {
         h.poisoned(&format!("poisoned {n}")).await;
     }
@@ -215,7 +216,7 @@ pub async fn pages_lead_through_everything<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.count().await.messages, 10);
 }
 
-pub async fn a_sweep_counts_everything_it_removes<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_sweep_counts_everything_it_removes<S: TransactionalTier>(h: &Harness<S>) {
     let counts = |swept: Swept| (swept.messages, swept.entries, swept.marks, swept.operations);
     h.first(offer_to("two", &["h", "g"])).await;
     for name in ["h", "g"] {
@@ -239,7 +240,7 @@ pub async fn a_sweep_counts_everything_it_removes<S: StoreUnderTest>(h: &Harness
     assert!(h.sweep(RETENTION).await.is_nothing());
 }
 
-pub async fn marks_leave_after_their_retention<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn marks_leave_after_their_retention<S: TransactionalTier>(h: &Harness<S>) {
     assert_eq!(h.mark("1", "h").await, Mark::First);
     h.advance(RETENTION.saturating_sub(MOMENT));
     assert_eq!(h.sweep(RETENTION).await.marks, 0);
@@ -252,7 +253,7 @@ pub async fn marks_leave_after_their_retention<S: StoreUnderTest>(h: &Harness<S>
 }
 
 // FAULTS H6: an inbox with a short retention removes nothing of one with a long retention.
-pub async fn marks_of_another_inbox_are_left_alone<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn marks_of_another_inbox_are_left_alone<S: TransactionalTier>(h: &Harness<S>) {
     assert_eq!(h.mark("1", "h").await, Mark::First);
     h.advance(RETENTION);
     assert_eq!(h.sweep_pages(&inbox_named("other"), SECOND, 10).await.marks, 0);
@@ -260,7 +261,7 @@ pub async fn marks_of_another_inbox_are_left_alone<S: StoreUnderTest>(h: &Harnes
 }
 
 // With inline handlers only, no messages lead from page to page.
-pub async fn no_old_mark_is_left_behind<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn no_old_mark_is_left_behind<S: TransactionalTier>(h: &Harness<S>) {
     for n in 0..7 {
         assert_eq!(h.mark(&n.to_string(), "h").await, Mark::First);
     }
@@ -268,7 +269,7 @@ pub async fn no_old_mark_is_left_behind<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.sweep_pages(&inbox(), RETENTION, 2).await.marks, 7);
 }
 
-pub async fn a_swept_key_can_be_used_again<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_swept_key_can_be_used_again<S: InspectTier>(h: &Harness<S>) {
     let old = h.completed("1").await;
     h.advance(RETENTION);
     h.sweep(RETENTION).await;
@@ -279,7 +280,7 @@ pub async fn a_swept_key_can_be_used_again<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 /// Completes and sweeps a message, and returns its arrival.
-async fn sweep_one<S: StoreUnderTest>(h: &Harness<S>, id: &str) -> Timestamp {
+async fn sweep_one<S: InspectTier>(h: &Harness<S>, id: &str) -> Timestamp {
     let received_at = h.now();
     h.completed(id).await;
     h.advance(RETENTION + SECOND);

@@ -1,5 +1,6 @@
 //! Tenants: messages of several customers in one inbox, strictly separated.
 
+use crate::OperatorSteps as _;
 use oncebox::config::{OnTenantsChange, Tenants};
 use oncebox::state::{Operation, Outcome, Status};
 use oncebox::store::{
@@ -12,17 +13,17 @@ use crate::fixture::{
     HOUR, PAST_LEASE, RETENTION, again as duplicate, dismissed, handler, inbox, inbox_named, message,
     moved_to, offer, offer_message, offer_routed, rejected, renamed, route,
 };
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, InspectTier, OperateTier, ShareTier, StoreTier};
 
 /// Registers a process with a tenants setting.
-async fn register<S: StoreUnderTest>(store: &S, name: &str, tenancy: Tenancy) -> Result<(), ErrorKind> {
+async fn register<S: StoreTier>(store: &S, name: &str, tenancy: Tenancy) -> Result<(), ErrorKind> {
     let mut params = RegisterParams::new(inbox_named(name), RETENTION);
     params.tenancy = Some(tenancy);
     store.register(&params).await.map_err(|error| error.kind())
 }
 
 // FAULTS G5: a message with another tenant has another key, so a redelivery would run again.
-pub async fn an_inbox_does_not_change_its_tenants_unnoticed<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_inbox_does_not_change_its_tenants_unnoticed<S: StoreTier>(h: &Harness<S>) {
     let (off, required) = (Tenancy::new(Tenants::Off), Tenancy::new(Tenants::Required));
     let refused = Err(ErrorKind::TenantsChanged);
     let other = h.another().await;
@@ -46,7 +47,7 @@ pub async fn an_inbox_does_not_change_its_tenants_unnoticed<S: StoreUnderTest>(h
     assert_eq!(register(&h.store, "orders", acme).await, refused, "its own messages have other keys there");
 }
 
-pub async fn one_of_two_tenants_settings_at_once_is_recorded<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn one_of_two_tenants_settings_at_once_is_recorded<S: StoreTier>(h: &Harness<S>) {
     let settings = [Tenants::Off, Tenants::Optional, Tenants::Required].map(Tenancy::new);
     let mut calls = Vec::new();
     for n in 0..9 {
@@ -71,7 +72,7 @@ fn register_is_ok(answers: &[Result<(), ErrorKind>], setting: usize) -> bool {
 }
 
 // FAULTS G5, S4, S20
-pub async fn the_same_id_of_two_tenants_is_two_messages<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_same_id_of_two_tenants_is_two_messages<S: InspectTier>(h: &Harness<S>) {
     let offers = [of("a", "1"), of("b", "1"), offer("1")];
     for new in &offers {
         h.first(new.clone()).await;
@@ -88,7 +89,7 @@ pub async fn the_same_id_of_two_tenants_is_two_messages<S: StoreUnderTest>(h: &H
     assert_eq!(h.claim("h", 10).await.len(), 4);
 }
 
-pub async fn a_batch_may_mix_tenants<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_batch_may_mix_tenants<S: StoreTier>(h: &Harness<S>) {
     let answers = h.accept_all(&[of("a", "1"), offer("1"), of("b", "1"), of("a", "1")]).await;
     let [Accepted::First(first), Accepted::First(_), Accepted::First(_), again] = answers[..] else {
         panic!("unexpected answers {answers:?}")
@@ -100,7 +101,7 @@ pub async fn a_batch_may_mix_tenants<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(tenants, [None, Some("a".into()), Some("b".into())]);
 }
 
-pub async fn a_tenant_comes_back_with_its_message<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_tenant_comes_back_with_its_message<S: InspectTier>(h: &Harness<S>) {
     let sent = of("a", "1");
     h.first(sent.clone()).await;
     let claimed = h.claim("h", 1).await.remove(0);
@@ -114,7 +115,7 @@ pub async fn a_tenant_comes_back_with_its_message<S: StoreUnderTest>(h: &Harness
     assert_eq!(view.quarantined[0].message, other.message);
 }
 
-pub async fn what_is_quarantined_alone_has_its_tenant<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_quarantined_alone_has_its_tenant<S: OperateTier>(h: &Harness<S>) {
     let now = h.now();
     h.first(of("a", "1")).await;
     let claim = h.claim_one("h").await;
@@ -131,7 +132,7 @@ pub async fn what_is_quarantined_alone_has_its_tenant<S: StoreUnderTest>(h: &Har
 }
 
 // FAULTS S20: a blocking head of one tenant does not block another tenant.
-pub async fn tenants_do_not_wait_for_each_other<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn tenants_do_not_wait_for_each_other<S: StoreTier>(h: &Harness<S>) {
     let ordered =
         |tenant: &str, id: &str| offer_message(message(id).with_ordering_key("k").with_tenant(tenant));
     for id in ["1", "2"] {
@@ -150,7 +151,7 @@ pub async fn tenants_do_not_wait_for_each_other<S: StoreUnderTest>(h: &Harness<S
     assert_eq!(next, [false, true], "a waits for its poisoned head; b and none go on");
 }
 
-pub async fn a_handler_added_later_keeps_the_order_of_its_tenant<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_handler_added_later_keeps_the_order_of_its_tenant<S: OperateTier>(h: &Harness<S>) {
     let ordered = |id: &str, handlers: &[&str]| {
         let message = message(id).with_ordering_key("k").with_tenant("a");
         offer_routed(message, handlers.iter().copied().map(route))
@@ -169,7 +170,7 @@ pub async fn a_handler_added_later_keeps_the_order_of_its_tenant<S: StoreUnderTe
     assert_eq!(h.claim_one("new").await.key, first.key, "one of a line at a time");
 }
 
-pub async fn counts_and_lists_are_by_tenant<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn counts_and_lists_are_by_tenant<S: OperateTier>(h: &Harness<S>) {
     for name in ["a", "b"] {
         one_of_each(h, name).await;
     }
@@ -202,7 +203,7 @@ pub async fn counts_and_lists_are_by_tenant<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!((count("a").await.quarantined, count("b").await.quarantined), (1, 0));
 }
 
-pub async fn a_replay_is_counted_once_for_its_tenant<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_replay_is_counted_once_for_its_tenant<S: ShareTier>(h: &Harness<S>) {
     let new = of("a", "1");
     h.first(new.clone()).await;
     let claim = h.claim_one("h").await;
@@ -224,7 +225,7 @@ pub async fn a_replay_is_counted_once_for_its_tenant<S: StoreUnderTest>(h: &Harn
 }
 
 // FAULTS S20
-pub async fn another_tenant_is_neither_shown_nor_touched<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn another_tenant_is_neither_shown_nor_touched<S: ShareTier>(h: &Harness<S>) {
     let keys = one_of_each(h, "a").await;
     one_of_each(h, "b").await;
     let b = tenant(h, "b");
@@ -252,7 +253,7 @@ pub async fn another_tenant_is_neither_shown_nor_touched<S: StoreUnderTest>(h: &
 }
 
 // FAULTS S20
-pub async fn what_is_quarantined_is_listed_by_tenant<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_quarantined_is_listed_by_tenant<S: OperateTier>(h: &Harness<S>) {
     for name in ["a", "b"] {
         for id in ["1", "2", "3"] {
             h.first(of(name, id)).await;
@@ -286,7 +287,7 @@ pub async fn what_is_quarantined_is_listed_by_tenant<S: StoreUnderTest>(h: &Harn
 }
 
 // FAULTS S20
-pub async fn blocked_keys_are_listed_by_tenant<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn blocked_keys_are_listed_by_tenant<S: OperateTier>(h: &Harness<S>) {
     let ordered =
         |tenant: &str, id: &str| offer_message(message(id).with_ordering_key("k").with_tenant(tenant));
     let mut heads = Vec::new();
@@ -303,7 +304,7 @@ pub async fn blocked_keys_are_listed_by_tenant<S: StoreUnderTest>(h: &Harness<S>
     assert_eq!(h.store.blocked(&BlockedParams::new(inbox())).await.expect("blocked").len(), 2);
 }
 
-pub async fn inboxes_do_not_share_tenants<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn inboxes_do_not_share_tenants<S: OperateTier>(h: &Harness<S>) {
     let other = inbox_named("other");
     h.first(of("a", "1")).await;
     h.first(moved_to(&other, &of("a", "1"))).await;
@@ -314,7 +315,7 @@ pub async fn inboxes_do_not_share_tenants<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(list(&there, Status::Pending, 10).await.len(), 2);
 }
 
-pub async fn tenants_are_compared_letter_by_letter<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn tenants_are_compared_letter_by_letter<S: OperateTier>(h: &Harness<S>) {
     let names = ["a", "A", "a ", " a", "ä", "a\u{308}", "%", "_", "'", "null"];
     for name in names {
         h.first(of(name, "1")).await;
@@ -329,7 +330,7 @@ pub async fn tenants_are_compared_letter_by_letter<S: StoreUnderTest>(h: &Harnes
     }
 }
 
-pub async fn a_legacy_key_covers_the_handler_of_a_tenant<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_legacy_key_covers_the_handler_of_a_tenant<S: StoreTier>(h: &Harness<S>) {
     let old = offer_routed(message("1").with_tenant("a"), [route("old")]);
     let seq = h.first(old).await;
     let again = offer_routed(message("1").with_tenant("a"), [renamed("new", &["old"])]);
@@ -348,11 +349,11 @@ fn of_message(tenant: &str, message: Message) -> NewMessage {
     offer_message(message.with_source("shop").with_tenant(tenant))
 }
 
-fn tenant<'a, S: StoreUnderTest>(h: &'a Harness<S>, name: &str) -> TenantScope<'a, S> {
+fn tenant<'a, S: OperateTier>(h: &'a Harness<S>, name: &str) -> TenantScope<'a, S> {
     TenantScope::new(&h.store, inbox(), name)
 }
 
-async fn list<S: StoreUnderTest>(of: &TenantScope<'_, S>, status: Status, limit: usize) -> Vec<EntryView> {
+async fn list<S: OperateTier>(of: &TenantScope<'_, S>, status: Status, limit: usize) -> Vec<EntryView> {
     let mut filter = of.filter(status);
     filter.limit = limit;
     let mut entries = Vec::new();
@@ -368,7 +369,7 @@ async fn list<S: StoreUnderTest>(of: &TenantScope<'_, S>, status: Status, limit:
 }
 
 /// Stores one message of a tenant in each status, with the word for the status as its id.
-async fn one_of_each<S: StoreUnderTest>(h: &Harness<S>, tenant: &str) -> Vec<NewMessage> {
+async fn one_of_each<S: StoreTier>(h: &Harness<S>, tenant: &str) -> Vec<NewMessage> {
     let mut offered = Vec::new();
     for (status, outcome) in [
         (Status::Completed, Some(Outcome::Done)),

@@ -12,10 +12,10 @@ use crate::fixture::{
     route,
 };
 use crate::harness::{claim_params, rescue_params};
-use crate::{FaultOdds, FaultyStore, Harness, StoreFault, StoreUnderTest, StoreVerb};
+use crate::{FaultOdds, FaultyStore, Harness, InspectTier, StoreFault, StoreTier, StoreVerb, TransactionalTier};
 
 // FAULTS A4
-pub async fn an_accept_is_recognised<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn an_accept_is_recognised<S: InspectTier>(h: &Harness<S>) {
     let store = losing_the_answer(h, StoreVerb::Accept);
     let batch = [offer("1"), offer_to("2", &["h", "i"])];
     unknown(store.accept(&batch).await);
@@ -26,7 +26,7 @@ pub async fn an_accept_is_recognised<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // FAULTS B3
-pub async fn a_claim_is_recognised<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_claim_is_recognised<S: StoreTier>(h: &Harness<S>) {
     for n in 0..4 {
         h.first(offer(n.to_string())).await;
     }
@@ -42,7 +42,7 @@ pub async fn a_claim_is_recognised<S: StoreUnderTest>(h: &Harness<S>) {
     }
 }
 
-pub async fn a_suspect_claim_is_recognised<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_suspect_claim_is_recognised<S: InspectTier>(h: &Harness<S>) {
     h.settled("1", Outcome::Crashed).await;
     h.settled("2", Outcome::Crashed).await;
     let store = losing_the_answer(h, StoreVerb::Claim);
@@ -55,7 +55,7 @@ pub async fn a_suspect_claim_is_recognised<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // FAULTS D2
-pub async fn a_settlement_is_recognised<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_settlement_is_recognised<S: InspectTier>(h: &Harness<S>) {
     let mut batch: Vec<Settlement> = Vec::new();
     for (n, outcome) in outcomes().into_iter().enumerate() {
         batch.push(h.running(&n.to_string()).await.settle(&policy(), outcome));
@@ -68,7 +68,7 @@ pub async fn a_settlement_is_recognised<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.snapshot().await, before);
 }
 
-pub async fn a_rescue_is_recognised<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_rescue_is_recognised<S: InspectTier>(h: &Harness<S>) {
     let mut zombies = Vec::new();
     for n in 0..3 {
         zombies.push(h.running(&n.to_string()).await);
@@ -86,7 +86,7 @@ pub async fn a_rescue_is_recognised<S: StoreUnderTest>(h: &Harness<S>) {
     }
 }
 
-pub async fn a_renewal_can_be_repeated<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_renewal_can_be_repeated<S: InspectTier>(h: &Harness<S>) {
     let claim = h.running("1").await;
     h.advance(SECOND);
     let store = losing_the_answer(h, StoreVerb::Renew);
@@ -96,7 +96,7 @@ pub async fn a_renewal_can_be_repeated<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.entry("1", "h").await.at, h.now().after(LEASE));
 }
 
-pub async fn a_sweep_can_be_repeated<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_sweep_can_be_repeated<S: InspectTier>(h: &Harness<S>) {
     h.completed("1").await;
     h.poisoned("2").await;
     h.advance(RETENTION);
@@ -108,7 +108,7 @@ pub async fn a_sweep_can_be_repeated<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // FAULTS C14, D2: the handler runs again, and its second transaction must not commit.
-pub async fn a_commit_is_not_made_twice<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_commit_is_not_made_twice<S: TransactionalTier>(h: &Harness<S>) {
     let claim = h.running("1").await;
     let store = losing_the_answer(h, StoreVerb::Commit);
     let mut tx = store.begin().await.expect("begin");
@@ -123,7 +123,7 @@ pub async fn a_commit_is_not_made_twice<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.status("1").await, Status::Completed);
 }
 
-pub async fn what_was_not_done_is_done_by_the_repeat<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_was_not_done_is_done_by_the_repeat<S: TransactionalTier>(h: &Harness<S>) {
     let store = FaultyStore::new(h.store.clone());
     for verb in [StoreVerb::Accept, StoreVerb::Claim, StoreVerb::Settle, StoreVerb::Rescue, StoreVerb::Commit]
     {
@@ -149,7 +149,7 @@ pub async fn what_was_not_done_is_done_by_the_repeat<S: StoreUnderTest>(h: &Harn
 }
 
 // FAULTS A4, B3, D2 together: every second call fails before or after it was done.
-pub async fn a_storm_of_faults_loses_and_repeats_nothing<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_storm_of_faults_loses_and_repeats_nothing<S: InspectTier>(h: &Harness<S>) {
     const MESSAGES: usize = 200;
     let store = FaultyStore::new(h.store.clone());
     store.faults().seed(1, FaultOdds { before: 0.25, after: 0.25 });
@@ -173,7 +173,7 @@ pub async fn a_storm_of_faults_loses_and_repeats_nothing<S: StoreUnderTest>(h: &
 }
 
 /// Returns the store under test, which does the next call of `verb` and loses the response.
-fn losing_the_answer<S: StoreUnderTest>(h: &Harness<S>, verb: StoreVerb) -> FaultyStore<S> {
+fn losing_the_answer<S: StoreTier>(h: &Harness<S>, verb: StoreVerb) -> FaultyStore<S> {
     let store = FaultyStore::new(h.store.clone());
     store.faults().next(verb, StoreFault::ErrAfter);
     store

@@ -7,7 +7,7 @@ use oncebox::store::{Accepted, Mark, SweepId, SweepParams, Swept};
 use tokio::task::JoinSet;
 
 use crate::fixture::{HOUR, RETENTION, dismissed, handler, inbox, inbox_named, offer_to};
-use crate::{Harness, StoreUnderTest};
+use crate::{Harness, InspectTier, OperateTier, TransactionalTier};
 
 const MOMENT: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_hours(24);
@@ -19,7 +19,7 @@ fn params(retention: Duration, windows: &[(&str, Duration)]) -> SweepParams {
     params
 }
 
-impl<S: StoreUnderTest> Harness<S> {
+impl<S: InspectTier> Harness<S> {
     /// Sweeps one page, which must be the last.
     async fn page(&self, params: &SweepParams) -> Swept {
         let mut page = self.store.sweep(params).await.expect("sweep");
@@ -34,7 +34,7 @@ impl<S: StoreUnderTest> Harness<S> {
     }
 }
 
-pub async fn a_message_leaves_by_the_window_of_its_handler<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_message_leaves_by_the_window_of_its_handler<S: InspectTier>(h: &Harness<S>) {
     let params = params(RETENTION, &[("short", HOUR), ("long", 30 * DAY)]);
     for name in ["short", "long", "other"] {
         h.first(offer_to(name, &[name])).await;
@@ -59,7 +59,7 @@ pub async fn a_message_leaves_by_the_window_of_its_handler<S: StoreUnderTest>(h:
 }
 
 // FAULTS H1: the key of a message is needed as long as any of its handlers needs it.
-pub async fn the_longest_window_of_a_message_counts<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_longest_window_of_a_message_counts<S: InspectTier>(h: &Harness<S>) {
     let params = params(DAY, &[("short", HOUR), ("long", 10 * DAY)]);
     h.first(offer_to("1", &["short", "long", "other"])).await;
     for name in ["short", "long", "other"] {
@@ -74,7 +74,7 @@ pub async fn the_longest_window_of_a_message_counts<S: StoreUnderTest>(h: &Harne
     assert_eq!(h.page(&params).await.messages, 1);
 }
 
-pub async fn a_window_counts_from_the_completion_of_its_handler<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_window_counts_from_the_completion_of_its_handler<S: InspectTier>(h: &Harness<S>) {
     let params = params(10 * DAY, &[("a", HOUR), ("b", DAY)]);
     h.first(offer_to("1", &["a", "b"])).await;
     h.finish("b", dismissed()).await;
@@ -87,7 +87,7 @@ pub async fn a_window_counts_from_the_completion_of_its_handler<S: StoreUnderTes
     assert_eq!(h.page(&params).await.messages, 1);
 }
 
-pub async fn a_replayed_entry_has_its_window_again<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_replayed_entry_has_its_window_again<S: OperateTier>(h: &Harness<S>) {
     let params = params(10 * DAY, &[("h", HOUR)]);
     h.completed("1").await;
     h.advance(HOUR.saturating_sub(MOMENT));
@@ -100,7 +100,7 @@ pub async fn a_replayed_entry_has_its_window_again<S: StoreUnderTest>(h: &Harnes
 }
 
 // FAULTS H2, H5: with any windows.
-pub async fn no_window_ends_what_is_not_finished<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn no_window_ends_what_is_not_finished<S: InspectTier>(h: &Harness<S>) {
     h.poisoned("poisoned").await;
     h.first(offer_to("pending", &["other"])).await;
     h.running("running").await;
@@ -115,7 +115,7 @@ pub async fn no_window_ends_what_is_not_finished<S: StoreUnderTest>(h: &Harness<
     assert_eq!((h.count().await.messages, h.count().await.quarantined), (3, 1));
 }
 
-pub async fn without_entries_the_window_of_the_inbox_counts<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn without_entries_the_window_of_the_inbox_counts<S: InspectTier>(h: &Harness<S>) {
     h.first(offer_to("1", &[])).await;
     let params = params(RETENTION, &[("h", HOUR)]);
     h.advance(RETENTION.saturating_sub(MOMENT));
@@ -124,7 +124,7 @@ pub async fn without_entries_the_window_of_the_inbox_counts<S: StoreUnderTest>(h
     assert_eq!(h.page(&params).await.messages, 1);
 }
 
-pub async fn for_ever_is_a_window_too<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn for_ever_is_a_window_too<S: TransactionalTier>(h: &Harness<S>) {
     for name in ["kept", "short"] {
         h.first(offer_to(name, &[name])).await;
         h.finish(name, Outcome::Done).await;
@@ -141,7 +141,7 @@ pub async fn for_ever_is_a_window_too<S: StoreUnderTest>(h: &Harness<S>) {
 }
 
 // FAULTS H1, H6
-pub async fn marks_leave_by_the_window_of_their_handler<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn marks_leave_by_the_window_of_their_handler<S: TransactionalTier>(h: &Harness<S>) {
     let mut params = params(DAY, &[("long", 10 * DAY), ("short", HOUR)]);
     // Small pages: messages that stay must not keep others.
     params.limit = 2;
@@ -176,7 +176,7 @@ pub async fn marks_leave_by_the_window_of_their_handler<S: StoreUnderTest>(h: &H
 }
 
 /// Stores messages for several pages of one.
-async fn for_three_pages<S: StoreUnderTest>(h: &Harness<S>) -> (SweepParams, SweepParams) {
+async fn for_three_pages<S: InspectTier>(h: &Harness<S>) -> (SweepParams, SweepParams) {
     for n in 0..3 {
         h.first(offer_to(n.to_string(), &[])).await;
     }
@@ -189,7 +189,7 @@ async fn for_three_pages<S: StoreUnderTest>(h: &Harness<S>) -> (SweepParams, Swe
 }
 
 // FAULTS H4
-pub async fn one_sweeps_at_a_time<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn one_sweeps_at_a_time<S: InspectTier>(h: &Harness<S>) {
     let (mut one, mut other) = for_three_pages(h).await;
     loop {
         let page = h.store.sweep(&one).await.expect("sweep");
@@ -207,7 +207,7 @@ pub async fn one_sweeps_at_a_time<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.store.sweep(&other).await.expect("sweep").messages, 1, "the first one is done, and says so");
 }
 
-pub async fn the_other_inboxes_are_swept_meanwhile<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn the_other_inboxes_are_swept_meanwhile<S: InspectTier>(h: &Harness<S>) {
     let (one, mut other) = for_three_pages(h).await;
     assert!(h.store.sweep(&one).await.expect("sweep").next.is_some());
     other.inbox = inbox_named("other");
@@ -218,7 +218,7 @@ pub async fn the_other_inboxes_are_swept_meanwhile<S: StoreUnderTest>(h: &Harnes
 }
 
 // FAULTS H4
-pub async fn a_sweeper_that_died_is_followed_by_another<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_sweeper_that_died_is_followed_by_another<S: InspectTier>(h: &Harness<S>) {
     let (mut one, mut other) = for_three_pages(h).await;
     one.after = h.store.sweep(&one).await.expect("sweep").next;
     h.advance(HOUR + MOMENT);
@@ -227,7 +227,7 @@ pub async fn a_sweeper_that_died_is_followed_by_another<S: StoreUnderTest>(h: &H
     assert_eq!(h.store.sweep(&one).await.expect("sweep"), Swept::NOTHING, "there is nothing left");
 }
 
-pub async fn a_sweeper_that_was_overtaken_stops<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_sweeper_that_was_overtaken_stops<S: InspectTier>(h: &Harness<S>) {
     let (mut one, mut other) = for_three_pages(h).await;
     one.after = h.store.sweep(&one).await.expect("sweep").next;
     h.advance(HOUR + MOMENT);
@@ -237,7 +237,7 @@ pub async fn a_sweeper_that_was_overtaken_stops<S: StoreUnderTest>(h: &Harness<S
     assert_eq!(h.store.sweep(&other).await.expect("sweep").messages, 1);
 }
 
-pub async fn many_sweepers_leave_nothing_behind<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn many_sweepers_leave_nothing_behind<S: InspectTier>(h: &Harness<S>) {
     for round in 0..5 {
         let batch: Vec<_> = (0..60).map(|n| offer_to(format!("{round} {n}"), &[])).collect();
         h.accept_all(&batch).await;

@@ -10,12 +10,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use oncebox::state::Settlement;
 use oncebox::store::{
-    Accepted, Acted, Action, ActionKind, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
-    BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount,
-    EntryFilter, EntryPage, ExamineParams, Failover, Finding, InboxCounts, Mark, MarkIn, MessageHistory,
-    MessageView, NewMessage, OperationId, Orphan, OrphanParams, QuarantineFilter, QuarantinePage,
-    RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams,
-    Swept, Transactional, Wakeups,
+    Accepted, Acted, Action, ActionKind, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
+    BacklogParams, BlockedKey, BlockedParams, Claim, ClaimParams, Claimed, DuplicateCount,
+    EntryFilter, EntryPage, Examine, ExamineLayer, ExamineParams, Finding, InboxCounts, Inspect,
+    InspectLayer, Layer, Mark, MarkIn, MessageHistory, MessageView, NewMessage, Operate, OperateLayer,
+    OperationId, Orphan, OrphanParams, QuarantineFilter, QuarantinePage, RegisterParams, RenewParams,
+    Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, StoreLayer, SweepParams, Swept, Transactional,
+    Wakeups,
 };
 use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result};
 
@@ -107,12 +108,16 @@ impl std::fmt::Display for Deadlock {
 
 impl std::error::Error for Deadlock {}
 
-#[async_trait]
-impl<S: Store> Store for FaultyStore<S> {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
+impl<S: Store> Layer for FaultyStore<S> {
+    type Inner = S;
 
+    fn inner(&self) -> &S {
+        &self.store
+    }
+}
+
+#[async_trait]
+impl<S: Store> StoreLayer for FaultyStore<S> {
     async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
         self.run(StoreVerb::Accept, self.store.accept(batch)).await
     }
@@ -155,10 +160,6 @@ impl<S: Store> Store for FaultyStore<S> {
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         if self.mute { None } else { self.store.wakeups() }
-    }
-
-    fn failover(&self) -> Option<Failover> {
-        self.store.failover()
     }
 
     fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {
@@ -256,13 +257,9 @@ impl<Tx: ?Sized, S: ShareIn<Tx>> ShareIn<Tx> for FaultyStore<S> {
 }
 
 #[async_trait]
-impl<S: Admin> Admin for FaultyStore<S> {
-    async fn count(&self, inbox: &InboxName) -> Result<InboxCounts> {
-        self.run(StoreVerb::Count, self.store.count(inbox)).await
-    }
-
-    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<InboxCounts> {
-        self.run(StoreVerb::Count, self.store.count_tenant(inbox, tenant)).await
+impl<S: Inspect> InspectLayer for FaultyStore<S> {
+    async fn count(&self, inbox: &InboxName, tenant: Option<&str>) -> Result<InboxCounts> {
+        self.run(StoreVerb::Count, self.store.count(inbox, tenant)).await
     }
 
     async fn list(&self, filter: &EntryFilter) -> Result<EntryPage> {
@@ -285,6 +282,13 @@ impl<S: Admin> Admin for FaultyStore<S> {
         self.run(StoreVerb::Quarantined, self.store.quarantined(filter)).await
     }
 
+    async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage> {
+        self.run(StoreVerb::Audit, self.store.audit(filter)).await
+    }
+}
+
+#[async_trait]
+impl<S: Operate> OperateLayer for FaultyStore<S> {
     async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {
         self.run(StoreVerb::Backfill, self.store.backfill(params)).await
     }
@@ -300,16 +304,15 @@ impl<S: Admin> Admin for FaultyStore<S> {
         self.run(verb, self.store.act(action)).await
     }
 
-    async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage> {
-        self.run(StoreVerb::Audit, self.store.audit(filter)).await
-    }
-
-    async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
-        self.run(StoreVerb::Examine, self.store.examine(params)).await
-    }
-
     async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
         self.run(StoreVerb::Progress, self.store.progress(id, noted, progress)).await
+    }
+}
+
+#[async_trait]
+impl<S: Examine> ExamineLayer for FaultyStore<S> {
+    async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
+        self.run(StoreVerb::Examine, self.store.examine(params)).await
     }
 }
 
@@ -330,9 +333,9 @@ mod tests {
             .next(StoreVerb::Accept, StoreFault::ErrBefore(ErrorKind::Full))
             .next(StoreVerb::Accept, StoreFault::ErrAfter);
         assert_eq!(store.accept(&[offer("1")]).await.unwrap_err().kind(), ErrorKind::Full);
-        assert_eq!(store.count(&inbox()).await.unwrap().messages, 0);
+        assert_eq!(store.count(&inbox(), None).await.unwrap().messages, 0);
         assert_eq!(store.accept(&[offer("1")]).await.unwrap_err().kind(), ErrorKind::CommitUnknown);
-        assert_eq!(store.count(&inbox()).await.unwrap().messages, 1);
+        assert_eq!(store.count(&inbox(), None).await.unwrap().messages, 1);
         assert!(matches!(store.accept(&[offer("1")]).await.unwrap()[..], [Accepted::Duplicate(_)]));
         assert_eq!(store.faults().calls(StoreVerb::Accept), 3);
     }
@@ -346,7 +349,7 @@ mod tests {
             async move { store.accept(&[offer("1")]).await }
         });
         store.faults().wait_for_hanging(1).await;
-        assert_eq!(store.count(&inbox()).await.unwrap().messages, 0);
+        assert_eq!(store.count(&inbox(), None).await.unwrap().messages, 0);
         store.faults().release();
         assert!(matches!(call.await.unwrap().unwrap()[..], [Accepted::First(_)]));
     }

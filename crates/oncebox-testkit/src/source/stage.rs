@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use oncebox::state::Status;
-use oncebox::store::{Admin as _, InboxCounts};
+use oncebox::store::{InboxCounts};
 use oncebox::{BoxError, Config, Context, Inbox, Memory, Message, Registration, Reject, Retry, handler};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -116,7 +116,7 @@ impl<T: Transport> SourceFixture<T> {
 
     pub(super) async fn counts(&self) -> InboxCounts {
         let name = oncebox::InboxName::new("conformance").expect("a valid name");
-        self.store.inner().count(&name).await.expect("the store inside does not fail")
+        self.store.inner().count(&name, None).await.expect("the store inside does not fail")
     }
 
     /// Waits until `holds` returns true, and makes the transport redeliver meanwhile.

@@ -14,21 +14,21 @@ use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::{InLine, Operation, Status, Suspicion, operate};
 use crate::store::{
-    Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
-    EntryCursor, EntryFilter, EntryPage, EntryView, ExamineParams, Finding, HandlerCount, InboxCounts,
-    MessageHistory, MessageLabel, MessageView, OperationId, PausedKey, QuarantineFilter, QuarantinePage,
-    QuarantineReason, Quarantined, QuarantinedView, Seq, Severity, content_erased,
+    Acted, Action, AuditFilter, AuditPage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
+    EntryCursor, EntryFilter, EntryPage, EntryView, Examine, ExamineParams, Finding, HandlerCount,
+    InboxCounts, Inspect, MessageHistory, MessageLabel, MessageView, Operate, OperationId, PausedKey,
+    QuarantineFilter, QuarantinePage, QuarantineReason, Quarantined, QuarantinedView, Seq, Severity,
+    content_erased,
 };
 use crate::time::Timestamp;
 
 #[async_trait]
-impl Admin for Memory {
-    async fn count(&self, inbox: &InboxName) -> Result<InboxCounts> {
-        Ok(self.shared.change(|tables, _| tables.scope(inbox).count()))
-    }
-
-    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<InboxCounts> {
-        Ok(self.shared.change(|tables, _| tables.scope(inbox).count_tenant(tenant)))
+impl Inspect for Memory {
+    async fn count(&self, inbox: &InboxName, tenant: Option<&str>) -> Result<InboxCounts> {
+        Ok(self.shared.change(|tables, _| match tenant {
+            None => tables.scope(inbox).count(),
+            Some(tenant) => tables.scope(inbox).count_tenant(tenant),
+        }))
     }
 
     async fn list(&self, filter: &EntryFilter) -> Result<EntryPage> {
@@ -51,10 +51,28 @@ impl Admin for Memory {
         Ok(self.shared.change(|tables, _| tables.scope(&filter.inbox).quarantined_page(filter)))
     }
 
+    async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage> {
+        Ok(self.shared.change(|tables, _| tables.operations.page(filter)))
+    }
+}
+
+#[async_trait]
+impl Operate for Memory {
     async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {
         Ok(self.shared.change(|tables, now| tables.scope(&params.inbox).backfill(params, now)))
     }
 
+    async fn act(&self, action: &Action) -> Result<Acted> {
+        self.shared.change(|tables, now| tables.act(action, now))
+    }
+
+    async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
+        Ok(self.shared.change(|tables, _| tables.operations.note(id, noted, progress)))
+    }
+}
+
+#[async_trait]
+impl Examine for Memory {
     async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
         let lasts = Finding::new(
             Severity::Info,
@@ -70,18 +88,6 @@ impl Admin for Memory {
         let windows = self.shared.change(|tables, now| tables.scope(&params.inbox).windows(params, now));
         let skew = params.skew(self.shared.clock.now());
         Ok(skew.into_iter().chain(windows).chain(unending).chain([lasts]).collect())
-    }
-
-    async fn act(&self, action: &Action) -> Result<Acted> {
-        self.shared.change(|tables, now| tables.act(action, now))
-    }
-
-    async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage> {
-        Ok(self.shared.change(|tables, _| tables.operations.page(filter)))
-    }
-
-    async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
-        Ok(self.shared.change(|tables, _| tables.operations.note(id, noted, progress)))
     }
 }
 

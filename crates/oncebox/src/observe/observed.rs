@@ -12,9 +12,9 @@ use super::{Watch, emit, names, spans};
 use crate::error::Result;
 use crate::state::{EntryEvent, ErrorText, NextState, Settlement};
 use crate::store::{
-    Accepted, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount, Failover,
-    NewMessage, Orphan, OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store,
-    SweepParams, Swept, Wakeups,
+    Accepted, Backlog, BacklogParams, Claim, ClaimParams, Claimed, DuplicateCount, Layer, NewMessage, Orphan,
+    OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, StoreLayer,
+    SweepParams, Swept,
 };
 
 /// A store with metrics and spans around each verb.
@@ -181,12 +181,16 @@ fn count_settled(batch: &[Settlement], settled: &[Settled]) {
     }
 }
 
-#[async_trait]
-impl<S: Store> Store for Observed<S> {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
+impl<S: Store> Layer for Observed<S> {
+    type Inner = S;
 
+    fn inner(&self) -> &S {
+        &self.store
+    }
+}
+
+#[async_trait]
+impl<S: Store> StoreLayer for Observed<S> {
     async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
         let open = self.accepting(batch);
         let call =
@@ -265,17 +269,5 @@ impl<S: Store> Store for Observed<S> {
 
     async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
         self.observe("count_duplicates", batch.len(), self.store.count_duplicates(batch)).await
-    }
-
-    fn wakeups(&self) -> Option<&dyn Wakeups> {
-        self.store.wakeups()
-    }
-
-    fn failover(&self) -> Option<Failover> {
-        self.store.failover()
-    }
-
-    fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {
-        self.store.is_transient(error)
     }
 }

@@ -53,12 +53,16 @@ impl Panicky {
     }
 }
 
-#[async_trait]
-impl Store for Panicky {
-    fn capabilities(&self) -> Capabilities {
-        self.memory.capabilities()
-    }
+impl Layer for Panicky {
+    type Inner = Memory;
 
+    fn inner(&self) -> &Memory {
+        &self.memory
+    }
+}
+
+#[async_trait]
+impl StoreLayer for Panicky {
     async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
         self.may_panic(StoreVerb::Accept);
         self.memory.accept(batch).await

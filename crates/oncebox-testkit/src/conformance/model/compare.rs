@@ -5,16 +5,16 @@ use oncebox::time::Timestamp;
 
 use super::run::{Checked, ModelRun, check, failed, key};
 use super::step::{HANDLERS, MESSAGES};
-use crate::StoreUnderTest;
+use crate::ShareTier;
 use crate::fixture::handler;
 
-impl<S: StoreUnderTest> ModelRun<'_, S> {
+impl<S: ShareTier> ModelRun<'_, S> {
     /// Compares the store's content with the model.
     pub(super) async fn compare(&self) -> Checked {
         for id in 0..MESSAGES {
             self.compare_message(id).await?;
         }
-        let counts = self.h.store.count(&self.inbox).await.map_err(failed("count"))?;
+        let counts = self.h.store.count(&self.inbox, None).await.map_err(failed("count"))?;
         let books = &self.books;
         let expected = (books.messages.len() as u64, books.quarantined.len() as u64, books.paused.len());
         let counted = (counts.messages, counts.quarantined, counts.paused.len());

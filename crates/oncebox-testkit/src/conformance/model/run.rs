@@ -2,13 +2,14 @@
 
 mod lease;
 
+use crate::OperatorSteps as _;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::time::Duration;
 
 use oncebox::state::{InLine, Operation, Outcome, Settlement, Status, operate};
 use oncebox::store::{
-    Accepted, Admin as _, Claim, NewMessage, RenewParams, Renewed, SettleIn as _, Settled, Store as _,
+    Accepted, Claim, NewMessage, RenewParams, Renewed, SettleIn as _, Settled, Store as _,
     SweepParams, Token, Transactional as _,
 };
 use oncebox::time::Timestamp;
@@ -19,7 +20,7 @@ use super::step::{DONE, HANDLERS, Lost, ModelOffer, ModelStep, spelled};
 use crate::fixture::{
     LEASE, PAST_LEASE, RETENTION, inbox_named, key_in, moved_to, offer_routed, outcomes, policy,
 };
-use crate::{FaultyStore, Harness, StoreFault, StoreUnderTest, StoreVerb};
+use crate::{FaultyStore, Harness, ShareTier, StoreFault, StoreVerb};
 
 /// Description of a difference.
 pub(super) type Checked<T = ()> = Result<T, String>;
@@ -45,7 +46,7 @@ pub(super) struct ModelRun<'a, S> {
     log: Vec<String>,
 }
 
-impl<'a, S: StoreUnderTest> ModelRun<'a, S> {
+impl<'a, S: ShareTier> ModelRun<'a, S> {
     pub(super) fn new(h: &'a Harness<S>, inbox: &str) -> Self {
         Self {
             h,

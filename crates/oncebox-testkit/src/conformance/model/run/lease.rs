@@ -11,9 +11,9 @@ use super::super::step::{Lost, spelled};
 use super::{Checked, EntryId, ModelRun, check, failed, key};
 use crate::fixture::{LEASE, claims, handler};
 use crate::harness::{claim_params, rescue_params};
-use crate::{StoreUnderTest, StoreVerb};
+use crate::{ShareTier, StoreVerb};
 
-impl<S: StoreUnderTest> ModelRun<'_, S> {
+impl<S: ShareTier> ModelRun<'_, S> {
     pub(super) async fn claim(
         &mut self,
         (name, renames): (&'static str, usize),
