@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use oncebox::state::{Operation, Outcome, Settlement, Status};
 use oncebox::store::{
-    Accepted, Claim, ClaimParams, ClaimQuota, Claimed, EntryFilter, EntryView, Examine, InboxCounts, Inspect, Mark,
-    MarkIn, MessageView, NewMessage, Operate, RenewParams, Renewed, RescueParams, Route, Seq, Settled, ShareIn, Store,
-    SweepParams, Swept, Transactional,
+    Accepted, Claim, ClaimParams, ClaimQuota, Claimed, EntryFilter, EntryView, Examine, InboxCounts, Inspect,
+    Mark, MarkIn, MessageView, NewMessage, Operate, RenewParams, Renewed, RescueParams, Route, Seq, Settled,
+    ShareIn, Store, SweepParams, Swept, Transactional,
 };
 use oncebox::time::{Clock as _, Timestamp};
 use oncebox::{InboxName, Result};
 
-use crate::TestClock;
 use crate::fixture::{LEASE, handler, inbox, key, offer, policy, rejected, route};
+use crate::{OperatorSteps as _, TestClock};
 
 /// Store of tier 0: the verbs of an inbox.
 pub trait StoreTier: Store + Clone {}

@@ -92,7 +92,11 @@ async fn what_the_filter_takes_is_done_slowly_at_first() {
     let bulk = retry("connection");
     let preview = bulk.preview(&store).await.unwrap();
     assert_eq!((preview.count, preview.more, preview.first.len()), (30, false, 10));
-    assert_eq!(store.count(&inbox(), None).await.unwrap().with_status(Status::Poisoned), 35, "nothing was done");
+    assert_eq!(
+        store.count(&inbox(), None).await.unwrap().with_status(Status::Poisoned),
+        35,
+        "nothing was done"
+    );
     let (report, found) = run(&bulk, &store, &clock, || Outcome::Done).await;
     let report = report.unwrap();
     let counts = (report.done, report.refused, report.failed);

@@ -195,9 +195,7 @@ pub async fn the_newest_generation_may_come_first<S: InspectTier>(h: &Harness<S>
 }
 
 // FAULTS I1: the former key was missing at first, and both handlers have run.
-pub async fn keys_that_were_apart_count_for_each_other_once_they_are_linked<S: StoreTier>(
-    h: &Harness<S>,
-) {
+pub async fn keys_that_were_apart_count_for_each_other_once_they_are_linked<S: StoreTier>(h: &Harness<S>) {
     let (before, after) = (h.another().await, h.another().await);
     first(&before, offer("1", &old())).await;
     first(&after, offer("2", &route("drei"))).await;

@@ -12,6 +12,17 @@
 //! }
 //! ```
 //!
+//! | tier | a store with | cases about |
+//! |---|---|---|
+//! | `store` | [`Store`](oncebox::Store) | what every inbox needs: dedupe, leases, fences, retries, order, retention |
+//! | `inspect` | [`Inspect`](oncebox::store::Inspect) | the same, seen from outside; windows, orphans and backlog of all processes |
+//! | `operate` | [`Operate`](oncebox::store::Operate) and [`Examine`](oncebox::store::Examine) | operator actions, their records, the doctor |
+//! | `transactional` | [`Transactional`](oncebox::store::Transactional) and [`MarkIn`](oncebox::store::MarkIn) | marks, completions in a handler's transaction |
+//! | `share` | [`ShareIn`](oncebox::store::ShareIn) | several runs in one transaction, and the random model |
+//!
+//! Each tier needs those before it. A store with the first two alone runs
+//! `store_conformance!(conformance, memory, tiers: store inspect)`.
+//!
 //! The second argument is an async function or closure that makes a [`Harness`]: a new, empty store on a
 //! [`TestClock`](crate::TestClock). Each test gets its own. A test that hangs is stopped and named.
 
@@ -79,9 +90,12 @@ pub mod unknown;
 pub mod windows;
 
 mod cases;
+mod inspect_cases;
 #[cfg(test)]
 mod listed;
-mod operator_cases;
+mod operate_cases;
+mod store_cases;
+mod transactional_cases;
 
 use std::time::Duration;
 

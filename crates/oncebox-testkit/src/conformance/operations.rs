@@ -6,15 +6,15 @@ use std::time::Duration;
 use oncebox::state::{Operation, Outcome, Status};
 use oncebox::store::{
     Acted, Action, ActionKind, ActionResult, Actor, AuditFilter, BlockedParams, DuplicateCount,
-    EntryExplanation, ExamineParams, Finding, MessageView, OperationId, OperationView, OrderQueue, PausedKey,
-    RegisterParams, Settled, SweepParams,
+    EntryExplanation, ExamineParams, Finding, MessageView, Operate, OperationId, OperationView, OrderQueue,
+    PausedKey, RegisterParams, Settled, SweepParams,
 };
 use oncebox::{ErrorKind, Key, Result};
 
 use crate::fixture::{
     HOUR, RETENTION, SECOND, handler, ids, inbox, inbox_named, key, moved_to, offer, offer_ordered,
 };
-use crate::{FaultyStore, Harness, InspectTier, OperateTier, ShareTier, StoreFault, StoreVerb};
+use crate::{FaultyStore, Harness, InspectTier, OperateTier, StoreFault, StoreVerb};
 
 fn on(id: &str, operation: Operation) -> Action {
     Action::new(inbox(), ActionKind::Entry { key: key(id), handler: handler("h"), operation })
@@ -24,10 +24,7 @@ fn pause() -> Action {
     Action::new(inbox(), ActionKind::Pause { handler: handler("h") })
 }
 
-async fn audit<S: InspectTier>(
-    h: &Harness<S>,
-    change: impl FnOnce(&mut AuditFilter),
-) -> Vec<OperationView> {
+async fn audit<S: InspectTier>(h: &Harness<S>, change: impl FnOnce(&mut AuditFilter)) -> Vec<OperationView> {
     let mut filter = AuditFilter::new(inbox());
     change(&mut filter);
     h.store.audit(&filter).await.expect("audit").operations
@@ -162,7 +159,7 @@ pub async fn one_of_many_at_once_is_done<S: OperateTier>(h: &Harness<S>) {
     assert_eq!(h.entry("1", "h").await.generation, 1);
 }
 
-pub async fn an_answer_that_was_lost_is_asked_for_again<S: ShareTier>(h: &Harness<S>) {
+pub async fn an_answer_that_was_lost_is_asked_for_again<S: OperateTier>(h: &Harness<S>) {
     h.completed("1").await;
     let store = FaultyStore::new(h.store.clone());
     store.faults().next(StoreVerb::Operate, StoreFault::ErrAfter);

@@ -49,9 +49,7 @@ pub async fn whatever_is_not_the_end_under_a_former_key_keeps_the_new_ones_waiti
 }
 
 // FAULTS B15
-pub async fn a_poisoned_one_under_a_former_key_blocks_unless_it_is_skipped<S: OperateTier>(
-    h: &Harness<S>,
-) {
+pub async fn a_poisoned_one_under_a_former_key_blocks_unless_it_is_skipped<S: OperateTier>(h: &Harness<S>) {
     apart(h).await;
     h.accept_all(&[old("1"), new("2")]).await;
     for operation in [Operation::Retry, Operation::Unblock] {
@@ -71,9 +69,7 @@ pub async fn a_poisoned_one_under_a_former_key_blocks_unless_it_is_skipped<S: Op
     assert_eq!(ids(&claim(h, 10).await), ["x2"]);
 }
 
-pub async fn a_worker_that_died_under_a_former_key_keeps_the_new_ones_waiting<S: StoreTier>(
-    h: &Harness<S>,
-) {
+pub async fn a_worker_that_died_under_a_former_key_keeps_the_new_ones_waiting<S: StoreTier>(h: &Harness<S>) {
     apart(h).await;
     h.accept_all(&[old("1"), new("2")]).await;
     assert_eq!(ids(&claim(h, 10).await), ["1"]);

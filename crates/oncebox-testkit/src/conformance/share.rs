@@ -210,11 +210,7 @@ async fn mark<S: TransactionalTier>(h: &Harness<S>, tx: &mut S::Tx, id: &str) ->
 }
 
 /// Completes and commits. Returns `LeaseLost` if one of the claims is lost.
-async fn commit<S: ShareTier>(
-    h: &Harness<S>,
-    mut tx: S::Tx,
-    claims: &[Claim],
-) -> Result<Settled, ErrorKind> {
+async fn commit<S: ShareTier>(h: &Harness<S>, mut tx: S::Tx, claims: &[Claim]) -> Result<Settled, ErrorKind> {
     let settled = h.store.complete_all(&mut tx, claims).await.map_err(|error| error.kind())?;
     assert_eq!(settled.len(), claims.len());
     if settled.contains(&Settled::LeaseLost) {

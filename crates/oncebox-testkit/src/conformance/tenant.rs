@@ -4,26 +4,26 @@ use crate::OperatorSteps as _;
 use oncebox::config::{OnTenantsChange, Tenants};
 use oncebox::state::{Operation, Outcome, Status};
 use oncebox::store::{
-    Accepted, BlockedParams, EntryView, InboxCounts, NewMessage, QuarantineFilter, QuarantineReason,
-    RegisterParams, Settled, Tenancy, TenantScope,
+    Accepted, Action, ActionKind, BlockedParams, EntryView, InboxCounts, NewMessage, QuarantineFilter,
+    QuarantineReason, RegisterParams, Settled, Tenancy, TenantScope,
 };
-use oncebox::{ErrorKind, Message};
+use oncebox::{ErrorKind, Key, Message};
 
 use crate::fixture::{
     HOUR, PAST_LEASE, RETENTION, again as duplicate, dismissed, handler, inbox, inbox_named, message,
     moved_to, offer, offer_message, offer_routed, rejected, renamed, route,
 };
-use crate::{Harness, InspectTier, OperateTier, ShareTier, StoreTier};
+use crate::{Harness, InspectTier, OperateTier, StoreTier};
 
 /// Registers a process with a tenants setting.
-async fn register<S: StoreTier>(store: &S, name: &str, tenancy: Tenancy) -> Result<(), ErrorKind> {
+async fn register<S: InspectTier>(store: &S, name: &str, tenancy: Tenancy) -> Result<(), ErrorKind> {
     let mut params = RegisterParams::new(inbox_named(name), RETENTION);
     params.tenancy = Some(tenancy);
     store.register(&params).await.map_err(|error| error.kind())
 }
 
 // FAULTS G5: a message with another tenant has another key, so a redelivery would run again.
-pub async fn an_inbox_does_not_change_its_tenants_unnoticed<S: StoreTier>(h: &Harness<S>) {
+pub async fn an_inbox_does_not_change_its_tenants_unnoticed<S: InspectTier>(h: &Harness<S>) {
     let (off, required) = (Tenancy::new(Tenants::Off), Tenancy::new(Tenants::Required));
     let refused = Err(ErrorKind::TenantsChanged);
     let other = h.another().await;
@@ -47,7 +47,7 @@ pub async fn an_inbox_does_not_change_its_tenants_unnoticed<S: StoreTier>(h: &Ha
     assert_eq!(register(&h.store, "orders", acme).await, refused, "its own messages have other keys there");
 }
 
-pub async fn one_of_two_tenants_settings_at_once_is_recorded<S: StoreTier>(h: &Harness<S>) {
+pub async fn one_of_two_tenants_settings_at_once_is_recorded<S: InspectTier>(h: &Harness<S>) {
     let settings = [Tenants::Off, Tenants::Optional, Tenants::Required].map(Tenancy::new);
     let mut calls = Vec::new();
     for n in 0..9 {
@@ -203,7 +203,7 @@ pub async fn counts_and_lists_are_by_tenant<S: OperateTier>(h: &Harness<S>) {
     assert_eq!((count("a").await.quarantined, count("b").await.quarantined), (1, 0));
 }
 
-pub async fn a_replay_is_counted_once_for_its_tenant<S: ShareTier>(h: &Harness<S>) {
+pub async fn a_replay_is_counted_once_for_its_tenant<S: OperateTier>(h: &Harness<S>) {
     let new = of("a", "1");
     h.first(new.clone()).await;
     let claim = h.claim_one("h").await;
@@ -214,18 +214,18 @@ pub async fn a_replay_is_counted_once_for_its_tenant<S: ShareTier>(h: &Harness<S
         Status::ALL.map(|status| counts.with_status(status))
     };
     assert_eq!(counts().await, [0, 0, 1, 0, 0]);
-    a.operate(&new.key, &handler("h"), Operation::Replay).await.expect("replay");
+    operate(&a, &new.key, Operation::Replay).await.expect("replay");
     assert_eq!(counts().await, [1, 0, 0, 0, 0]);
     let claim = h.claim_one("h").await;
     assert_eq!(counts().await, [0, 1, 0, 0, 0]);
     h.settle(&claim, rejected()).await;
     assert_eq!(counts().await, [0, 0, 0, 1, 0]);
-    a.operate(&new.key, &handler("h"), Operation::Discard).await.expect("discard");
+    operate(&a, &new.key, Operation::Discard).await.expect("discard");
     assert_eq!(counts().await, [0, 0, 0, 0, 1]);
 }
 
 // FAULTS S20
-pub async fn another_tenant_is_neither_shown_nor_touched<S: ShareTier>(h: &Harness<S>) {
+pub async fn another_tenant_is_neither_shown_nor_touched<S: OperateTier>(h: &Harness<S>) {
     let keys = one_of_each(h, "a").await;
     one_of_each(h, "b").await;
     let b = tenant(h, "b");
@@ -233,7 +233,7 @@ pub async fn another_tenant_is_neither_shown_nor_touched<S: ShareTier>(h: &Harne
     for new in &keys {
         assert!(b.show(&new.key).await.expect("show").is_none());
         for operation in Operation::ALL {
-            let error = b.operate(&new.key, &handler("h"), operation).await.expect_err("another tenant's");
+            let error = operate(&b, &new.key, operation).await.expect_err("another tenant's");
             assert_eq!(error.kind(), ErrorKind::NotFound);
         }
         for status in Status::ALL {
@@ -247,7 +247,7 @@ pub async fn another_tenant_is_neither_shown_nor_touched<S: ShareTier>(h: &Harne
     assert_eq!(b.list(&stolen).await.expect("list").entries, list(&b, Status::Poisoned, 10).await);
     let a = tenant(h, "a");
     let poisoned = list(&a, Status::Poisoned, 10).await.remove(0);
-    a.operate(&poisoned.key, &poisoned.handler, Operation::Retry).await.expect("its own");
+    operate(&a, &poisoned.key, Operation::Retry).await.expect("its own");
     assert!(list(&a, Status::Poisoned, 10).await.is_empty());
     assert_eq!(list(&b, Status::Poisoned, 10).await.len(), 1);
 }
@@ -395,4 +395,14 @@ async fn one_of_each<S: StoreTier>(h: &Harness<S>, tenant: &str) -> Vec<NewMessa
     h.first(pending.clone()).await;
     offered.push(pending);
     offered
+}
+
+/// Does an operation on the entry of `h`, within a tenant.
+async fn operate<S: OperateTier>(
+    scope: &TenantScope<'_, S>,
+    key: &Key,
+    operation: Operation,
+) -> oncebox::Result<()> {
+    let kind = ActionKind::Entry { key: *key, handler: handler("h"), operation };
+    scope.act(&Action::new(inbox(), kind)).await.map(|_| ())
 }

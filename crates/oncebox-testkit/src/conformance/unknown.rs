@@ -12,7 +12,9 @@ use crate::fixture::{
     route,
 };
 use crate::harness::{claim_params, rescue_params};
-use crate::{FaultOdds, FaultyStore, Harness, InspectTier, StoreFault, StoreTier, StoreVerb, TransactionalTier};
+use crate::{
+    FaultOdds, FaultyStore, Harness, InspectTier, StoreFault, StoreTier, StoreVerb, TransactionalTier,
+};
 
 // FAULTS A4
 pub async fn an_accept_is_recognised<S: InspectTier>(h: &Harness<S>) {

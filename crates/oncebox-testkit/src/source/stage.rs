@@ -1,12 +1,13 @@
 //! An inbox with fault injection, and handlers that record their runs.
 
+use oncebox::store::Inspect as _;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use oncebox::state::Status;
-use oncebox::store::{InboxCounts};
+use oncebox::store::InboxCounts;
 use oncebox::{BoxError, Config, Context, Inbox, Memory, Message, Registration, Reject, Retry, handler};
 use parking_lot::Mutex;
 use tokio::sync::watch;

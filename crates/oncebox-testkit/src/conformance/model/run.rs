@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use oncebox::state::{InLine, Operation, Outcome, Settlement, Status, operate};
 use oncebox::store::{
-    Accepted, Claim, NewMessage, RenewParams, Renewed, SettleIn as _, Settled, Store as _,
+    Accepted, Claim, Inspect, NewMessage, RenewParams, Renewed, SettleIn as _, Settled, Store as _,
     SweepParams, Token, Transactional as _,
 };
 use oncebox::time::Timestamp;
