@@ -2,12 +2,10 @@
 
 mod actions;
 mod api_client;
-mod client;
 mod doctor;
 mod erase;
 mod print;
 mod queries;
-mod store_client;
 mod stuck;
 mod target;
 
@@ -16,7 +14,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 use super::{CommandError, EXITS, Exit, checked};
-use crate::api::wire::EntryVerb;
+use crate::operator::wire::EntryVerb;
 
 /// Commands for operators.
 #[derive(Debug, Subcommand)]

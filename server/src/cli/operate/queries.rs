@@ -9,9 +9,9 @@ use serde_json::json;
 use super::CommandError;
 use super::print;
 use super::target::{EntryFilterArgs, OneMessageArgs, TargetArgs};
-use crate::api::wire;
 use crate::cli::out::{self, Cell, escaped, table};
 use crate::cli::progress::ProgressLine;
+use crate::operator::wire;
 
 /// Maximum items per page.
 pub(super) const PAGE: usize = 1_000;

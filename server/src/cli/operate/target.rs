@@ -11,13 +11,19 @@ use oncebox::{HandlerKey, InboxName, Key, KeyStrategy};
 
 use super::CommandError;
 use super::api_client::ApiClient;
-use super::client::OperatorClient;
-use super::store_client::StoreClient;
-use crate::api::wire::{self, BoundedText, StatusWord, TimeText};
 use crate::cli::Exit;
 use crate::cli::out;
 use crate::config::{self, InboxPlan, SealPlan, Secrets, StorePlan};
+use crate::operator::wire::{self, BoundedText, StatusWord, TimeText};
+use crate::operator::{OperatorClient, OperatorError, RequestWords, StoreClient};
 use crate::sidecar;
+
+/// Words of the command line in errors of its requests.
+const FLAGS: RequestWords = RequestWords {
+    actor: "the actor is missing; set --actor or ONCEBOX_ACTOR for the audit log",
+    everything: "add a filter, or --everything",
+    unknown: "--unknown",
+};
 
 /// Arguments for the inbox: an API, a store, or a configuration. Default: `ONCEBOX_API`, `ONCEBOX_STORE`, `ONCEBOX_CONFIG`, then
 /// `oncebox.toml` in the current directory.
@@ -136,7 +142,7 @@ impl TargetArgs {
         if let Some(why) = store.seal.as_ref().and_then(SealPlan::locked) {
             out::eprint_note(&format!("sealed content is hidden: {why}"));
         }
-        Ok(Box::new(StoreClient::new(opened, inbox, plan)))
+        Ok(Box::new(StoreClient::new(opened, inbox, plan.map(Into::into), &FLAGS)))
     }
 
     /// Returns the key of an id, for inboxes that use ids as keys.
@@ -187,8 +193,10 @@ impl MessageArgs {
 }
 
 /// Adds a hint to a not-found error: an id belongs to a source, and messages of a sidecar always have one.
-pub(super) fn not_found(failed: CommandError, id: &MessageArgs, source: Option<&str>) -> CommandError {
-    if id.id.is_none() || source.is_some() || !failed.is_not_found() {
+pub(super) fn not_found(failed: OperatorError, id: &MessageArgs, source: Option<&str>) -> CommandError {
+    let known = id.id.is_none() || source.is_some() || !failed.is_not_found();
+    let failed = CommandError::from(failed);
+    if known {
         return failed;
     }
     failed.context("without --source, only messages without a source match; add it, or use --key".to_owned())
@@ -214,7 +222,7 @@ impl OneMessageArgs {
     }
 
     /// Adds a hint to a not-found error.
-    pub(super) fn not_found(&self, failed: CommandError) -> CommandError {
+    pub(super) fn not_found(&self, failed: OperatorError) -> CommandError {
         not_found(failed, &self.message, self.source.as_deref())
     }
 
