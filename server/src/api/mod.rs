@@ -52,7 +52,7 @@ const BODY_TIME: Duration = Duration::from_secs(10);
 
 /// Words of the API in errors of its requests.
 pub(crate) const FIELDS: RequestWords = RequestWords {
-    actor: "`actor` is missing",
+    actor: "the actor is missing; set `actor`",
     everything: "name the entries in `which`, or set `everything`",
     unknown: "`unknown`",
 };

@@ -163,7 +163,7 @@ impl From<OperatorError> for CommandError {
             OperatorError::Store(error) => return error.into(),
             OperatorError::Changed { .. } => {
                 let advice = "nothing was changed; repeat the dry run, then pass its count with --expect";
-                return Exit::Refused.with(anyhow!("{error}; {advice}"));
+                return Exit::Refused.with(anyhow!("{error}: {advice}"));
             }
             OperatorError::Unreachable(_) => Exit::Start,
             OperatorError::Refused(401 | 403 | 404 | 409, _) => Exit::Refused,

@@ -1,5 +1,5 @@
-//! Work of operators on an inbox: the requests and responses, and the client that handlers of the API and commands share. Tests:
-//! `tests/serve/api/` and `tests/operate/`.
+//! Work of operators on an inbox: the requests and responses, and the client that routes of the API and commands share. Tests:
+//! `tests/serve/api/clients.rs` and `tests/operate/`.
 
 mod long;
 mod pause;

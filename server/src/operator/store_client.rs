@@ -218,8 +218,8 @@ impl OperatorClient for StoreClient {
 
     async fn entries(&self, query: &wire::EntriesQuery) -> OperatorResult<wire::EntryList> {
         let mut filter = query.filter(self.inbox.clone()).map_err(|error| invalid(&error))?;
-        let after = query.after.as_deref().map(str::parse::<EntryCursor>).transpose();
-        (filter.after, filter.limit) = (after.map_err(|error| invalid(&error))?, page(query.limit)?);
+        let after = query.after.as_deref().map(str::parse::<EntryCursor>).transpose()?;
+        (filter.after, filter.limit) = (after, page(query.limit)?);
         let page = self.store.list(&filter).await?;
         let next = page.next.map(|next| next.to_string());
         Ok(wire::EntryList { entries: self.privacy.entries(&page.entries), next })

@@ -73,6 +73,13 @@ pub(crate) struct EntryActionArgs {
     everything: bool,
 }
 
+impl EntryActionArgs {
+    /// Returns true if the arguments select entries by a filter, without `--confirm`.
+    pub(super) fn is_dry_run(&self) -> bool {
+        !self.message.is_given() && !self.confirm
+    }
+}
+
 /// Returns the name of a verb.
 pub(super) const fn word(verb: wire::EntryVerb) -> &'static str {
     match verb {
@@ -249,7 +256,7 @@ pub(crate) struct PurgeArgs {
     limit: usize,
     /// Delete the messages (default: dry run)
     #[arg(long)]
-    confirm: bool,
+    pub(super) confirm: bool,
     /// Refuse unless exactly this many messages match, as in the dry run
     #[arg(long, value_name = "COUNT", requires = "confirm")]
     expect: Option<u64>,
@@ -307,7 +314,7 @@ pub(crate) struct BackfillArgs {
     limit: Option<usize>,
     /// Add the entries (default: dry run)
     #[arg(long)]
-    confirm: bool,
+    pub(super) confirm: bool,
 }
 
 pub(super) async fn backfill(args: &BackfillArgs) -> Result<(), CommandError> {

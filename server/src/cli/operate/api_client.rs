@@ -343,4 +343,12 @@ mod tests {
         let error = refused(StatusCode::NOT_FOUND, b"<html>", true);
         assert!(error.is_not_found() && error.to_string().contains("oncebox serve"), "{error}");
     }
+
+    #[test]
+    fn a_refused_read_does_not_say_what_was_kept() {
+        let body = br#"{"type":"t","title":"t","status":404,"detail":"none","kept":"kept","advice":"look"}"#;
+        for (changes, text) in [(true, "none: kept; look"), (false, "none; look")] {
+            assert_eq!(refused(StatusCode::NOT_FOUND, body, changes).to_string(), text);
+        }
+    }
 }

@@ -23,7 +23,7 @@ pub(crate) struct ErasureArgs {
     discard_unfinished: bool,
     /// Erase for good (default: dry run)
     #[arg(long)]
-    confirm: bool,
+    pub(super) confirm: bool,
 }
 
 pub(super) async fn erase(args: &ErasureArgs) -> Result<(), CommandError> {

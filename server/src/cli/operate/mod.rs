@@ -129,19 +129,25 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Returns true if the command changes nothing in a store.
+    /// Returns true if the command changes nothing in a store, like a dry run.
     pub(crate) fn is_read(&self) -> bool {
-        matches!(
-            self,
+        match self {
             Self::Status(_)
-                | Self::List(_)
-                | Self::Show(_)
-                | Self::Explain(_)
-                | Self::Quarantine(_)
-                | Self::Blocked(_)
-                | Self::Audit(_)
-                | Self::Doctor(_)
-        )
+            | Self::List(_)
+            | Self::Show(_)
+            | Self::Explain(_)
+            | Self::Quarantine(_)
+            | Self::Blocked(_)
+            | Self::Audit(_)
+            | Self::Doctor(_) => true,
+            Self::Retry(args) | Self::Discard(args) | Self::Replay(args) | Self::Unblock(args) => {
+                args.is_dry_run()
+            }
+            Self::Pause(_) | Self::Resume(_) => false,
+            Self::Purge(args) => !args.confirm,
+            Self::Erase(args) => !args.confirm,
+            Self::Backfill(args) => !args.confirm,
+        }
     }
 }
 
