@@ -40,7 +40,7 @@ impl Jobs {
             match AssertUnwindSafe(work).catch_unwind().await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    tracing::error!(operation = %id, %error, "operation interrupted; repeat it")
+                    tracing::error!(operation = %id, %error, "operation interrupted; repeat it");
                 }
                 Err(_) => tracing::error!(operation = %id, "operation panicked; repeat it"),
             }
