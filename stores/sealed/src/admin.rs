@@ -1,11 +1,9 @@
 //! Operator views, opened with the keys of this process.
 
 use async_trait::async_trait;
-use oncebox_core::store::{
-    Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
-    EntryFilter, EntryPage, ExamineParams, Finding, InboxCounts, MessageHistory, MessageView, Migrate,
-    Migration, OperationId, QuarantineFilter, QuarantinePage,
-};
+use oncebox_core::store::{Examine, ExamineLayer, Operate, OperateLayer, Inspect, InspectLayer, 
+    EntryFilter, EntryPage, MessageHistory, MessageView, Migrate,
+    Migration, };
 use oncebox_core::{InboxName, Key, Result};
 
 use crate::Sealed;

@@ -3,11 +3,9 @@
 use async_trait::async_trait;
 use oncebox_core::Result;
 use oncebox_core::state::{ErrorText, Outcome, Policies, Settlement};
-use oncebox_core::store::{
-    Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, DuplicateCount, Failover,
-    NewMessage, Orphan, OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store,
-    SweepParams, Swept, Wakeups,
-};
+use oncebox_core::store::{StoreLayer, Layer, 
+    Accepted, ClaimParams, Claimed, NewMessage, RescueParams, Settled, Store,
+    };
 
 use crate::Sealed;
 use crate::seal::Unreadable;
@@ -37,7 +35,7 @@ impl<S: Store> Sealed<S> {
             }
         }
         if !unreadable.is_empty() {
-            self.settle(&unreadable).await?;
+            Store::settle(self, &unreadable).await?;
         }
         for (seq, handler, why) in whys {
             tracing::error!(seq = seq.0, %handler, %why, "a stored message cannot be read");
