@@ -115,6 +115,6 @@ fn a_retry_by_the_other_sidecar_has_the_same_key() {
     let second = Sidecar::start(dir, &[], &[]);
     let delivered = good.wait_for(1);
     second.stop();
-    let key = |requests: &[super::support::Request]| requests[0].header("idempotency-key").to_owned();
+    let key = |requests: &[Request]| requests[0].header("idempotency-key").to_owned();
     assert_eq!(key(&bad.requests()), key(&delivered));
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use oncebox::{HandlerKey, Key};
+use oncebox_core::{HandlerKey, Key};
 
 /// Maximum number of commits with their names: about 10 MB. Older ones are only counted.
 const REMEMBERED: usize = 65_536;

@@ -356,7 +356,8 @@ async fn losses_beyond_the_memory_are_reported_by_number() {
         let oldest = if all { "" } else { " p USING @message m WHERE m.seq = p.seq AND m.id <> '1000'" };
         schema.run(&format!("DELETE FROM @proof{oldest}")).await;
         fail_over_to_another(&schema).await;
-        persist(async || accept(&store, "later").await).await;
+        // The first claim of this store needs a connection of its own, which is checked.
+        persist(async || store.claim(&claim_params(1)).await).await;
         let failover = store.failover().expect("it was noticed");
         let unnamed = if all { COUNT as u64 - 65_536 } else { 0 };
         assert_eq!((failover.unnamed, failover.unnamed_since.is_some()), (unnamed, all), "{failover}");
