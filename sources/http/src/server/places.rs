@@ -1,4 +1,4 @@
-//! Counts connections by client address, and chooses the one that makes room for a new one. Tests: below, and
+//! Counts connections by client address, and chooses the one to close for a new one. Tests: below, and
 //! `tests/limits.rs`.
 
 use std::cmp::Reverse;
@@ -29,7 +29,7 @@ struct HeldPlaces {
     addresses: HashMap<IpAddr, BTreeMap<u64, Arc<Activity>>>,
 }
 
-/// The slot of one connection; freed when dropped.
+/// The slot of one connection. Dropping it frees the slot.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     places: Arc<ConnectionSlots>,
@@ -37,20 +37,20 @@ pub(super) struct ConnectionSlot {
     number: u64,
 }
 
-/// Why there is no place.
+/// Reason why there is no slot.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoPlace {
-    /// Until a connection ends or becomes idle.
+    /// No slot until a connection ends or becomes idle.
     Now,
-    /// For this address.
+    /// No slot for this address.
     ForAddress,
 }
 
 impl ConnectionSlots {
-    /// Takes a place for one more connection from `address`. If there is none, another connection gives way. It is one whose sender
-    /// has proven nothing, of the address that has most of them; which of those, [`Activity::nuisance`] says. If all have proven
-    /// something, it is the one that has been idle for longest, of the address with most connections. A connection that has proven
-    /// something and has an open request never gives way.
+    /// Takes a slot for one more connection from `address`. If there is none, another connection closes. Unproven
+    /// connections close first, of the address with most of them, in the order of [`Activity::nuisance`]. If all are
+    /// proven, the one idle for longest closes, of the address with most connections. A proven connection with an open
+    /// request never closes.
     pub(super) fn take(
         self: &Arc<Self>,
         address: IpAddr,
@@ -85,7 +85,7 @@ impl ConnectionSlots {
 }
 
 impl HeldPlaces {
-    /// Closes one connection of the addresses that `among` takes, if one may be closed.
+    /// Closes one connection of the addresses that match `among`, if one may close.
     fn give_way(&mut self, among: impl Fn(&IpAddr) -> bool) -> Option<()> {
         let (address, number) = self.unproven(&among).or_else(|| self.idle(&among))?;
         self.remove(address, number)?.evict();
@@ -128,13 +128,13 @@ impl HeldPlaces {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        // One that gave way has left already.
+        // An evicted connection has left already.
         self.places.held.lock().remove(self.address, self.number);
         self.places.freed.notify_one();
     }
 }
 
-/// The address that counts for limits: a client with a network of IPv6 has all its addresses.
+/// Returns the address that counts for limits: an IPv6 client owns all addresses of its network.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if address.is_loopback() => address.into(),
@@ -154,7 +154,7 @@ mod tests {
         limits
     }
 
-    /// A connection from an address, with what it does.
+    /// A connection from an address, with its activity.
     struct Connected {
         place: Result<ConnectionSlot, NoPlace>,
         activity: Arc<Activity>,
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!((held.count, held.remote, held.addresses.len()), (0, 0, 0));
     }
 
-    // FAULTS S5: strangers make room for each other, and for everybody.
+    // FAULTS S5: untrusted clients make room for each other, and for verified ones.
     #[test]
     fn the_address_with_most_unproven_connections_gives_way() {
         let (places, limits) = (Arc::new(ConnectionSlots::default()), limits(6, 5, 0));
