@@ -1,4 +1,4 @@
-//! Responses to senders, and the messages stored then.
+//! Responses to senders, and the stored messages.
 
 mod support;
 
@@ -93,7 +93,7 @@ impl AnswersFixture {
         self.inbox.store().inner().count(self.inbox.name()).await.expect("counts")
     }
 
-    /// Returns the only message, as its handler got it.
+    /// Returns the only message, as its handler received it.
     async fn handled(&self) -> Message {
         self.inbox.drain().await.expect("drained");
         let seen = self.seen.lock();
@@ -160,7 +160,7 @@ async fn the_headers_of_a_plain_message_can_be_others() {
     assert_eq!(message.ordering_key(), Some(&b"customer"[..]));
 }
 
-// FAULTS A15, A4: unknown is not stored, and not stored is not unknown.
+// FAULTS A15, A4: an unknown outcome is not stored, and a known failure is not unknown.
 #[tokio::test]
 async fn a_store_that_is_away_and_a_commit_in_doubt_are_503() {
     let world = world(vec![plain("shop")]).await;
@@ -182,10 +182,10 @@ async fn a_store_that_is_away_and_a_commit_in_doubt_are_503() {
     assert_eq!(world.send("2", "{}").await.problem(), "outcome-unknown");
 }
 
-/// Looks like a signature, and is none.
+/// A well-formed but forged signature.
 const FORGED: &str = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
 
-// FAULTS S2, S4: the answer does not tell what was wrong, and nothing is stored.
+// FAULTS S2, S4: the response does not show the fault, and nothing is stored.
 #[tokio::test]
 async fn everybody_who_is_not_verified_gets_the_same_answer_and_leaves_nothing() {
     let github = Endpoint::github("github", ["secret"]).unwrap();
@@ -224,11 +224,11 @@ async fn everybody_who_is_not_verified_gets_the_same_answer_and_leaves_nothing()
     }
     assert_eq!(world.inbox.store().faults().calls(StoreVerb::Accept), 0, "the store was not even asked");
     assert_eq!(world.counts().await.messages, 0);
-    // One who is on this machine is let in where that is enough.
+    // An endpoint for local senders accepts them.
     assert_eq!(world.server.post("/in/local", &id, "{}").await.status, 202);
 }
 
-// FAULTS S4: one who may send to one address cannot use up the ids of another.
+// FAULTS S4: a sender of one endpoint cannot use up the ids of another.
 #[tokio::test]
 async fn the_same_id_from_two_sources_is_two_messages() {
     let world = world(vec![plain("shop"), plain("bank")]).await;
@@ -269,7 +269,7 @@ async fn what_is_being_worked_on_is_busy() {
     let world = world(vec![plain("shop")]).await;
     let first = world.send_to("/in/shop", "1", "slow", "{}");
     let second = async {
-        // The first one has begun when its mark was asked for.
+        // The first one has begun once the handler read its mark.
         while world.inbox.store().faults().calls(StoreVerb::Mark) == 0 {
             tokio::task::yield_now().await;
         }
@@ -335,7 +335,7 @@ async fn a_quota_is_one_sources_own_and_comes_back() {
     let answer = world.send("2", "").await;
     assert_eq!((answer.status, &*answer.problem()), (429, "over-quota"));
     assert_eq!(answer.header("retry-after"), Some("10"));
-    // Who is not verified does not use it up.
+    // Unverified senders do not spend it.
     world.clock.advance(Duration::from_secs(10));
     let forged = [("authorization", "Bearer x"), ("message-id", "3"), ("message-type", "t")];
     assert_eq!(world.server.post("/in/shop", &forged, "").await.status, 401);
@@ -352,7 +352,7 @@ async fn what_is_too_large_or_not_understood_is_refused() {
     let batch = format!("[{}]", [r#"{"specversion":"1.0","id":"1","source":"/s","type":"t"}"#; 3].join(","));
     let batch_type = [TOKEN, ("content-type", "application/cloudevents-batch+json")];
     assert_eq!(world.server.post("/in/events", &batch_type, &batch).await.status, 413);
-    // FAULTS S5: many small ones, none of which is read; `1` is no event.
+    // FAULTS S5: many small items, none of which is read; `1` is no event.
     let many = format!("[{}]", vec!["1"; 4_000].join(","));
     let answer = world.server.post("/in/events", &batch_type, &many).await;
     assert_eq!(answer.status, 413);
@@ -361,7 +361,7 @@ async fn what_is_too_large_or_not_understood_is_refused() {
         let answer = world.server.post("/in/events", &[TOKEN, ("content-type", media_type)], "{}").await;
         assert_eq!((answer.status, &*answer.problem()), (415, "unsupported-media-type"), "{media_type}");
     }
-    // FAULTS G3: nothing is unpacked.
+    // FAULTS G3: nothing is decompressed.
     let packed = [TOKEN, ("message-id", "2"), ("message-type", "t"), ("content-encoding", "gzip")];
     assert_eq!(world.server.post("/in/shop", &packed, "x").await.status, 415);
     let mut client = world.server.connect().await;
@@ -371,7 +371,7 @@ async fn what_is_too_large_or_not_understood_is_refused() {
     assert_eq!(world.counts().await.messages, 1);
 }
 
-// FAULTS A17: one bad event does not keep the others out.
+// FAULTS A17: one bad event does not block the others.
 #[tokio::test]
 async fn a_batch_is_answered_for_each_event() {
     let world = world(vec![events("events")]).await;
@@ -436,7 +436,7 @@ async fn an_event_is_the_same_message_whichever_way_it_comes() {
     assert_eq!(message.headers().get("ce-id").map(|id| &id[..]), Some("café".as_bytes()));
 }
 
-// FAULTS A16: a sender that goes away does not stop what is being stored.
+// FAULTS A16: a disconnect does not stop a write.
 #[tokio::test]
 async fn a_message_is_stored_though_its_sender_is_gone() {
     let limits = {
@@ -451,7 +451,7 @@ async fn a_message_is_stored_though_its_sender_is_gone() {
     gone.send(support::request("/in/shop", &[TOKEN, ("message-id", "1"), ("message-type", "t")], "{}")).await;
     in_time("the store is asked", faults.wait_for_hanging(1)).await;
     drop(gone);
-    // There is room for one connection only: this one is answered when the other is over.
+    // There is one connection slot: this response comes when the other connection ends.
     let untrusted = world.server.post("/in/shop", &[("message-id", "2"), ("message-type", "t")], "{}");
     assert_eq!(in_time("the connection ends", untrusted).await.status, 401);
     assert_eq!(world.counts().await.messages, 0);
@@ -465,7 +465,7 @@ async fn a_message_is_stored_though_its_sender_is_gone() {
     assert_eq!(world.send("1", "{}").await.status, 200);
 }
 
-// The sender must not be told that a message does not run which does, for another handler.
+// The response must not deny that a message runs if another handler runs it.
 #[tokio::test]
 async fn the_answer_says_what_happened_for_each_handler() {
     let key = Dedupe::By(KeyStrategy::correlation_id().on_conflict(OnConflict::Quarantine));

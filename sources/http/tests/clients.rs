@@ -1,4 +1,4 @@
-//! Clients that others wrote: the Python packages of CloudEvents and Standard Webhooks, and curl.
+//! Independent clients: the Python packages of CloudEvents and Standard Webhooks, and curl.
 
 mod support;
 
@@ -36,7 +36,7 @@ async fn world(endpoint: Endpoint) -> ClientsFixture {
     ClientsFixture { server, inbox, seen }
 }
 
-/// Runs a program to its end and returns what it says.
+/// Runs a program to its end and returns its output.
 async fn output(mut command: Command) -> String {
     let run = tokio::task::spawn_blocking(move || command.output());
     let output = run.await.expect("the program ran").expect("the program is there");

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use support::{RawHttpClient, RunningServer};
 use tokio::net::TcpStream;
 
-/// A sender that keeps its messages until it is told that they are taken or refused.
+/// A sender that keeps its messages until they are stored or refused.
 #[derive(Clone, Default)]
 struct Sender(Arc<Mutex<SenderState>>);
 
@@ -32,7 +32,7 @@ struct Instance {
 }
 
 impl Sender {
-    /// Sends everything that waits, to one server after the other.
+    /// Sends every waiting message, to one server after the other.
     fn deliver(&self) {
         let mut state = self.0.lock();
         if state.servers.is_empty() {

@@ -18,7 +18,7 @@ fn counted(handle: &PrometheusHandle, source: &str, answer: &str) -> usize {
     found.map_or(0, |number| number.parse().expect("a number"))
 }
 
-// FAULTS J5, S5, S6: 401, 413 and 429 are seen, and untrusted clients make no labels.
+// FAULTS J5, S5, S6: 401, 413 and 429 are counted, and untrusted clients add no labels.
 #[tokio::test]
 async fn every_answer_is_counted() {
     let recorder = PrometheusBuilder::new().build_recorder();

@@ -1,4 +1,4 @@
-//! Webhooks: what their senders sign, and what is taken of it.
+//! Webhooks: their signatures and their stored content.
 
 mod support;
 
@@ -58,7 +58,7 @@ impl WebhookFixture {
         self.inbox.store().count(self.inbox.name()).await.expect("counts").messages
     }
 
-    /// Returns the message that the handler got last.
+    /// Returns the handler's last message.
     async fn last(&self) -> Message {
         self.inbox.drain().await.expect("drained");
         self.seen.lock().last().cloned().expect("a message was handled")
@@ -122,7 +122,7 @@ fn stripe(world: &WebhookFixture, age: i64, body: &str) -> Vec<(&'static str, St
     vec![("stripe-signature", format!("t={time}, v1={}, v0=ff, v1={good}", "0".repeat(64)))]
 }
 
-// FAULTS S3, A10: an event is written anew for each attempt, and is the same event.
+// FAULTS S3, A10: a rewritten event of a later attempt is the same event.
 #[tokio::test]
 async fn stripe_events_are_known_though_they_are_written_anew() {
     let world = world(Endpoint::stripe("hook", ["whsec_stripe"]).unwrap()).await;
@@ -147,14 +147,14 @@ async fn stripe_events_are_known_though_they_are_written_anew() {
     let nameless = r#"{"type":"invoice.paid","data":{}}"#;
     assert_eq!(world.send(&stripe(&world, 0, nameless), nameless).await.problem(), "missing-key");
     assert_eq!(world.send(&stripe(&world, 0, "no json"), "no json").await.problem(), "malformed");
-    // Two times, of which the signed one is not the last.
+    // Two times; the signed one is not the last.
     let time = world.now();
     let good = hex(&sign(b"whsec_stripe", &[&time.to_string(), ".", &event(1, 7)]));
     let twice = [("stripe-signature", format!("t={time},t={time},v1={good}"))];
     assert_eq!(world.send(&twice, &event(1, 7)).await.status, 401);
 }
 
-// Thin events of Stripe write the time as text. What has no time that can be read has none.
+// Thin events of Stripe write the time as text. An unreadable time is ignored.
 #[tokio::test]
 async fn stripe_may_write_the_time_in_any_way() {
     let world = world(Endpoint::stripe("hook", ["whsec_stripe"]).unwrap()).await;
@@ -176,7 +176,7 @@ async fn stripe_may_write_the_time_in_any_way() {
     }
 }
 
-// FAULTS S11: whatever it is called, the digest is not stored with what it proves.
+// FAULTS S11: the digest is not stored with the message, whatever its header.
 #[tokio::test]
 async fn the_header_with_the_digest_is_not_stored() {
     let verify = Verify::hmac_sha256("X-Digest", "", Encoding::Hex, ["secret"]).unwrap();
@@ -244,7 +244,7 @@ fn shopify(event: &str, webhook: &str, topic: &str, body: &str) -> Vec<(&'static
     headers
 }
 
-// One event reaches several subscriptions. Shopify advises to go by the event; one topic's body is not that of another.
+// One event reaches several subscriptions. Shopify advises to use the event's id; topics have different bodies.
 #[tokio::test]
 async fn shopify_events_are_recognised_by_the_id_that_is_chosen() {
     let by_event = world(Endpoint::shopify("hook", ["shop"]).unwrap()).await;
@@ -268,7 +268,7 @@ async fn shopify_events_are_recognised_by_the_id_that_is_chosen() {
     assert!(Endpoint::github("hook", ["s"]).unwrap().shopify_id(ShopifyId::Webhook).is_err());
 }
 
-// A webhook of GitHub is a form if its settings say so, which they do by default in some of its pages.
+// A webhook of GitHub is a form if its settings choose that, as some of its pages do by default.
 #[tokio::test]
 async fn github_may_send_a_form() {
     let world = world(Endpoint::github("hook", ["s"]).unwrap()).await;
@@ -344,7 +344,7 @@ async fn standard_webhooks_with_a_shared_secret() {
         ];
         assert_eq!(world.send(&headers, BODY).await.status, 401, "{time}");
     }
-    // A signature grows old.
+    // A signature expires.
     let old = standard("msg_3", now, v1(one, "msg_3", now));
     world.clock.advance(Duration::from_secs(299));
     assert_eq!(send(old.clone()).await, 202);
@@ -354,7 +354,7 @@ async fn standard_webhooks_with_a_shared_secret() {
     assert_eq!((message.id(), message.message_type()), (&b"msg_3"[..], "contact.created"));
 }
 
-// FAULTS S1, S3: the names from before the specification. What was verified is what becomes the key.
+// FAULTS S1, S3: the names from before the specification. The verified header becomes the key.
 #[tokio::test]
 async fn standard_webhooks_with_the_headers_of_svix() {
     let secret = b"a secret of 24 bytes....";
@@ -370,7 +370,7 @@ async fn standard_webhooks_with_the_headers_of_svix() {
     assert_eq!((message.id(), message.message_type()), (&b"msg_1"[..], "contact.created"));
     assert_eq!(message.time().map(|time| time.as_millis() / 1_000), Some(now));
     assert!(message.headers().get("svix-signature").is_none());
-    // One message, by whichever names it comes.
+    // One message, under either set of names.
     assert_eq!(send(standard("msg_1", now, v1(secret, "msg_1", now))).await, 200);
     for (what, headers) in [
         ("another id", svix("msg_2", now, v1(secret, "msg_1", now))),
@@ -380,7 +380,7 @@ async fn standard_webhooks_with_the_headers_of_svix() {
     ] {
         assert_eq!(send(headers).await, 401, "{what}");
     }
-    // A request with both: the names of the specification count, and no part is taken from the others.
+    // A request with both: the names of the specification count, and the others are ignored.
     let signed = svix("msg_3", now, v1(secret, "msg_3", now));
     for name in ["webhook-id", "webhook-timestamp", "webhook-signature"] {
         let mixed = [signed.clone(), vec![(name, "msg_4".to_owned())]].concat();
@@ -411,7 +411,7 @@ async fn standard_webhooks_with_a_key_pair() {
     assert_eq!(world.last().await.message_type(), "fixed");
 }
 
-// A signature that needs no private key: it holds for every message under the first of these keys.
+// A signature without a private key: it holds for every message under the first of these keys.
 #[test]
 fn public_keys_that_anybody_can_sign_for_are_refused() {
     let mut identity = [0; 32];

@@ -1,4 +1,4 @@
-//! A delivery as long as it is ours, and what becomes of it.
+//! A delivery from its receipt to its settlement. Tests: tests/again.rs and tests/deliveries.rs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::names;
 use crate::settle::{BrokerVerdict, DeliveryTag};
 use crate::source::{Shared, jittered};
 
-/// The longest wait between two tries of an inline handler that fails.
+/// Maximum wait between attempts of a failing inline handler.
 const LONGEST_RETRY: Duration = Duration::from_mins(5);
-/// Hold time of a delivery that could not be published elsewhere.
+/// Hold time of a delivery that could not be published.
 const UNPUBLISHED: Duration = Duration::from_secs(5);
 
 /// Count and bytes of unsettled deliveries.
@@ -35,12 +35,12 @@ impl UnsettledCount {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Returns true if there is room for one more; a first one always fits.
+    /// Returns true if there is room for one more; the first always fits.
     pub(crate) fn has_room(&self, limit: usize) -> bool {
         self.is_empty() || self.bytes.load(Ordering::Relaxed) < limit
     }
 
-    /// Waits for `next` as soon as there is room.
+    /// Waits for `next` once there is room.
     pub(crate) async fn room<T>(&self, limit: usize, next: impl Future<Output = T>) -> T {
         loop {
             let less = self.less.notified();
@@ -52,7 +52,7 @@ impl UnsettledCount {
     }
 }
 
-/// One delivery and its bytes, in hand until this is dropped.
+/// Counts one delivery and its bytes as unsettled until it is dropped.
 struct Weight {
     shared: Arc<Shared>,
     bytes: usize,
@@ -66,7 +66,7 @@ impl Drop for Weight {
     }
 }
 
-/// One delivery, as long as it is ours.
+/// One unsettled delivery.
 pub(crate) struct Parcel {
     pub(crate) raw: Raw,
     tag: DeliveryTag,
@@ -112,7 +112,7 @@ impl Settle for Settling {
             }
             Ack::Redeliver { after } => self.failed(after).await,
             Ack::Reject { reason } => self.reject(&reason).await,
-            // What is not known here yet is not done: it stays in hand, and comes again.
+            // An unknown outcome settles nothing: the delivery stays held, and comes again.
             _ => {
                 self.hold(UNPUBLISHED);
                 Ok(())
@@ -130,8 +130,8 @@ impl Settling {
         told
     }
 
-    /// Keeps it in hand, and hands it out again after a while. The broker hears nothing of it, so it counts nothing.
-    /// Never longer than it may be held: the broker would close the channel, and count all that is in hand.
+    /// Holds the delivery and hands it out again later. The broker does not notice, so it counts nothing. A longer hold
+    /// would make the broker close the channel, and count all unsettled deliveries.
     fn hold(self, wait: Duration) {
         let SourceSettings { clock, hold_at_most, .. } = &self.shared.settings;
         let wait = wait.min(*hold_at_most);
@@ -153,7 +153,7 @@ impl Settling {
             self.hold(wait);
             return Ok(());
         }
-        // A user-id is checked by the broker, and we are not that user.
+        // The broker checks a user-id, and the source is another user.
         let Some(name) = retry_queue.as_ref().filter(|_| self.parcel.raw.properties.user_id().is_none())
         else {
             self.hold(*hold_at_most);

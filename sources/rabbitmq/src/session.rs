@@ -1,4 +1,5 @@
-//! One connection, one channel, one consumer; when any of them is lost, all are, and the next session begins anew.
+//! One connection, one channel, one consumer. If one is lost, all end, and the source opens a new session. Tests:
+//! tests/faults.rs and tests/leader.rs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use crate::trouble::SessionFailure;
 /// Result of waiting for the next delivery.
 pub(crate) enum NextDelivery {
     Delivery(Box<lapin::message::Delivery>),
-    /// The session is over.
+    /// The session ended.
     Over(SessionFailure),
 }
 
@@ -30,12 +31,12 @@ pub(crate) struct Session {
     consumer: Consumer,
     pub(crate) settler: Arc<Settler>,
     pub(crate) held: Arc<HeldDeliveries>,
-    /// When it began, on the monotonic clock.
+    /// Start time, on the monotonic clock.
     pub(crate) since: Duration,
 }
 
 impl Session {
-    /// Connects, and declares what is to be declared. Nothing is consumed.
+    /// Connects, and declares or checks the queues. Does not consume.
     pub(crate) async fn prepare(settings: &SourceSettings) -> Result<(Connection, Channel)> {
         let connection = connect(settings, "").await?;
         let channel = open_channel(settings, &connection).await?;
@@ -43,7 +44,7 @@ impl Session {
         Ok((connection, channel))
     }
 
-    /// Connects, and begins to consume: not at once if the broker was `lost`.
+    /// Connects and starts to consume; after a delay if the broker was `lost`.
     pub(crate) async fn open(
         settings: &SourceSettings,
         prefetch: u16,
@@ -76,7 +77,7 @@ impl Session {
         })
     }
 
-    /// The next delivery. Cancel-safe: what is not returned stays in the stream.
+    /// Returns the next delivery. Cancel-safe: pending deliveries stay in the stream.
     pub(crate) async fn next(&mut self, queue: &Queue) -> NextDelivery {
         match self.consumer.next().await {
             Some(Ok(delivery)) => NextDelivery::Delivery(Box::new(delivery)),
@@ -93,15 +94,15 @@ impl Drop for Session {
     }
 }
 
-/// Connects and says who we are; `suffix` tells our connections apart.
+/// Connects with a name; `suffix` distinguishes our connections.
 pub(crate) async fn connect(settings: &SourceSettings, suffix: &str) -> Result<Connection> {
     let name = format!("{}{suffix}", settings.name);
     let properties = ConnectionProperties::default().with_connection_name(name.into());
     let runtime = default_runtime().map_err(|cause| broken("there is no runtime", cause))?;
     let (address, tls) = (&settings.address, settings.tls.clone());
     let connecting = Connection::connect_uri_with_config(address.uri.clone(), properties, tls, runtime);
-    // The client has a thread for each attempt, which ends when the broker answers or the system gives up, however long we
-    // wait for it. A broker that hangs must not cost a thread for each time that it was tried.
+    // Each attempt uses a thread of the client until the broker responds or the system gives up. So limit the attempts:
+    // a hanging broker must not cost a thread for each of them.
     let attempt = Arc::clone(&settings.attempts_open).acquire_owned().await;
     let connecting = tokio::spawn(async move {
         let connected = connecting.await;
@@ -113,7 +114,7 @@ pub(crate) async fn connect(settings: &SourceSettings, suffix: &str) -> Result<C
     answered(settings, &format!("cannot connect to {address}"), connected).await
 }
 
-/// Gives a broker that was away time to elect the leaders of its queues: the delay, and up to a half more at random.
+/// Gives a broker that was away time to elect queue leaders: the delay, plus a random part of up to a half.
 pub(crate) async fn spare(settings: &SourceSettings) {
     let delay = settings.reconnect_delay;
     if !delay.is_zero() {
@@ -125,7 +126,7 @@ pub(crate) async fn open_channel(settings: &SourceSettings, connection: &Connect
     answered(settings, "cannot open a channel", connection.create_channel()).await
 }
 
-/// Waits for an answer of the broker, though not for ever.
+/// Waits for a response of the broker, within the time limit.
 pub(crate) async fn answered<T>(
     settings: &SourceSettings,
     what: &str,
@@ -140,7 +141,7 @@ pub(crate) async fn answered<T>(
     }
 }
 
-/// Declares the queue and what goes with it, or checks that it is there.
+/// Declares the queue and its companions, or checks that it exists.
 async fn declare(settings: &SourceSettings, channel: &Channel) -> Result<()> {
     let queue = &settings.queue;
     if let Some(dead_letters) = queue.dead_letters().filter(|_| queue.kind != QueueKind::Existing) {
@@ -163,7 +164,7 @@ async fn declare(settings: &SourceSettings, channel: &Channel) -> Result<()> {
         )
         .await?;
     }
-    // Where the broker has nowhere to put what is rejected, it drops it without a word.
+    // Without a destination, the broker silently drops rejected messages.
     match &settings.rejected {
         Rejected::DeadLetter => {
             let exchange = queue.dead_letter_exchange.as_deref().unwrap_or_default();
@@ -177,7 +178,7 @@ async fn declare(settings: &SourceSettings, channel: &Channel) -> Result<()> {
     }
 }
 
-/// Checks that an exchange exists, or a queue in the case of the exchange without a name.
+/// Checks that an exchange exists; for the default exchange, that the queue exists.
 async fn check_way(
     settings: &SourceSettings,
     channel: &Channel,
