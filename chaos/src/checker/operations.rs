@@ -1,4 +1,4 @@
-//! Compares the requests of operators with their records.
+//! Compares the requests of operators with their records. Tests: tests/round_ledger.rs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::tables::{RoundTables, TableQuery};
 use super::{RoundRules, RoundVerdict};
 use crate::ledger::{Fact, LedgerLine, SettleAnswer};
 
-/// When which entry was asked to be tried again.
+/// Times of requested retries, by entry.
 pub(super) type Retries = BTreeMap<(u32, String), Vec<u64>>;
 
 /// Returns the retries that operators requested, from the ledgers.
@@ -48,7 +48,7 @@ pub(super) fn check(
         }
     }
     let missing: Vec<&String> = done.difference(&recorded).collect();
-    // Records leave with what they are about.
+    // Records are deleted with their messages.
     if let Some(first) = missing.first().filter(|_| !rules.forgets) {
         let count = missing.len();
         verdict

@@ -1,4 +1,4 @@
-//! One round: seconds of faults, then quiescence, then the check.
+//! One round: seconds of faults, then quiescence, then the check. Tests: below.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -18,7 +18,7 @@ use crate::plan::RoundPlan;
 use crate::seam::PointOdds;
 use crate::worker::{self, HandedDelivery, StoreLocation, WorkerJob, WorkerReport};
 
-/// A round that has not begun.
+/// A round before its start.
 pub(super) struct Round<'a> {
     pub(super) options: &'a RunOptions,
     plan: RoundPlan,
@@ -36,24 +36,24 @@ pub(super) struct Round<'a> {
     pub(super) at_peace: bool,
     retention: Duration,
     connections: usize,
-    /// In `rename`: whether both keys of each handler are known before a process links them.
+    /// In `rename`: true if both keys of each handler are known before a process links them.
     keys_apart: bool,
     pub(super) seen: RoundVerdict,
 }
 
-/// Maximum wait of a round for its failover after its end.
+/// Maximum wait for the failover after the end of a round.
 const OVERTIME: Duration = Duration::from_mins(2);
 
 /// Phase of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Faults,
-    /// Nothing but the failover: workers that die have to start first, and a server that has no replica gets one.
+    /// Waits for the failover only: ended workers restart first, and a server without a replica gets one.
     Overtime,
 }
 
 impl Phase {
-    /// The phase at a time, or none if the round is over.
+    /// Returns the phase at a time; `None` after the end.
     fn of(now: Instant, end: Instant, failover_awaited: bool) -> Option<Self> {
         if now < end {
             Some(Self::Faults)
@@ -75,11 +75,11 @@ impl<'a> Round<'a> {
         let dir = tempfile::Builder::new().prefix("oncebox-chaos-").tempdir()?;
         let ledger = Arc::new(ProcessLedger::open(dir.path(), 0)?);
         let mut rng = fastrand::Rng::with_seed(seed ^ 0x40d);
-        // In every third round the inbox forgets within the round: what comes later than that is stale. Messages from a
-        // broker do not say when they were made.
+        // In every third round the inbox deletes messages within the round, so later copies are stale. Messages from a
+        // broker have no creation time.
         let forgets = rng.u32(0..3) == 0 && options.source != SourceKind::Rabbitmq && !options.mix.loses();
         let retention = if forgets { Duration::from_secs(4) } else { Duration::from_hours(1) };
-        // In every fourth round handlers have one connection between them.
+        // In every fourth round all handlers share one connection.
         let connections = if rng.u32(0..4) == 0 && options.sabotage.is_none() { 1 } else { 8 };
         let keys_apart = options.mix.renames() && seed.is_multiple_of(2);
         let rabbit = options.source == SourceKind::Rabbitmq;
@@ -104,7 +104,7 @@ impl<'a> Round<'a> {
         })
     }
 
-    /// Runs it, and says what came out.
+    /// Runs the round, and returns its result.
     pub(super) fn run(
         mut self,
         server: &mut DatabaseServer,
@@ -188,7 +188,7 @@ impl<'a> Round<'a> {
             retention_ms: u64::try_from(self.retention.as_millis()).unwrap_or(u64::MAX),
             migrates: !self.born,
             connections: self.connections,
-            // A process that knows one of two keys that were apart claims only what is stored under that: one knows both.
+            // A process that knows one of two separate keys claims only that key's entries: one process knows both.
             renamed: mix.renames().then(|| self.rng.bool() || (self.keys_apart && number == 0)),
             sabotage: self.options.sabotage.clone(),
         }
@@ -203,7 +203,7 @@ impl<'a> Round<'a> {
         Ok(worker)
     }
 
-    /// Feeds the workers, and hears what they say.
+    /// Feeds the workers, and processes their reports.
     pub(super) fn step(&mut self, place: &StoreLocation) -> Result<()> {
         if let RoundTransport::Rabbit(publisher) = &self.entrance {
             while let Some(handed) = self.broker.next(self.options.workers, false, &self.ledger) {

@@ -1,4 +1,4 @@
-//! The verbs of a handler's own transaction, between the failpoints.
+//! Verbs of a handler's own transaction, between failpoints. Tests: tests/short.rs.
 
 use std::future::Future;
 
@@ -10,7 +10,7 @@ use super::points::PointFault;
 use super::{Chaos, Rigged};
 use crate::ledger::SettleAnswer;
 
-/// A transaction, and what is completed in it: whether that counts is known when it is committed.
+/// A transaction and the completions in it, which count after its commit.
 #[derive(Debug)]
 pub(crate) struct ChaosTx<T> {
     pub(super) tx: T,
@@ -18,7 +18,7 @@ pub(crate) struct ChaosTx<T> {
 }
 
 impl<S: Rigged> Chaos<S> {
-    /// Commits, or rolls back and says something else.
+    /// Commits; or rolls back and reports something else.
     async fn end<T, F>(&self, tx: S::Tx, commit: impl FnOnce(S::Tx) -> F + Send) -> Result<T>
     where
         F: Future<Output = Result<T>> + Send,
@@ -44,7 +44,7 @@ impl<S: Rigged> Chaos<S> {
     }
 }
 
-/// Returns the answer for the contents of a failed commit.
+/// Returns the response for the contents of a failed commit.
 fn doubt(error: &Error) -> SettleAnswer {
     if error.kind() == ErrorKind::CommitUnknown { SettleAnswer::Unknown } else { SettleAnswer::Error }
 }

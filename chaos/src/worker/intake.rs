@@ -1,4 +1,4 @@
-//! The transport of the rig: deliveries come in lines, and their results go out in lines.
+//! Direct transport of the rig: deliveries and results are lines. Tests: tests/short.rs.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::{HandedDelivery, PEACE, ReportWriter, WorkerJob, WorkerReport};
 use crate::plan::{RoundPlan, id_of};
 use crate::seam::{Notes, pause};
 
-/// The message of a delivery.
+/// Returns the message of a delivery.
 fn message(plan: &RoundPlan, handed: HandedDelivery) -> Message {
     let planned = plan.message(handed.m);
     let message = Message::new(id_of(handed.m), planned.kind.as_str(), plan.payload(handed.m, handed.v))
@@ -27,17 +27,17 @@ fn message(plan: &RoundPlan, handed: HandedDelivery) -> Message {
     }
 }
 
-/// A source that reads what the driver writes.
+/// A source that reads the driver's lines.
 pub(super) struct Pipe {
     lines: Lines<BufReader<Stdin>>,
     plan: RoundPlan,
     mouth: ReportWriter,
     notes: Arc<Notes>,
-    /// Dropped when the driver has hung up.
+    /// Dropped when the driver closes the pipe.
     over: Option<oneshot::Sender<()>>,
 }
 
-/// Returns the source, and a receiver that resolves after the driver has hung up.
+/// Returns the source, and a receiver that resolves when the driver closes the pipe.
 pub(super) fn source(
     job: &WorkerJob,
     mouth: ReportWriter,

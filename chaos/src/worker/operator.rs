@@ -1,4 +1,4 @@
-//! An operator of the inbox: pauses and resumes handlers, and retries rejected messages, under faults.
+//! An operator under faults: pauses and resumes handlers, and retries rejected messages. Tests: tests/short.rs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::ledger::{Fact, SettleAnswer};
 use crate::plan::{handler_of, number_of};
 use crate::seam::{Notes, Rigged, pause};
 
-/// Attempts of an operation without an answer.
+/// Attempts of an operation without a response.
 const TIMES: u32 = 6;
 
-/// Acts until the last fault, and then resumes all handlers.
+/// Operates until the last fault, then resumes all handlers.
 pub(super) async fn act<S: Rigged>(store: S, notes: Arc<Notes>, seed: u64) -> Result<()> {
     let inbox = InboxName::new("chaos")?;
     let handlers = ["tx", "plain", "ordered", "share", "batch"].map(HandlerKey::new);
@@ -32,7 +32,7 @@ pub(super) async fn act<S: Rigged>(store: S, notes: Arc<Notes>, seed: u64) -> Re
             someone.ask(what, Some(m)).await;
         }
     }
-    // A killed operator may have paused a handler, and its request may still be on its way.
+    // A killed operator may have paused a handler, and its request may still be in flight.
     loop {
         for handler in &handlers {
             someone.ask(ActionKind::Resume { handler: handler.clone() }, None).await;
@@ -48,7 +48,7 @@ struct ChaosOperator<S> {
 }
 
 impl<S: Rigged> ChaosOperator<S> {
-    /// A message that was rejected, to be tried again. It will be rejected again.
+    /// Returns a retry of a rejected message, which will be rejected again.
     async fn rejected(&self, rng: &mut fastrand::Rng) -> Option<(u32, ActionKind)> {
         let page = self.store.list(&EntryFilter::new(self.inbox.clone(), Status::Poisoned)).await.ok()?;
         let rejected = |entry: &&EntryView| entry.reason == Some(PoisonReason::Rejected);
@@ -59,7 +59,7 @@ impl<S: Rigged> ChaosOperator<S> {
         Some((m, ActionKind::Entry { key, handler, operation }))
     }
 
-    /// Asks for something, and again under the same identity if it is not known what became of it.
+    /// Requests an operation, and repeats it under the same identity while its result is unknown.
     async fn ask(&self, what: ActionKind, m: Option<u32>) {
         let h = handler_of(what.handler().map_or("", HandlerKey::as_str)).to_owned();
         let action = Action::new(self.inbox.clone(), what).by("the rig", "to see what happens");

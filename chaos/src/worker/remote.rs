@@ -1,4 +1,4 @@
-//! The transports with a real source: HTTP and RabbitMQ.
+//! Transports with a real source: HTTP and RabbitMQ. Tests: tests/short.rs.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::{LINE_HEADER, PEACE, ReportWriter, WorkerJob, WorkerReport, intake};
 use crate::driver::dead_letters;
 use crate::seam::Notes;
 
-/// Resolves when the driver has hung up or asks this process to end. Until then it may only announce quiescence.
+/// Resolves when the driver closes the pipe or ends this process. Until then it may only announce quiescence.
 async fn dismissed(notes: &Notes) {
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let listen = async {
@@ -32,7 +32,7 @@ async fn dismissed(notes: &Notes) {
     }
 }
 
-/// Takes CloudEvents; one that is in front runs nothing.
+/// Receives CloudEvents; a front worker runs no handlers.
 pub(super) async fn http<S: Store>(
     inbox: &Inbox<S>,
     job: &WorkerJob,

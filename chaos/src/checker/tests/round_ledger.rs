@@ -1,4 +1,4 @@
-//! Offered and acknowledged messages beside stored ones: I1, I2, I3, I5, I7, I8 and I11.
+//! Tests of the checker: offered and acknowledged messages against stored ones, I1, I2, I3, I5, I7, I8 and I11.
 
 use super::{Case, Fact, HandlerEnd, PlannedKind, PlannedOutcome, SettleAnswer};
 
@@ -98,7 +98,7 @@ fn i2_effects_of_what_was_never_offered_are_noticed() {
     let m = case.well(PlannedKind::Tx);
     case.good(m);
     case.rows.remove("effects");
-    // Another payload than the one that was offered, and another message.
+    // Another payload than the offered one, and another message.
     case.effect(m, 1, "tx").effect(m + 1, 0, "tx");
     let what = |m: u32| format!("I2: message {m} has effects of what was never offered");
     case.cries([what(m).as_str(), what(m + 1).as_str()]);
@@ -109,7 +109,7 @@ fn i2_one_key_has_one_payload() {
     let mut case = Case::new();
     let m = case.well(PlannedKind::Tx);
     case.good(m).note(3, 0, Fact::Offered { m, v: 1 }).is_clean();
-    // Both were offered; only one may ever run, whether it took effect or not.
+    // Both were offered; only one may run, with or without an effect.
     case.note(300, 1, Fact::Start { m, h: "tx".into(), tok: 0, v: 1 });
     case.cries([&format!("I2: message {m} ran with two payloads")]);
 }
@@ -155,7 +155,7 @@ const OPERATION: &str = "0192f0c1-1111-7222-8333-444455556666";
 fn i5_what_an_operator_was_told_is_recorded_once() {
     let mut case = Case::new();
     case.note(1, 1, Fact::Asked { op: OPERATION.into(), m: None, h: "tx".into() });
-    // Not known, not recorded: perhaps it never came there.
+    // Unknown and unrecorded: the request may not have arrived.
     case.note(2, 1, Fact::Acted { op: OPERATION.into(), r: SettleAnswer::Unknown }).is_clean();
     case.note(3, 1, Fact::Acted { op: OPERATION.into(), r: SettleAnswer::Applied });
     case.cries(["I5: 1 operations were done and are not recorded, the first is 0192"]);
@@ -171,7 +171,7 @@ fn i5_an_operation_without_a_request_is_noticed() {
     case.cries(["I5: the operation 0192f0c1111172228333444455556666 is recorded, and was never requested"]);
 }
 
-/// A message whose handler says no so often, and then is done; so many attempts are counted.
+/// Returns a message whose handler fails `noes` times and then finishes, with `counted` attempts.
 fn after(noes: u32, counted: u32) -> (u32, Case) {
     let mut case = Case::new();
     let m = case.find(PlannedKind::Plain, |fate| matches!(fate, PlannedOutcome::Fails(3)), &[]);
@@ -239,7 +239,7 @@ fn i7_what_takes_its_process_down_every_time_is_never_completed() {
     )]);
 }
 
-/// Two messages of one line, in the order of their numbers.
+/// Two messages of one ordering key, in the order of their numbers.
 fn of_a_line(case: &Case) -> [u32; 2] {
     let first = case.well(PlannedKind::Ordered);
     let line = |m: u32| case.rules.plan.message(m).line;
@@ -272,7 +272,7 @@ fn i8_runs_of_a_line_do_not_overlap() {
     case.good_from(first, 100).ended((first, "ordered"), 1, 0);
     case.good_from(second, 105).ended((second, "ordered"), 1, 0);
     case.cries([&format!("I8: messages {first} and {second} of line")]);
-    // One whose claim was lost runs on beside its successor: what it did is refused.
+    // A run with a lost claim continues beside its successor: the store refuses its writes.
     case.lines.retain(|line| !matches!(&line.fact, Fact::Settled { m, .. } if *m == first));
     case.is_clean();
 }
@@ -311,7 +311,7 @@ fn i11_conflicts_are_quarantined_and_nothing_else() {
     case.cries([&format!("I11: two payloads of message {m} were acknowledged, and none is quarantined")]);
 }
 
-/// An inbox that may forget within the round is not blamed for having forgotten; for what never happened it is.
+/// An inbox that may delete messages within the round is not at fault for deleted ones, but it is for missing ones.
 #[test]
 fn what_may_be_forgotten_need_not_be_there() {
     let mut case = Case::new();
@@ -322,6 +322,6 @@ fn what_may_be_forgotten_need_not_be_there() {
     case.is_clean();
     case.rows.clear();
     case.cries([&format!("I1: message {m} at tx: it was acknowledged, and is not there")]);
-    // Unless it came too late to be known.
+    // Unless it came too late for its mark.
     case.row("quarantine", [&format!("m-{m}"), "stale"]).is_clean();
 }
