@@ -1,4 +1,4 @@
-//! The load, shorter: good clients are served while others do their worst.
+//! A shorter load: good clients are served despite malicious ones.
 
 use std::process::Command;
 

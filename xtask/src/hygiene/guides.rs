@@ -1,4 +1,4 @@
-//! The guides: a program that is shown is compiled, and a page that is there is found.
+//! Rules for the guides: their programs are compiled, and every page is linked. Tests: below.
 
 use super::{RepoFile, RuleInput, is, resolve};
 use crate::literals::literals;
@@ -10,19 +10,19 @@ const DECISIONS: &str = "docs/adr/";
 const DECISIONS_INDEX: &str = "docs/adr/README.md";
 const GLOSSARY: &str = "docs/glossary.md";
 
-/// The first words of a guide.
+/// Start of every guide.
 const NEED: &str = "**You need this if** ";
-/// The lines of the first example of a guide, at most.
+/// Maximum lines of the first example of a guide.
 const EXAMPLE: usize = 14;
-/// The words of our own, at most.
+/// Maximum entries of the glossary.
 const WORDS: usize = 25;
 
-/// The pages below a directory.
+/// Returns the pages below a directory.
 fn pages<'a>(tree: &'a RuleInput<'_>, dir: &'a str) -> impl Iterator<Item = &'a RepoFile> {
     tree.files.iter().filter(move |file| file.path.starts_with(dir) && is(&file.path, "md"))
 }
 
-/// A program that is not compiled breaks unnoticed with the next change.
+/// Programs of the guides are compiled: others break unnoticed.
 pub(super) fn programs_are_compiled(tree: &RuleInput<'_>) -> Vec<String> {
     pages(tree, GUIDES)
         .filter(|page| shows_rust(&page.text))
@@ -36,7 +36,7 @@ pub(super) fn programs_are_compiled(tree: &RuleInput<'_>) -> Vec<String> {
         .collect()
 }
 
-/// The front page links every page, but the decisions, which have an index of their own.
+/// The front page links every page except the decisions, which have their own index.
 pub(super) fn pages_are_listed(tree: &RuleInput<'_>) -> Vec<String> {
     let index = tree.files.iter().find(|file| file.path == INDEX).map_or("", |index| &index.text);
     let decision = |path: &str| path.starts_with(DECISIONS) && path != DECISIONS_INDEX;
@@ -47,7 +47,7 @@ pub(super) fn pages_are_listed(tree: &RuleInput<'_>) -> Vec<String> {
         .collect()
 }
 
-/// A guide says first who needs it, and then shows a short example.
+/// A guide begins with its readers, then shows a short example.
 pub(super) fn pages_begin_with_an_example(tree: &RuleInput<'_>) -> Vec<String> {
     let mut breaches = Vec::new();
     for page in pages(tree, GUIDES) {
@@ -68,7 +68,7 @@ pub(super) fn pages_begin_with_an_example(tree: &RuleInput<'_>) -> Vec<String> {
     breaches
 }
 
-/// The glossary has few words.
+/// The glossary is short.
 pub(super) fn the_glossary_is_short(tree: &RuleInput<'_>) -> Vec<String> {
     let glossary = tree.files.iter().find(|file| file.path == GLOSSARY).map_or("", |page| &page.text);
     let words = glossary.lines().filter(|line| line.starts_with("### ")).count();

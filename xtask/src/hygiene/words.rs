@@ -1,5 +1,5 @@
-//! Rules of WORDS for prose and names, and `cargo xtask words`, which lists every breach. Each rule is tested in its
-//! own file below `words/`.
+//! Rules for prose and names, and `cargo xtask words`, which lists every breach. Tests: below, and for each rule in its
+//! file below `words/`.
 
 mod docs;
 mod headers;
@@ -20,18 +20,18 @@ use self::history::CommitLog;
 use super::{RepoFile, is};
 use crate::literals::{Lexeme, LexemeKind, code, lexemes};
 
-/// The options of `cargo xtask words`.
+/// Options of `cargo xtask words`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct WordsOptions {
-    /// Path or prefix of a path, such as `server/src`; without it, the whole tree and the commits
+    /// Path prefix, such as `server/src` (default: the whole tree and the commits)
     prefix: Option<String>,
 
-    /// List every type name with more than one definition, and its files
+    /// List every type name with several definitions, and its files
     #[arg(long)]
     types: bool,
 }
 
-/// A place that breaks a rule.
+/// A breach of a rule.
 #[derive(Debug)]
 pub(super) struct Breach {
     /// Relative to the root; `commits` for a commit.
@@ -39,7 +39,7 @@ pub(super) struct Breach {
     text: String,
 }
 
-/// The input of the rules.
+/// Input of the rules.
 pub(super) struct Sources {
     /// Every text file of the repository.
     files: Vec<RepoFile>,
@@ -57,7 +57,7 @@ impl Sources {
             if !is_prose(&path) {
                 continue;
             }
-            // A file may be deleted and not committed yet, and not every file is text.
+            // A deleted file may be uncommitted, and not every file is text.
             match fs::read(root.join(&path)) {
                 Ok(bytes) => files.extend(String::from_utf8(bytes).ok().map(|text| RepoFile { path, text })),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -108,7 +108,7 @@ pub(crate) fn words(root: &Path, options: &WordsOptions) -> Result<()> {
     }
 }
 
-/// The text of `cargo xtask words` and the number of breaches below `prefix`.
+/// Returns the output of `cargo xtask words` and the number of breaches below `prefix`.
 fn report(rules: &[WordRule], sources: &Sources, prefix: &str) -> (String, usize) {
     let (mut text, mut totals, mut count) = (String::new(), String::new(), 0);
     for rule in rules {
@@ -136,13 +136,13 @@ fn report(rules: &[WordRule], sources: &Sources, prefix: &str) -> (String, usize
     (format!("{text}=== counts\n{totals}"), count)
 }
 
-/// Files of people's words: recorded runs, samples of input and lock files are not.
+/// Returns true for prose; recorded runs, input samples and lock files are data.
 fn is_prose(path: &str) -> bool {
     let data = is(path, "json") && !path.starts_with("docs/");
     !data && !is(path, "lock") && !path.starts_with("chaos/strangers/corpus/")
 }
 
-/// Every file of a tree that git cannot list, relative to `root`. Skips build directories.
+/// Returns every file of a tree without git, relative to `root`. Skips build directories.
 fn walk(root: &Path) -> Result<Vec<String>> {
     let (mut found, mut dirs) = (Vec::new(), vec![root.to_path_buf()]);
     while let Some(dir) = dirs.pop() {
@@ -180,7 +180,7 @@ impl<'a> Lexed<'a> {
         Self { file, lexemes, code, lines: std::iter::once(0).chain(starts).collect() }
     }
 
-    /// The number of the line that has the byte `at`. Starts at 1.
+    /// Returns the line number of the byte `at`, from 1.
     fn line(&self, at: usize) -> usize {
         self.lines.partition_point(|start| *start <= at)
     }
@@ -201,7 +201,7 @@ fn sources(files: &[(&str, &str)]) -> Sources {
     Sources { files: files.iter().map(file).collect(), history: CommitLog::Missing("no repository") }
 }
 
-/// The texts of the breaches that a rule finds in `files`.
+/// Returns the texts of the breaches that a rule finds in `files`.
 #[cfg(test)]
 fn found(rule: fn(&Sources) -> Vec<Breach>, files: &[(&str, &str)]) -> Vec<String> {
     rule(&sources(files)).into_iter().map(|breach| breach.text).collect()

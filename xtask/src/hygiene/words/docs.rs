@@ -1,4 +1,4 @@
-//! Rule: a doc comment begins with a verb or a noun, not with a question. The tests are below.
+//! Rule: a doc comment begins with a verb or a noun, not with a question. Tests: below.
 
 use super::{Breach, Lexed, Sources};
 use crate::literals::LexemeKind;
@@ -9,7 +9,7 @@ pub(super) fn begin_with_a_verb(sources: &Sources) -> Vec<Breach> {
     let mut breaches = Vec::new();
     for file in sources.rust() {
         let lexed = Lexed::new(file);
-        // The marker of the comment on the line before, and the line after it.
+        // Marker of the comment on the previous line, and the next line number.
         let mut before = ("", 0);
         for comment in lexed.of_kind(LexemeKind::Comment) {
             let text = &file.text[comment.whole.clone()];
@@ -24,14 +24,14 @@ pub(super) fn begin_with_a_verb(sources: &Sources) -> Vec<Breach> {
                     breaches.push(lexed.breach(comment.whole.start, &text));
                 }
             }
-            // The first line that has words counts.
+            // The first line with words counts.
             before = if text.is_empty() && before != (marker, line) { ("", 0) } else { (marker, line + 1) };
         }
     }
     breaches
 }
 
-/// The marker and the text of a doc comment.
+/// Returns the marker and the text of a doc comment.
 fn doc(comment: &str) -> Option<(&'static str, &str)> {
     let plain = ["////", "/***", "/**/"].iter().any(|start| comment.starts_with(start));
     let of = |marker: &'static str| Some((marker, comment.strip_prefix(marker)?));

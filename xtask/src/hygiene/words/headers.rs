@@ -1,4 +1,4 @@
-//! Rule: a module says first what it is for. The tests are below.
+//! Rule: a module begins with its purpose and the place of its tests. Tests: below.
 
 use super::{Breach, Sources};
 
