@@ -1,4 +1,4 @@
-//! Installed programs of PostgreSQL.
+//! Installed programs of PostgreSQL. Tests: below.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Commands, and searches for running processes.
+//! Commands, and searches for running processes. Tests: below.
 
 use std::fs;
 use std::path::Path;

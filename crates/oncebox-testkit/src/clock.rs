@@ -1,4 +1,4 @@
-//! A clock that only tests move.
+//! A clock that only tests move. Tests: below.
 
 use std::collections::BTreeMap;
 use std::future::Future;

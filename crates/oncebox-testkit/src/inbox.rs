@@ -1,4 +1,4 @@
-//! An inbox for tests of handlers, without background work, and with a clock that the test moves.
+//! An inbox for tests of handlers, without background work, and with a clock that the test moves. Tests: below.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Queries to a broker that AMQP does not have. A few lines of Erlang inside the broker answer them at once: `rabbitmqctl` takes a
-//! second or more.
+//! Queries to a broker that AMQP does not have. A few lines of Erlang inside the broker answer them at once:
+//! `rabbitmqctl` takes a second or more. Tests: `tests/rabbitmq.rs`.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpStream};

@@ -1,6 +1,7 @@
-//! Leaders of quorum queues. A killed RabbitMQ 3.10 may have forgotten a queue on its disk. It then starts the queue as a new and
-//! empty one, which waits for an election that nothing triggers. Publishes are not confirmed, and consumers get `INTERNAL_ERROR`.
-//! [`RabbitMqServer::kill9`] makes the broker remember its queues. This module handles the remaining cases.
+//! Leaders of quorum queues. A killed RabbitMQ 3.10 may have forgotten a queue on its disk. It then starts the queue as
+//! a new and empty one, which waits for an election that nothing triggers. Publishes are not confirmed, and consumers
+//! get `INTERNAL_ERROR`. [`RabbitMqServer::kill9`] makes the broker remember its queues. This module handles the
+//! remaining cases. Tests: `tests/rabbitmq.rs`.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

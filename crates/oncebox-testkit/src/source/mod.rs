@@ -1,4 +1,5 @@
-//! The conformance suite for sources: the rules of every transport, one test per rule.
+//! The conformance suite for sources: the rules of every transport, one test per rule. Tests: `tests/channel.rs`, and
+//! each source's `tests/conformance.rs`.
 //!
 //! A source implements [`Transport`]: it sends a message through the real transport, starts an inbox with the source, and counts
 //! what became of the messages. One line makes the tests:
