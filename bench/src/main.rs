@@ -83,7 +83,7 @@ fn main() -> Result<()> {
         println!("{:<58} {:>10} {:>10} {:>6}", "row (messages a second)", "ours", "limit", "ratio");
     }
     if args.measures(Part::Limit) {
-        runtime.block_on(beside_the_limit(&args))?;
+        runtime.block_on(compare_with_limit(&args))?;
     }
     if args.measures(Part::Ordered) {
         runtime.block_on(ordered(&args))?;
@@ -97,7 +97,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-async fn beside_the_limit(args: &Args) -> Result<()> {
+async fn compare_with_limit(args: &Args) -> Result<()> {
     let n = args.messages;
     let (mut accepts, mut processes) = (Vec::new(), Vec::new());
     let (mut plain, mut bare, mut claims) = (Vec::new(), Vec::new(), Vec::new());

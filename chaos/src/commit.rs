@@ -6,7 +6,7 @@ use std::process::Command;
 use serde::Serialize;
 
 /// Paths without influence on a run.
-const BESIDE: [&str; 3] = ["chaos/runs", "*.md", "bench"];
+const NO_EFFECT: [&str; 3] = ["chaos/runs", "*.md", "bench"];
 
 /// The built commit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -32,7 +32,7 @@ impl Commit {
             output.status.success().then(|| text.trim().to_owned())
         };
         let commit = git(&["rev-parse", "HEAD"])?;
-        let beside = BESIDE.map(|path| format!(":(exclude,top){path}"));
+        let beside = NO_EFFECT.map(|path| format!(":(exclude,top){path}"));
         let mut status = vec!["status", "--porcelain", "--", ":(top)"];
         status.extend(beside.iter().map(String::as_str));
         let dirty = !git(&status)?.is_empty();

@@ -40,13 +40,13 @@ pub(crate) enum Fact {
     /// The idempotency key that a run would send to another system.
     Keyed { m: u32, h: String, k: String },
     /// A handler ended; `dropped` if it was cancelled.
-    End { m: u32, h: String, tok: i64, said: HandlerEnd },
+    End { m: u32, h: String, tok: i64, end: HandlerEnd },
     /// Response of the store to a settlement or completion.
-    Settled { m: u32, h: String, tok: i64, to: String, event: String, r: SettleAnswer },
+    Settled { m: u32, h: String, tok: i64, to: String, event: String, r: SettleResult },
     /// Request of an operator, possibly for one entry.
-    Asked { op: String, m: Option<u32>, h: String },
+    Requested { op: String, m: Option<u32>, h: String },
     /// Response to an operator.
-    Acted { op: String, r: SettleAnswer },
+    Acted { op: String, r: SettleResult },
     /// The driver or a failpoint hit the process `life`, or all processes (0).
     Fault { life: u64, what: String },
     /// A process got no CPU time for this many milliseconds.
@@ -74,7 +74,7 @@ pub(crate) enum HandlerEnd {
 /// Response of the store to a settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum SettleAnswer {
+pub(crate) enum SettleResult {
     Applied,
     Lost,
     Unknown,

@@ -147,11 +147,11 @@ impl RoundPlan {
         }
     }
 
-    pub(crate) fn fate(&self, number: u32, handler: &str) -> PlannedOutcome {
+    pub(crate) fn outcome(&self, number: u32, handler: &str) -> PlannedOutcome {
         let salt = handler.bytes().fold(7, |salt: u64, byte| salt.wrapping_mul(31) + u64::from(byte));
         let mut rng = self.rng(number, salt);
         let roll = rng.u32(0..10_000);
-        let fate = match roll {
+        let outcome = match roll {
             0..600 => PlannedOutcome::Fails(rng.u32(1..4)),
             600..800 => PlannedOutcome::Panics,
             800..900 => PlannedOutcome::Rejects,
@@ -163,7 +163,7 @@ impl RoundPlan {
             1_185..3_500 => PlannedOutcome::Slow(rng.u64(1..25)),
             _ => PlannedOutcome::Well,
         };
-        match (handler, fate) {
+        match (handler, outcome) {
             ("killer", _) => PlannedOutcome::Kills,
             (_, PlannedOutcome::Aborts) if self.steady => PlannedOutcome::Well,
             (
@@ -180,7 +180,7 @@ impl RoundPlan {
             ("inline", PlannedOutcome::Rejects) | ("batch", PlannedOutcome::Hangs | PlannedOutcome::Long) => {
                 PlannedOutcome::Well
             }
-            _ => fate,
+            _ => outcome,
         }
     }
 
@@ -226,9 +226,9 @@ mod tests {
             let message = plan.message(number);
             assert_eq!(message, plan.message(number));
             for handler in message.kind.handlers() {
-                let fate = plan.fate(number, handler);
-                assert_eq!(fate, plan.fate(number, handler));
-                seen.insert(std::mem::discriminant(&fate));
+                let outcome = plan.outcome(number, handler);
+                assert_eq!(outcome, plan.outcome(number, handler));
+                seen.insert(std::mem::discriminant(&outcome));
             }
         }
         assert_eq!(seen.len(), 10);

@@ -227,7 +227,9 @@ fn faults(text: &mut String, records: &[Value]) -> Result<()> {
         rows.entry("operators' actions").or_default()[store] += number(record, "operations");
     }
     writeln!(text, "## Faults\n\n| | sqlite | postgres |\n|---|---:|---:|")?;
-    for (name, counts) in rows.iter().filter(|(name, _)| !matches!(**name, "peace" | "gone" | "continue")) {
+    for (name, counts) in
+        rows.iter().filter(|(name, _)| !matches!(**name, "quiescence" | "peace" | "gone" | "continue"))
+    {
         writeln!(text, "| {name} | {} |", counts.map(thousands).join(" | "))?;
     }
     let missed = |point: &&str| {

@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     controls(&BUGS.iter().filter(wanted).collect::<Vec<_>>(), args)?;
     let mut bugs = Vec::new();
     for bug in BUGS.iter().filter(wanted) {
-        let found = look(bug, args)?;
+        let found = detect(bug, args)?;
         let BugResult { name, caught, rounds, seconds, by, .. } = &found;
         let by = by.as_deref().unwrap_or("NOT NOTICED");
         eprintln!(
@@ -125,13 +125,13 @@ fn options(bug: &Planted, args: &Args) -> RunOptions {
         workers: 4,
         json: true,
         record: None,
-        peace: 40,
+        patience: 40,
         fail_fast: true,
         sabotage: Some(bug.name.to_owned()),
     }
 }
 
-fn look(bug: &Planted, args: &Args) -> Result<BugResult> {
+fn detect(bug: &Planted, args: &Args) -> Result<BugResult> {
     let start = Instant::now();
     let (mut rounds, mut by) = (0, None);
     while by.is_none() && rounds < ROUNDS {

@@ -16,15 +16,15 @@ fn run(args: &[&str]) -> (bool, Value, String) {
 
 /// Runs one round. Its record has to count one of the faults of the mix: a round without faults proves nothing.
 fn survives_for(seconds: &str, store: &str, mix: &str, seed: &str, faults: &[&str]) {
-    let (success, said, errors) =
+    let (success, result, errors) =
         run(&["--store", store, "--mix", mix, "--rounds", "1", "--round", seconds, "--seed", seed, "--json"]);
-    assert!(success, "{said}\n{errors}");
+    assert!(success, "{result}\n{errors}");
     for none in ["lost", "doubled", "unexplained", "phantom"] {
-        assert_eq!(said[none], 0, "{said}");
+        assert_eq!(result[none], 0, "{result}");
     }
-    assert_eq!(said["violations"], Value::Array(Vec::new()), "{said}");
-    let count = |name: &str| said[name].as_u64().unwrap_or(0);
-    assert!(count("messages") > 0 && faults.iter().any(|fault| count(fault) > 0), "{said}");
+    assert_eq!(result["violations"], Value::Array(Vec::new()), "{result}");
+    let count = |name: &str| result[name].as_u64().unwrap_or(0);
+    assert!(count("messages") > 0 && faults.iter().any(|fault| count(fault) > 0), "{result}");
 }
 
 fn survives(store: &str, mix: &str, seed: &str) {
@@ -64,6 +64,6 @@ fn postgres_survives_refusals() {
 
 #[test]
 fn a_normal_build_has_no_planted_bugs() {
-    let (success, said, errors) = run(&["--sabotage", "unfenced-complete", "--rounds", "1"]);
-    assert!(!success && said.is_null() && errors.contains("no planted bugs"), "{said} {errors}");
+    let (success, result, errors) = run(&["--sabotage", "unfenced-complete", "--rounds", "1"]);
+    assert!(!success && result.is_null() && errors.contains("no planted bugs"), "{result} {errors}");
 }

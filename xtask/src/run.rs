@@ -18,7 +18,7 @@ pub(crate) fn cargo(root: &Path) -> Command {
 
 /// Runs a command to its end; its output goes to the terminal. Fails unless it succeeds.
 pub(crate) fn check(command: &mut Command) -> Result<()> {
-    say(command);
+    print_command(command);
     let status = command.status().with_context(|| no_start(command))?;
     if !status.success() {
         bail!("`{}` failed ({status})", shown(command));
@@ -32,7 +32,7 @@ pub(crate) fn check_counting(
     tally: &mut TestTotals,
     out: &mut impl Write,
 ) -> Result<()> {
-    say(command);
+    print_command(command);
     let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| no_start(command))?;
     if let Some(mut output) = child.stdout.take() {
         // Bytes, not lines: the name of a hanging test has no newline yet.
@@ -67,7 +67,7 @@ fn no_start(command: &Command) -> String {
     format!("cannot start `{}`", shown(command))
 }
 
-fn say(command: &Command) {
+fn print_command(command: &Command) {
     println!("$ {}", shown(command));
 }
 

@@ -70,18 +70,18 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     if RabbitMqServer::binary().is_err() {
         packages.push("rabbitmq-server");
     }
-    if !answers("openssl", &["version"]) {
+    if !responds("openssl", &["version"]) {
         packages.push("openssl");
     }
-    if !answers("node", &["--version"]) {
+    if !responds("node", &["--version"]) {
         packages.push("nodejs");
     }
     let newest = PostgresInstall::binaries(PostgresVersion::Newest).is_ok();
-    if !newest && !answers("python3", &["-m", "pip", "--version"]) {
+    if !newest && !responds("python3", &["-m", "pip", "--version"]) {
         packages.push("python3-pip");
     }
     let clients = python::is_installed(&workspace.target);
-    if !clients && !answers("python3", &["-c", "import ensurepip, venv"]) {
+    if !clients && !responds("python3", &["-c", "import ensurepip, venv"]) {
         packages.push("python3-venv");
     }
     if !packages.is_empty() {
@@ -123,7 +123,7 @@ fn lock(dir: &Path) -> Result<File> {
     Ok(file)
 }
 
-fn answers(program: &str, args: &[&str]) -> bool {
+fn responds(program: &str, args: &[&str]) -> bool {
     let mut command = process::Command::new(program);
     let status = command.args(args).stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
@@ -136,7 +136,7 @@ fn install_packages(packages: &[&str]) -> Result<()> {
     }
     let mut install = if toolchain::is_root() {
         process::Command::new("sh")
-    } else if answers("sudo", &["--version"]) {
+    } else if responds("sudo", &["--version"]) {
         let mut sudo = process::Command::new("sudo");
         sudo.arg("sh");
         sudo

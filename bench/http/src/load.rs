@@ -160,7 +160,7 @@ async fn good(number: usize, round: &mut u64, address: SocketAddr, tally: &LoadC
         let answer = tokio::time::timeout(PATIENCE, client.plain(&id, "{}")).await;
         let millis = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
         tally.slowest_ms.fetch_max(millis, Ordering::Relaxed);
-        let said = match answer {
+        let failure = match answer {
             Ok(Ok(202)) => {
                 tally.answered.fetch_add(1, Ordering::Relaxed);
                 used = Instant::now();
@@ -172,7 +172,7 @@ async fn good(number: usize, round: &mut u64, address: SocketAddr, tally: &LoadC
         };
         // The first ones suffice.
         if tally.failed.fetch_add(1, Ordering::Relaxed) < 10 {
-            eprintln!("{id} after {millis} ms: {said}");
+            eprintln!("{id} after {millis} ms: {failure}");
         }
         break;
     }

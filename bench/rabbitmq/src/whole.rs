@@ -36,9 +36,9 @@ pub(crate) async fn receive(amqp: &str, postgres: &str, messages: usize, prefetc
     let running = inbox.start();
     running.receive(source)?;
     // A few reads per second cost nothing beside thousands of messages.
-    let mut look = tokio::time::interval(Duration::from_millis(20));
+    let mut reads = tokio::time::interval(Duration::from_millis(20));
     loop {
-        look.tick().await;
+        reads.tick().await;
         if client.waiting().await? == 0
             && inbox.store().count(inbox.name()).await?.messages >= messages as u64
         {

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::ledger::{self, Fact, SettleAnswer};
+use crate::ledger::{self, Fact, SettleResult};
 use crate::plan::RoundPlan;
 use round_ledger::RoundLedger;
 use tables::{RoundTables, TableQuery};
@@ -142,7 +142,7 @@ pub(crate) fn check(dir: &Path, tables: &dyn RoundTables, rules: &RoundRules) ->
     verdict.effects = round_ledger.effects.len() as u64;
     round_ledger.phantoms(rules, &mut verdict);
     round_ledger.reports(rules, &mut verdict);
-    round_ledger.fates(rules, &mut verdict);
+    round_ledger.outcomes(rules, &mut verdict);
     round_ledger.attempts(rules, &mut verdict);
     round_ledger.accounts(rules, &mut verdict);
     round_ledger.order(rules, &mut verdict);
@@ -169,7 +169,7 @@ fn count(lines: &[ledger::LedgerLine], verdict: &mut RoundVerdict) {
             Fact::Slow { .. } => verdict.slow += 1,
             Fact::Settled { r, tok, .. } => {
                 held.entry(line.life).or_default().remove(tok);
-                verdict.stale_refused += u64::from(*r == SettleAnswer::Lost);
+                verdict.stale_refused += u64::from(*r == SettleResult::Lost);
             }
             _ => {}
         }
@@ -224,7 +224,7 @@ impl EffectWatcher {
             while !flag.load(Ordering::Relaxed) {
                 let start = Instant::now();
                 // Query again if the server is down.
-                for row in tables.ask(TableQuery::Doubled).unwrap_or_default() {
+                for row in tables.query(TableQuery::Doubled).unwrap_or_default() {
                     found.insert(format!("I3, seen while it ran: message {} at {}", row[0], row[1]));
                 }
                 // Read rarely, to leave the machine to the workers.

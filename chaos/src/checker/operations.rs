@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::tables::{RoundTables, TableQuery};
 use super::{RoundRules, RoundVerdict};
-use crate::ledger::{Fact, LedgerLine, SettleAnswer};
+use crate::ledger::{Fact, LedgerLine, SettleResult};
 
 /// Times of requested retries, by entry.
 pub(super) type Retries = BTreeMap<(u32, String), Vec<u64>>;
@@ -15,7 +15,7 @@ pub(super) type Retries = BTreeMap<(u32, String), Vec<u64>>;
 pub(super) fn retries(lines: &[LedgerLine]) -> Retries {
     let mut retries: Retries = BTreeMap::new();
     for line in lines {
-        if let Fact::Asked { m: Some(m), h, .. } = &line.fact {
+        if let Fact::Requested { m: Some(m), h, .. } = &line.fact {
             retries.entry((*m, h.clone())).or_default().push(line.t);
         }
     }
@@ -32,13 +32,13 @@ pub(super) fn check(
     let (mut asked, mut done) = (BTreeSet::new(), BTreeSet::new());
     for line in lines {
         match &line.fact {
-            Fact::Asked { op, .. } => _ = asked.insert(op.replace('-', "")),
-            Fact::Acted { op, r: SettleAnswer::Applied } => _ = done.insert(op.replace('-', "")),
+            Fact::Requested { op, .. } => _ = asked.insert(op.replace('-', "")),
+            Fact::Acted { op, r: SettleResult::Applied } => _ = done.insert(op.replace('-', "")),
             _ => {}
         }
     }
     let mut recorded = BTreeSet::new();
-    for row in tables.ask(TableQuery::Operations)? {
+    for row in tables.query(TableQuery::Operations)? {
         let op = row.first().map(|op| op.to_lowercase().replace('-', "")).unwrap_or_default();
         if !asked.contains(&op) {
             verdict.violations.push(format!("I5: the operation {op} is recorded, and was never requested"));

@@ -107,7 +107,7 @@ impl RoundLedger {
                         self.kept.entry(*m).or_default().insert(*v);
                     }
                 }
-                Fact::End { m, h, said, .. } => match said {
+                Fact::End { m, h, end, .. } => match end {
                     HandlerEnd::Ok => *self.done.entry((*m, h.clone())).or_default() += 1,
                     HandlerEnd::Fail | HandlerEnd::Panic | HandlerEnd::Store => {
                         *self.failures.entry((*m, h.clone())).or_default() += 1;
@@ -122,7 +122,7 @@ impl RoundLedger {
 
     fn tables(&mut self, tables: &dyn RoundTables) -> Result<()> {
         let mut by_seq = HashMap::new();
-        for row in tables.ask(TableQuery::Messages)? {
+        for row in tables.query(TableQuery::Messages)? {
             let (seq, id): (i64, String) = (cell(&row, 0)?, cell(&row, 1)?);
             match crate::plan::number_of(id.as_bytes()) {
                 Some(m) => {
@@ -132,8 +132,8 @@ impl RoundLedger {
                 None => self.unknown.push(id),
             }
         }
-        for (ask, poisoned) in [(TableQuery::Outcomes, false), (TableQuery::Poisoned, true)] {
-            for row in tables.ask(ask)? {
+        for (query, poisoned) in [(TableQuery::Outcomes, false), (TableQuery::Poisoned, true)] {
+            for row in tables.query(query)? {
                 let seq: i64 = cell(&row, 0)?;
                 // A message may be deleted before its history.
                 let Some(m) = by_seq.get(&seq).copied() else { continue };
@@ -149,16 +149,16 @@ impl RoundLedger {
                 });
             }
         }
-        for row in tables.ask(TableQuery::Effects)? {
+        for row in tables.query(TableQuery::Effects)? {
             let (id, m, v, h) = (cell(&row, 0)?, cell(&row, 1)?, cell(&row, 2)?, cell(&row, 3)?);
             self.effects.push(EffectRow { id, m, v, h });
         }
-        for row in tables.ask(TableQuery::Quarantine)? {
+        for row in tables.query(TableQuery::Quarantine)? {
             let id: String = cell(&row, 0)?;
             let m = crate::plan::number_of(id.as_bytes()).context("an unknown message was quarantined")?;
             self.quarantined.entry(m).or_default().insert(cell(&row, 1)?);
         }
-        for row in tables.ask(TableQuery::Lost)? {
+        for row in tables.query(TableQuery::Lost)? {
             let id: String = cell(&row, 0)?;
             self.reported
                 .insert(crate::plan::number_of(id.as_bytes()).context("an unknown message was lost")?);
@@ -201,7 +201,7 @@ impl RoundLedger {
     }
 
     /// I1 and I3: each acknowledged message finished once at each handler, with one effect.
-    pub(super) fn fates(&self, rules: &RoundRules, verdict: &mut RoundVerdict) {
+    pub(super) fn outcomes(&self, rules: &RoundRules, verdict: &mut RoundVerdict) {
         let mut effects: HashMap<(u32, &str), u64> = HashMap::new();
         for effect in &self.effects {
             *effects.entry((effect.m, &effect.h)).or_default() += 1;
@@ -303,25 +303,29 @@ impl RoundLedger {
                 wrong("I5", "it was replayed, and that was never requested".into());
             }
             let place = (*m, h.clone());
-            let mut said = self.failures.get(&place).copied().unwrap_or(0);
-            if rules.plan.fate(*m, h) == PlannedOutcome::Hangs {
-                said += self.dropped.get(&place).copied().unwrap_or(0);
+            let mut failures = self.failures.get(&place).copied().unwrap_or(0);
+            if rules.plan.outcome(*m, h) == PlannedOutcome::Hangs {
+                failures += self.dropped.get(&place).copied().unwrap_or(0);
             }
-            if *attempts > said {
-                wrong("I7", format!("{attempts} attempts are counted, and its handler said no {said} times"));
+            if *attempts > failures {
+                wrong(
+                    "I7",
+                    format!("{attempts} attempts are counted, and its handler failed {failures} times"),
+                );
             }
             if *attempts > rules.attempts {
                 wrong("I7", format!("{attempts} attempts are counted, and {} are allowed", rules.attempts));
             }
-            let fate = rules.plan.fate(*m, h);
+            let outcome = rules.plan.outcome(*m, h);
             if ended.poisoned {
                 let reason = match word.as_str() {
-                    "rejected" => fate == PlannedOutcome::Rejects,
+                    "rejected" => outcome == PlannedOutcome::Rejects,
                     "exhausted" => *attempts == rules.attempts,
                     "crashed" => {
                         let alone = crashes.checked_sub(BEFORE_ALONE);
                         let poisons = rules.crashes..=rules.crashes + 1;
-                        fate == PlannedOutcome::Kills && alone.is_some_and(|alone| poisons.contains(&alone))
+                        outcome == PlannedOutcome::Kills
+                            && alone.is_some_and(|alone| poisons.contains(&alone))
                     }
                     _ => false,
                 };
@@ -331,7 +335,7 @@ impl RoundLedger {
                         format!("it is poisoned as {word} after {attempts} attempts and {crashes} crashes"),
                     );
                 }
-            } else if fate == PlannedOutcome::Kills {
+            } else if outcome == PlannedOutcome::Kills {
                 wrong("I7", "it takes its process down every time, and is completed".into());
             }
         }

@@ -6,7 +6,7 @@ use super::operations::{self, Retries};
 use super::round_ledger::RoundLedger;
 use super::{RoundRules, RoundVerdict};
 use crate::ledger::{
-    DENIED, DENIED_FOR_LONG, FAILED_OVER, Fact, HandlerEnd, LOSES_FROM_NOW, LedgerLine, SettleAnswer,
+    DENIED, DENIED_FOR_LONG, FAILED_OVER, Fact, HandlerEnd, LOSES_FROM_NOW, LedgerLine, SettleResult,
 };
 
 /// The runs of one entry under one claim.
@@ -17,9 +17,9 @@ struct ClaimRun {
     claimed: u64,
     start: u64,
     end: Option<u64>,
-    said: Option<HandlerEnd>,
+    ended: Option<HandlerEnd>,
     /// Every response of the store to its completion, and whether it was one.
-    settled: Vec<(u64, bool, SettleAnswer)>,
+    settled: Vec<(u64, bool, SettleResult)>,
 }
 
 impl ClaimRun {
@@ -27,21 +27,21 @@ impl ClaimRun {
     fn completed(&self) -> Option<u64> {
         self.settled
             .iter()
-            .find(|(_, done, answer)| *done && *answer == SettleAnswer::Applied)
+            .find(|(_, done, answer)| *done && *answer == SettleResult::Applied)
             .map(|(at, ..)| *at)
     }
 
     /// Returns true if the store refused its completion and got no further call. A commit in doubt elsewhere is no
     /// excuse.
     fn dropped(&self) -> bool {
-        self.said == Some(HandlerEnd::Ok)
+        self.ended == Some(HandlerEnd::Ok)
             && !self.settled.is_empty()
-            && self.settled.iter().all(|(_, done, answer)| *done && *answer == SettleAnswer::Error)
+            && self.settled.iter().all(|(_, done, answer)| *done && *answer == SettleResult::Error)
     }
 
     /// Returns true if it was released: by a retry, a snooze or a shutdown.
     fn given_back(&self) -> bool {
-        self.settled.iter().any(|(_, done, answer)| !done && *answer != SettleAnswer::Lost)
+        self.settled.iter().any(|(_, done, answer)| !done && *answer != SettleResult::Lost)
     }
 }
 
@@ -101,7 +101,7 @@ impl FaultSpans {
                     faults.global.push((line.t, line.t));
                     faults.denied_for_long.push(line.t);
                 }
-                Fact::Fault { life: 0, what } if what != "peace" => faults.global.push((line.t, line.t)),
+                Fact::Fault { life: 0, what } if what != "quiescence" => faults.global.push((line.t, line.t)),
                 Fact::Fault { life, what } => {
                     if what == "gone" {
                         faults.gone.insert(*life, line.t);
@@ -129,7 +129,7 @@ impl FaultSpans {
     /// Returns true if a handler failed, and its process ended before the store's response was recorded.
     fn unwritten(&self, run: &ClaimRun) -> bool {
         let said_no = matches!(
-            run.said,
+            run.ended,
             Some(HandlerEnd::Fail | HandlerEnd::Panic | HandlerEnd::Snooze | HandlerEnd::Store)
         );
         said_no && run.settled.is_empty() && self.gone.contains_key(&run.life)
@@ -172,9 +172,9 @@ fn runs(lines: &[LedgerLine]) -> BTreeMap<(u32, String), BTreeMap<i64, ClaimRun>
                     (run.start, run.life, run.token) = (line.t, line.life, *tok);
                 }
             }
-            Fact::End { m, h, tok, said } if *tok > 0 => {
+            Fact::End { m, h, tok, end } if *tok > 0 => {
                 let run = all.entry((*m, h.clone())).or_default().entry(*tok).or_default();
-                (run.end, run.said) = (Some(line.t), Some(*said));
+                (run.end, run.ended) = (Some(line.t), Some(*end));
             }
             Fact::Settled { m, h, tok, to, event, r } => {
                 // A rescuer's settlements did not run under this claim.
@@ -225,7 +225,7 @@ fn repeats(
 ) {
     for pair in runs.windows(2) {
         let [before, after] = pair else { continue };
-        if before.said == Some(HandlerEnd::Reject) && asked(m, h, after.start, retries) {
+        if before.ended == Some(HandlerEnd::Reject) && was_requested(m, h, after.start, retries) {
             // An operator requested the retry.
         } else if before.completed().is_some_and(|at| at < after.start && faults.undone(at, after.start)) {
             verdict.explained += 1;
@@ -245,7 +245,7 @@ fn repeats(
             verdict.unexplained += 1;
             verdict.violations.push(format!(
                 "I4: message {m} ran at {h} again (process {}, token {}), and nothing had happened to process {} (token {}, {:?})",
-                after.life, after.token, before.life, before.token, before.said
+                after.life, after.token, before.life, before.token, before.ended
             ));
         }
     }
@@ -265,7 +265,7 @@ fn keys(lines: &[LedgerLine], verdict: &mut RoundVerdict) {
 }
 
 /// Returns true if an operator had requested another run by then. Each request counts once.
-fn asked(m: u32, h: &str, by: u64, retries: &mut Retries) -> bool {
+fn was_requested(m: u32, h: &str, by: u64, retries: &mut Retries) -> bool {
     let Some(times) = retries.get_mut(&(m, h.to_owned())) else { return false };
     let first = times.iter().position(|at| *at < by);
     first.map(|place| times.remove(place)).is_some()
@@ -298,8 +298,8 @@ fn fences(lines: &[LedgerLine], round_ledger: &RoundLedger, verdict: &mut RoundV
     for line in lines {
         if let Fact::Settled { m, h, tok, to, r, .. } = &line.fact {
             match r {
-                SettleAnswer::Lost => _ = refused.insert((*m, h, *tok)),
-                SettleAnswer::Applied if to == "completed" => {
+                SettleResult::Lost => _ = refused.insert((*m, h, *tok)),
+                SettleResult::Applied if to == "completed" => {
                     _ = applied.entry((*m, h)).or_default().insert(*tok);
                 }
                 _ => {}
@@ -317,7 +317,7 @@ fn fences(lines: &[LedgerLine], round_ledger: &RoundLedger, verdict: &mut RoundV
             let in_doubt = lines.iter().any(|line| {
                 matches!(&line.fact, Fact::Settled { m, h, tok, to, r, .. }
                     if *m == ended.m && *h == ended.h && *tok == ended.token && to == "completed"
-                        && matches!(r, SettleAnswer::Unknown | SettleAnswer::Error))
+                        && matches!(r, SettleResult::Unknown | SettleResult::Error))
             });
             if !in_doubt {
                 verdict.violations.push(format!(

@@ -33,7 +33,7 @@ pub(crate) enum TableQuery {
 /// The tables of a round.
 pub(crate) trait RoundTables: Send + Sync {
     /// Runs a query.
-    fn ask(&self, ask: TableQuery) -> Result<Vec<TableRow>>;
+    fn query(&self, query: TableQuery) -> Result<Vec<TableRow>>;
 
     /// Returns the number of sessions left after the last worker is gone, if any.
     fn sessions(&self) -> Result<Option<u64>>;
@@ -47,8 +47,8 @@ pub(crate) trait RoundTables: Send + Sync {
     }
 
     /// Returns the single number of a query.
-    fn number(&self, ask: TableQuery) -> Result<u64> {
-        let rows = self.ask(ask)?;
+    fn number(&self, query: TableQuery) -> Result<u64> {
+        let rows = self.query(query)?;
         let text = rows.first().and_then(|row| row.first()).context("there is no answer")?;
         Ok(text.parse()?)
     }
@@ -72,8 +72,8 @@ impl SqliteTables {
 }
 
 impl RoundTables for SqliteTables {
-    fn ask(&self, ask: TableQuery) -> Result<Vec<TableRow>> {
-        let sql = match ask {
+    fn query(&self, query: TableQuery) -> Result<Vec<TableRow>> {
+        let sql = match query {
             TableQuery::Effects => include_str!("../../sql/sqlite/effects.sql"),
             TableQuery::Doubled => include_str!("../../sql/sqlite/doubled.sql"),
             TableQuery::Messages => include_str!("../../sql/sqlite/messages.sql"),
@@ -151,8 +151,8 @@ impl PostgresTables {
 }
 
 impl RoundTables for PostgresTables {
-    fn ask(&self, ask: TableQuery) -> Result<Vec<TableRow>> {
-        let sql = match ask {
+    fn query(&self, query: TableQuery) -> Result<Vec<TableRow>> {
+        let sql = match query {
             TableQuery::Effects => include_str!("../../sql/postgres/effects.sql"),
             TableQuery::Doubled => include_str!("../../sql/postgres/doubled.sql"),
             TableQuery::Messages => include_str!("../../sql/postgres/messages.sql"),

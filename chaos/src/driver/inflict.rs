@@ -35,7 +35,7 @@ impl Round<'_> {
         let worker = &mut self.workers[number];
         if !worker.worked {
             worker.worked = true;
-            if let Some(span) = self.options.mix.doom().filter(|_| !self.at_peace) {
+            if let Some(span) = self.options.mix.doom().filter(|_| !self.is_quiescent) {
                 worker.doom = Some(Instant::now() + self.schedule.millis(span));
             }
         }
@@ -125,7 +125,7 @@ impl Round<'_> {
         let now = Instant::now();
         let spared = now + self.options.mix.lease() / 5;
         for worker in &mut self.workers {
-            if worker.stopped.is_some_and(|until| until <= now || self.at_peace) {
+            if worker.stopped.is_some_and(|until| until <= now || self.is_quiescent) {
                 worker.stopped = None;
                 worker.spared = spared;
                 self.ledger.note(Fact::Fault { life: worker.life, what: "continue".into() });

@@ -76,7 +76,7 @@ pub(crate) struct RunOptions {
     pub(crate) record: Option<PathBuf>,
     /// Fail the round after this many seconds without progress
     #[arg(long, default_value_t = 90)]
-    pub(crate) peace: u64,
+    pub(crate) patience: u64,
     /// Stop at the first round with a violation
     #[arg(long)]
     pub(crate) fail_fast: bool,
@@ -140,7 +140,7 @@ impl RunOptions {
         command
     }
 
-    fn goes_on(&self, start: Instant, rounds: u64, verdict: &RoundVerdict) -> bool {
+    fn continues(&self, start: Instant, rounds: u64, verdict: &RoundVerdict) -> bool {
         if self.fail_fast && !verdict.violations.is_empty() {
             return false;
         }
@@ -194,14 +194,14 @@ pub(crate) fn rounds(options: &RunOptions) -> Result<RunReport> {
     let mut transports = Transports::start(options)?;
     let mut verdict = RoundVerdict::default();
     let mut rounds = 0;
-    while options.goes_on(start, rounds, &verdict) {
+    while options.continues(start, rounds, &verdict) {
         // Round 0 of a seed uses that seed, so that a single round can be repeated.
         let own = seed + rounds;
         let one = Round::new(options, own)?
             .run(&mut server, &mut transports)
             .with_context(|| format!("the rig itself failed; to repeat: {}", options.again(own)))?;
         rounds += 1;
-        say(options, own, &one);
+        print_round(options, own, &one);
         verdict.add(one);
         if let Some(dir) = &options.record {
             // Record after every round, so that an aborted run keeps its results.
@@ -220,7 +220,7 @@ fn report(options: &RunOptions, seed: u64, rounds: u64, start: Instant, verdict:
     RunReport { store, source, mix, seed, rounds, seconds, verdict, failpoints, missed }
 }
 
-fn say(options: &RunOptions, seed: u64, one: &RoundVerdict) {
+fn print_round(options: &RunOptions, seed: u64, one: &RoundVerdict) {
     if !options.json {
         eprintln!(
             "round {seed}: {} messages, {} deliveries, {} kills, {} zombies, {} unknown commits, {} repeats explained, \

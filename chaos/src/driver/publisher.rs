@@ -102,10 +102,10 @@ async fn publish(
         if line.is_none() {
             line = open(&url, &queue).await.ok();
         }
-        let said = |confirmed: bool| ProcessEvent::Published(one.delivery, confirmed);
+        let published = |confirmed: bool| ProcessEvent::Published(one.delivery, confirmed);
         let Some((_, channel)) = &line else {
             pause(Duration::from_millis(50)).await;
-            let _ = events.send(said(false));
+            let _ = events.send(published(false));
             continue;
         };
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };

@@ -60,16 +60,16 @@ impl Round<'_> {
         tables: &dyn RoundTables,
         transports: &Transports,
     ) -> Result<()> {
-        self.at_peace = true;
+        self.is_quiescent = true;
         self.broker.open = false;
         self.wake();
         for worker in &mut self.workers {
             worker.doom = None;
-            worker.feed(format!("{}\n", worker::PEACE).as_bytes());
+            worker.feed(format!("{}\n", worker::QUIESCE).as_bytes());
         }
-        self.ledger.note(Fact::Fault { life: 0, what: "peace".into() });
+        self.ledger.note(Fact::Fault { life: 0, what: "quiescence".into() });
         let mut looked = Instant::now();
-        let mut progress = QuiescenceProgress::new(Duration::from_secs(self.options.peace), looked);
+        let mut progress = QuiescenceProgress::new(Duration::from_secs(self.options.patience), looked);
         let mut late = self.workers.iter().any(|worker| worker.front);
         loop {
             self.step(place)?;
@@ -166,8 +166,8 @@ mod tests {
         options: RunOptions,
     }
 
-    fn options(peace: &str) -> RunOptions {
-        ParsedOptions::parse_from(["rig", "--seed", "1", "--peace", peace]).options
+    fn options(patience: &str) -> RunOptions {
+        ParsedOptions::parse_from(["rig", "--seed", "1", "--patience", patience]).options
     }
 
     /// Tables with only waiting entries and open sessions.
@@ -177,8 +177,8 @@ mod tests {
     }
 
     impl RoundTables for LeftOver {
-        fn ask(&self, ask: TableQuery) -> Result<Vec<TableRow>> {
-            Ok(match ask {
+        fn query(&self, query: TableQuery) -> Result<Vec<TableRow>> {
+            Ok(match query {
                 TableQuery::Unfinished => vec![vec![self.entries.to_string()]],
                 _ => Vec::new(),
             })
@@ -223,7 +223,7 @@ mod tests {
     }
 
     /// Returns the violations of a round with these leftovers and no worker.
-    fn said(left: &LeftOver) -> Vec<String> {
+    fn violations(left: &LeftOver) -> Vec<String> {
         let options = options("0");
         let mut round = Round::new(&options, 1).unwrap();
         let place = StoreLocation::Sqlite("none".into());
@@ -234,8 +234,8 @@ mod tests {
 
     #[test]
     fn i9_a_round_says_what_is_left() {
-        assert_eq!(said(&LeftOver { entries: 0, sessions: None }), [""; 0]);
-        let stuck = said(&LeftOver { entries: 3, sessions: None });
+        assert_eq!(violations(&LeftOver { entries: 0, sessions: None }), [""; 0]);
+        let stuck = violations(&LeftOver { entries: 3, sessions: None });
         assert!(
             stuck.len() == 1 && stuck[0].starts_with("I9: ") && stuck[0].contains("Some(3)"),
             "{stuck:?}"
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn i13_sessions_that_outlive_their_processes_are_noticed() {
-        let found = said(&LeftOver { entries: 0, sessions: Some(2) });
+        let found = violations(&LeftOver { entries: 0, sessions: Some(2) });
         assert_eq!(found, ["I13: 2 sessions of the database outlive their processes"]);
     }
 

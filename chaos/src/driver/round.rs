@@ -33,7 +33,7 @@ pub(super) struct Round<'a> {
     lives: u64,
     /// True once the tables exist.
     born: bool,
-    pub(super) at_peace: bool,
+    pub(super) is_quiescent: bool,
     retention: Duration,
     connections: usize,
     /// In `rename`: true if both keys of each handler are known before a process links them.
@@ -96,7 +96,7 @@ impl<'a> Round<'a> {
             entrance: RoundTransport::Pipe,
             lives: 0,
             born: false,
-            at_peace: false,
+            is_quiescent: false,
             retention,
             connections,
             keys_apart,
@@ -178,7 +178,7 @@ impl<'a> Round<'a> {
             store: place.clone(),
             plan: self.plan,
             life: self.lives,
-            odds: if self.at_peace { PointOdds::default() } else { mix.odds() },
+            odds: if self.is_quiescent { PointOdds::default() } else { mix.odds() },
             front: number + 1 == self.options.workers && number >= 2 && way.has_front(),
             way,
             lease_ms: u64::try_from(mix.lease().as_millis()).unwrap_or(u64::MAX),
@@ -197,8 +197,8 @@ impl<'a> Round<'a> {
     pub(super) fn spawn(&mut self, number: usize, place: &StoreLocation) -> Result<RigWorker> {
         let job = self.job(number, place);
         let mut worker = RigWorker::spawn(number, &job, &self.events.0)?;
-        if self.at_peace {
-            worker.feed(format!("{}\n", worker::PEACE).as_bytes());
+        if self.is_quiescent {
+            worker.feed(format!("{}\n", worker::QUIESCE).as_bytes());
         }
         Ok(worker)
     }
@@ -230,7 +230,7 @@ impl<'a> Round<'a> {
         if let RoundTransport::Http(http) = &self.entrance {
             let Some(port) = worker.port else { return };
             while let Some(handed) = self.broker.next(number, worker.front, &self.ledger) {
-                http.post((number, worker.life, port), &self.plan, handed, self.at_peace);
+                http.post((number, worker.life, port), &self.plan, handed, self.is_quiescent);
             }
             return;
         }
@@ -247,8 +247,8 @@ impl<'a> Round<'a> {
 
     fn note(&mut self, event: ProcessEvent, place: &StoreLocation) -> Result<()> {
         match event {
-            ProcessEvent::Told(number, life, told) if self.workers[number].life == life => {
-                self.hear(number, told);
+            ProcessEvent::Reported(number, life, report) if self.workers[number].life == life => {
+                self.process_report(number, report);
             }
             ProcessEvent::Gone(number, life) if self.workers[number].life == life => {
                 // The driver did not cause this end: a failpoint or a handler aborted the worker.
@@ -259,16 +259,16 @@ impl<'a> Round<'a> {
             }
             ProcessEvent::Published(delivery, true) => self.broker.confirmed(delivery),
             ProcessEvent::Published(delivery, false) => self.broker.again(self.options.workers, delivery),
-            ProcessEvent::Told(..) | ProcessEvent::Gone(..) => {}
+            ProcessEvent::Reported(..) | ProcessEvent::Gone(..) => {}
         }
         Ok(())
     }
 
-    fn hear(&mut self, number: usize, told: WorkerReport) {
-        if matches!(told, WorkerReport::Acked(_) | WorkerReport::Ran(_)) {
+    fn process_report(&mut self, number: usize, report: WorkerReport) {
+        if matches!(report, WorkerReport::Acked(_) | WorkerReport::Ran(_)) {
             self.at_work(number);
         }
-        match told {
+        match report {
             WorkerReport::Acked(delivery) => {
                 if let Some(HandedDelivery { m, v, .. }) = self.broker.acked(number, delivery) {
                     self.ledger.note(Fact::Acked { m, v });

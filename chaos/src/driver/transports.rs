@@ -149,28 +149,28 @@ impl HttpSender {
         (place, life, port): (usize, u64, u16),
         plan: &RoundPlan,
         handed: HandedDelivery,
-        peace: bool,
+        quiescent: bool,
     ) {
         let request = request(plan, handed, port);
-        let leaves = !peace && handed.d % 50 == 7;
+        let leaves = !quiescent && handed.d % 50 == 7;
         let events = self.events.clone();
         self.runtime.spawn(async move {
             let answer =
                 tokio::time::timeout(Duration::from_secs(30), exchange(port, &request, leaves)).await;
-            let told = match answer {
-                Ok(Ok((status, text))) => told(handed.d, status, &text),
+            let report = match answer {
+                Ok(Ok((status, text))) => interpret(handed.d, status, &text),
                 Ok(Err(_)) | Err(_) => WorkerReport::Again(handed.d),
             };
-            if matches!(told, WorkerReport::Again(_)) {
+            if matches!(report, WorkerReport::Again(_)) {
                 pause(Duration::from_millis(20)).await;
             }
-            let _ = events.send(ProcessEvent::Told(place, life, told));
+            let _ = events.send(ProcessEvent::Reported(place, life, report));
         });
     }
 }
 
 /// Returns the sender's interpretation of a response.
-fn told(delivery: u64, status: u16, text: &str) -> WorkerReport {
+fn interpret(delivery: u64, status: u16, text: &str) -> WorkerReport {
     match status {
         200..300 => WorkerReport::Acked(delivery),
         // Quarantined for an operator: do not send it again.

@@ -14,7 +14,7 @@ use crate::worker::{WorkerJob, WorkerReport};
 
 /// An event of a worker, with its place.
 pub(super) enum ProcessEvent {
-    Told(usize, u64, WorkerReport),
+    Reported(usize, u64, WorkerReport),
     Gone(usize, u64),
     /// True if a broker has confirmed a delivery.
     Published(u64, bool),
@@ -55,8 +55,8 @@ impl RigWorker {
         let (events, life) = (events.clone(), job.life);
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(std::result::Result::ok) {
-                if let Ok(told) = serde_json::from_str(&line) {
-                    let _ = events.send(ProcessEvent::Told(place, life, told));
+                if let Ok(report) = serde_json::from_str(&line) {
+                    let _ = events.send(ProcessEvent::Reported(place, life, report));
                 }
             }
             let _ = events.send(ProcessEvent::Gone(place, life));
@@ -150,10 +150,10 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .expect("a shell");
-        let mut said = String::new();
+        let mut line = String::new();
         let output = child.stdout.take().expect("its output");
-        BufReader::new(output).read_line(&mut said).expect("its first line");
-        assert_eq!(said, "ready\n");
+        BufReader::new(output).read_line(&mut line).expect("its first line");
+        assert_eq!(line, "ready\n");
         let input = child.stdin.take();
         RigWorker {
             child,

@@ -22,7 +22,7 @@ use oncebox::store::{
 use oncebox::{BoxError, Error, ErrorKind, Key, Result};
 use parking_lot::Mutex;
 
-use crate::ledger::{Fact, ProcessLedger, SettleAnswer};
+use crate::ledger::{Fact, ProcessLedger, SettleResult};
 use crate::plan::{handler_of, number_of};
 use points::{PointFault, Points};
 
@@ -90,8 +90,8 @@ impl Notes {
     }
 
     /// Returns true after the last failpoint may fail.
-    pub(crate) fn at_peace(&self) -> bool {
-        self.points.at_peace()
+    pub(crate) fn is_quiescent(&self) -> bool {
+        self.points.is_quiescent()
     }
 
     /// A failpoint at the start or end of a handler: its process may end here.
@@ -125,7 +125,7 @@ impl Notes {
         }
     }
 
-    fn settled(&self, claim: &Claim, to: &str, event: &str, r: SettleAnswer) {
+    fn settled(&self, claim: &Claim, to: &str, event: &str, r: SettleResult) {
         let m = self.numbers.lock().get(&claim.key).copied().unwrap_or(u32::MAX);
         let (h, tok) = (handler_of(claim.handler.as_str()).to_owned(), claim.token.0);
         self.ledger.note(Fact::Settled { m, h, tok, to: to.to_owned(), event: event.to_owned(), r });
@@ -236,12 +236,12 @@ pub(crate) async fn pause(time: Duration) {
     oncebox::time::SystemClock::shared().sleep(time).await;
 }
 
-fn answer_of(result: &Result<Vec<Settled>>, index: usize) -> SettleAnswer {
+fn answer_of(result: &Result<Vec<Settled>>, index: usize) -> SettleResult {
     match result {
-        Ok(settled) if settled.get(index) == Some(&Settled::Applied) => SettleAnswer::Applied,
-        Ok(_) => SettleAnswer::Lost,
-        Err(error) if error.kind() == ErrorKind::CommitUnknown => SettleAnswer::Unknown,
-        Err(_) => SettleAnswer::Error,
+        Ok(settled) if settled.get(index) == Some(&Settled::Applied) => SettleResult::Applied,
+        Ok(_) => SettleResult::Lost,
+        Err(error) if error.kind() == ErrorKind::CommitUnknown => SettleResult::Unknown,
+        Err(_) => SettleResult::Error,
     }
 }
 

@@ -78,25 +78,25 @@ pub(super) enum PointFault {
 pub(super) struct Points {
     rng: Mutex<fastrand::Rng>,
     odds: PointOdds,
-    quiet: AtomicBool,
+    quiescent: AtomicBool,
 }
 
 impl Points {
     pub(super) fn new(seed: u64, odds: PointOdds) -> Self {
-        Self { rng: Mutex::new(fastrand::Rng::with_seed(seed)), odds, quiet: AtomicBool::new(false) }
+        Self { rng: Mutex::new(fastrand::Rng::with_seed(seed)), odds, quiescent: AtomicBool::new(false) }
     }
 
     pub(super) fn quiesce(&self) {
-        self.quiet.store(true, Ordering::Relaxed);
+        self.quiescent.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn at_peace(&self) -> bool {
-        self.quiet.load(Ordering::Relaxed)
+    pub(super) fn is_quiescent(&self) -> bool {
+        self.quiescent.load(Ordering::Relaxed)
     }
 
     pub(super) fn draw(&self, verb: &'static str) -> Option<PointFault> {
         debug_assert!(VERBS.contains(&verb));
-        if self.at_peace() {
+        if self.is_quiescent() {
             return None;
         }
         let PointOdds { abort, error, unknown, delay } = self.odds;

@@ -8,7 +8,7 @@ use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result}
 
 use super::points::PointFault;
 use super::{Chaos, Rigged};
-use crate::ledger::SettleAnswer;
+use crate::ledger::SettleResult;
 
 /// A transaction and the completions in it, which count after its commit.
 #[derive(Debug)]
@@ -38,15 +38,15 @@ impl<S: Rigged> Chaos<S> {
         for (claim, one) in claims.iter().zip(settled) {
             match one {
                 Settled::Applied => tx.completed.push(claim.clone()),
-                Settled::LeaseLost => self.notes.settled(claim, "completed", "done", SettleAnswer::Lost),
+                Settled::LeaseLost => self.notes.settled(claim, "completed", "done", SettleResult::Lost),
             }
         }
     }
 }
 
 /// Returns the response for the contents of a failed commit.
-fn doubt(error: &Error) -> SettleAnswer {
-    if error.kind() == ErrorKind::CommitUnknown { SettleAnswer::Unknown } else { SettleAnswer::Error }
+fn doubt(error: &Error) -> SettleResult {
+    if error.kind() == ErrorKind::CommitUnknown { SettleResult::Unknown } else { SettleResult::Error }
 }
 
 impl<S: Rigged> Transactional for Chaos<S> {
@@ -59,7 +59,7 @@ impl<S: Rigged> Transactional for Chaos<S> {
 
     async fn commit(&self, tx: ChaosTx<S::Tx>) -> Result<()> {
         let committed = self.end(tx.tx, |tx| self.store.commit(tx)).await;
-        let answer = committed.as_ref().map_or_else(doubt, |()| SettleAnswer::Applied);
+        let answer = committed.as_ref().map_or_else(doubt, |()| SettleResult::Applied);
         for claim in &tx.completed {
             self.notes.settled(claim, "completed", "done", answer);
         }
@@ -69,8 +69,8 @@ impl<S: Rigged> Transactional for Chaos<S> {
     async fn finish(&self, tx: ChaosTx<S::Tx>, claim: &Claim) -> Result<Settled> {
         let finished = self.end(tx.tx, |tx| self.store.finish(tx, claim)).await;
         let answer = finished.as_ref().map_or_else(doubt, |settled| match settled {
-            Settled::Applied => SettleAnswer::Applied,
-            Settled::LeaseLost => SettleAnswer::Lost,
+            Settled::Applied => SettleResult::Applied,
+            Settled::LeaseLost => SettleResult::Lost,
         });
         self.notes.settled(claim, "completed", "done", answer);
         finished

@@ -19,7 +19,7 @@ pub(super) struct Business {
     /// Longer than a lease.
     pub(super) long: Duration,
     pub(super) notes: Arc<Notes>,
-    pub(super) mouth: ReportWriter,
+    pub(super) reports: ReportWriter,
     /// True if idempotency keys go to the ledger.
     pub(super) keyed: bool,
 }
@@ -49,7 +49,7 @@ struct ChaosRun<'a> {
     variant: u8,
     handler: &'static str,
     token: i64,
-    said: Option<HandlerEnd>,
+    end: Option<HandlerEnd>,
 }
 
 impl<'a> ChaosRun<'a> {
@@ -61,7 +61,7 @@ impl<'a> ChaosRun<'a> {
     ) -> Result<Self, BoxError> {
         let number = number_of(message.id()).ok_or("the id is not the rig's")?;
         let body: PayloadBody = serde_json::from_slice(message.payload())?;
-        let run = Self { business, message: number, variant: body.variant, handler, token, said: None };
+        let run = Self { business, message: number, variant: body.variant, handler, token, end: None };
         let (m, h, v) = (run.message, handler.to_owned(), run.variant);
         business.notes.ledger.note(Fact::Start { m, h, tok: token, v });
         business.notes.pass(true);
@@ -81,25 +81,25 @@ impl<'a> ChaosRun<'a> {
 
     /// Follows the plan for this run.
     async fn meet(&mut self, attempt: u32) -> Handled {
-        match self.business.plan.fate(self.message, self.handler) {
+        match self.business.plan.outcome(self.message, self.handler) {
             PlannedOutcome::Slow(millis) => pause(Duration::from_millis(millis)).await,
             PlannedOutcome::Long => pause(self.business.long).await,
             PlannedOutcome::Fails(times) if self.counts(attempt, times) => {
-                self.said = Some(HandlerEnd::Fail);
+                self.end = Some(HandlerEnd::Fail);
                 return Err("the carrier does not answer".into());
             }
             PlannedOutcome::Panics if self.counts(attempt, 1) => {
-                self.said = Some(HandlerEnd::Panic);
+                self.end = Some(HandlerEnd::Panic);
                 panic!("a bug in the handler");
             }
             PlannedOutcome::Hangs if self.counts(attempt, 1) => std::future::pending().await,
             PlannedOutcome::Snoozes if self.first_time() => {
-                self.said = Some(HandlerEnd::Snooze);
+                self.end = Some(HandlerEnd::Snooze);
                 return Err(Snooze(Duration::from_millis(50)).into());
             }
             PlannedOutcome::Rejects => {
-                self.said = Some(HandlerEnd::Reject);
-                self.business.mouth.say(WorkerReport::Ran(self.message));
+                self.end = Some(HandlerEnd::Reject);
+                self.business.reports.send(WorkerReport::Ran(self.message));
                 return Err(Reject("no retry can help".into()).into());
             }
             PlannedOutcome::Aborts if self.first_time() => self.abort(),
@@ -123,14 +123,14 @@ impl<'a> ChaosRun<'a> {
 
     fn done(mut self) {
         self.business.notes.pass(false);
-        self.said = Some(HandlerEnd::Ok);
-        self.business.mouth.say(WorkerReport::Ran(self.message));
+        self.end = Some(HandlerEnd::Ok);
+        self.business.reports.send(WorkerReport::Ran(self.message));
     }
 
     /// Records that the store failed the handler.
     fn stuck<T>(&mut self, result: Result<T, impl Into<BoxError>>) -> Result<T, BoxError> {
         result.map_err(|error| {
-            self.said = Some(HandlerEnd::Store);
+            self.end = Some(HandlerEnd::Store);
             error.into()
         })
     }
@@ -138,9 +138,9 @@ impl<'a> ChaosRun<'a> {
 
 impl Drop for ChaosRun<'_> {
     fn drop(&mut self) {
-        let said = self.said.unwrap_or(HandlerEnd::Dropped);
+        let end = self.end.unwrap_or(HandlerEnd::Dropped);
         let (m, h, tok) = (self.message, self.handler.to_owned(), self.token);
-        self.business.notes.ledger.note(Fact::End { m, h, tok, said });
+        self.business.notes.ledger.note(Fact::End { m, h, tok, end });
     }
 }
 
@@ -152,7 +152,7 @@ async fn transactional<S: Rigged>(message: Message, cx: &mut Context<S>, handler
     let mut run = ChaosRun::begin(&business, &message, handler, token)?;
     business.note_key(&run, || cx.idempotency_key("effect"));
     let attempt = cx.attempt();
-    let long = matches!(business.plan.fate(run.message, handler), PlannedOutcome::Long);
+    let long = matches!(business.plan.outcome(run.message, handler), PlannedOutcome::Long);
     // SQLite allows one writer: take the time before the transaction starts.
     if long {
         run.meet(attempt).await?;

@@ -113,7 +113,7 @@ pub(crate) enum WorkerReport {
 }
 
 /// Line that ends all faults.
-pub(crate) const PEACE: &str = "peace";
+pub(crate) const QUIESCE: &str = "quiesce";
 /// Maximum attempts.
 pub(crate) const ATTEMPTS: u32 = 8;
 /// Crashes after which a killer is poisoned.
@@ -238,31 +238,31 @@ pub(crate) struct ReportWriter(mpsc::UnboundedSender<WorkerReport>);
 
 impl ReportWriter {
     fn open() -> (Self, tokio::task::JoinHandle<()>) {
-        let (say, mut said) = mpsc::unbounded_channel::<WorkerReport>();
-        let speaker = tokio::task::spawn_blocking(move || {
+        let (sender, mut reports) = mpsc::unbounded_channel::<WorkerReport>();
+        let writer = tokio::task::spawn_blocking(move || {
             let mut out = std::io::stdout();
-            while let Some(told) = said.blocking_recv() {
-                let line = serde_json::to_string(&told).unwrap_or_default() + "\n";
+            while let Some(report) = reports.blocking_recv() {
+                let line = serde_json::to_string(&report).unwrap_or_default() + "\n";
                 // One write, so that a line is complete or absent. A driver that ends also closes our input.
                 let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
             }
         });
-        (Self(say), speaker)
+        (Self(sender), writer)
     }
 
-    pub(crate) fn say(&self, told: WorkerReport) {
-        let _ = self.0.send(told);
+    pub(crate) fn send(&self, report: WorkerReport) {
+        let _ = self.0.send(report);
     }
 }
 
 async fn serve<S: Rigged + Clone>(job: WorkerJob, store: S, notes: Arc<Notes>) -> Result<()> {
-    let (mouth, speaker) = ReportWriter::open();
+    let (reports, writer) = ReportWriter::open();
     let business = Business {
         plan: job.plan,
         dir: job.dir.clone(),
         long: Duration::from_millis(job.lease_ms * 3 / 2),
         notes: Arc::clone(&notes),
-        mouth: mouth.clone(),
+        reports: reports.clone(),
         keyed: job.renamed.is_some(),
     };
     if job.operated {
@@ -271,10 +271,10 @@ async fn serve<S: Rigged + Clone>(job: WorkerJob, store: S, notes: Arc<Notes>) -
     }
     let inbox = inbox(&job, store, business)?;
     match &job.way {
-        WorkerTransport::Pipe if job.front => intake::front(&inbox, &job, &mouth, &notes).await?,
+        WorkerTransport::Pipe if job.front => intake::front(&inbox, &job, &reports, &notes).await?,
         WorkerTransport::Pipe => {
             let running = inbox.start();
-            let (source, over) = intake::source(&job, mouth.clone(), notes);
+            let (source, over) = intake::source(&job, reports.clone(), notes);
             running.receive(source)?;
             tokio::select! {
                 () = intake::stopped() => {}
@@ -282,12 +282,12 @@ async fn serve<S: Rigged + Clone>(job: WorkerJob, store: S, notes: Arc<Notes>) -
             }
             running.shutdown().await;
         }
-        WorkerTransport::Http => remote::http(&inbox, &job, &mouth, &notes).await?,
+        WorkerTransport::Http => remote::http(&inbox, &job, &reports, &notes).await?,
         WorkerTransport::Rabbit { url, queue } => remote::rabbit(&inbox, url, queue, &notes).await?,
     }
-    drop((inbox, mouth));
+    drop((inbox, reports));
     // Flush all reports, but do not wait for a sender that a task keeps.
-    let _ = tokio::time::timeout(Duration::from_millis(500), speaker).await;
+    let _ = tokio::time::timeout(Duration::from_millis(500), writer).await;
     std::process::exit(0);
 }
 

@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use super::{LINE_HEADER, PEACE, ReportWriter, WorkerJob, WorkerReport, intake};
+use super::{LINE_HEADER, QUIESCE, ReportWriter, WorkerJob, WorkerReport, intake};
 use crate::driver::dead_letters;
 use crate::seam::Notes;
 
@@ -21,7 +21,7 @@ async fn dismissed(notes: &Notes) {
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let listen = async {
         while let Ok(Some(line)) = lines.next_line().await {
-            if line == PEACE {
+            if line == QUIESCE {
                 notes.quiesce();
             }
         }
@@ -36,14 +36,14 @@ async fn dismissed(notes: &Notes) {
 pub(super) async fn http<S: Store>(
     inbox: &Inbox<S>,
     job: &WorkerJob,
-    mouth: &ReportWriter,
+    reports: &ReportWriter,
     notes: &Notes,
 ) -> Result<()> {
     let endpoint = Endpoint::cloud_events("chaos").verify(Verify::loopback());
     let router = Ingress::new().endpoint(endpoint, inbox).into_router()?;
     let running = (!job.front).then(|| inbox.start());
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    mouth.say(WorkerReport::Listens(listener.local_addr()?.port()));
+    reports.send(WorkerReport::Listens(listener.local_addr()?.port()));
     let (stop, stopped) = oneshot::channel::<()>();
     let server = tokio::spawn(Server::new(listener, router).serve(async {
         let _ = stopped.await;
@@ -67,7 +67,7 @@ pub(super) async fn rabbit<S: Store>(inbox: &Inbox<S>, url: &str, queue: &str, n
         .backoff(Duration::from_millis(20), Duration::from_millis(300))
         // Classic queues have no leader to elect.
         .reconnect_delay(Duration::from_millis(20))
-        .answer_within(Duration::from_secs(4))
+        .response_timeout(Duration::from_secs(4))
         .build()?;
     let running = inbox.start();
     running.receive(source)?;

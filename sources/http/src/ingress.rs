@@ -18,7 +18,6 @@ use oncebox::observe::{LogThrottle, names};
 use oncebox::time::{SharedClock, SystemClock, Timestamp};
 use oncebox::{Error, ErrorKind, Inbox, Incoming, Message, Received, Result, Store};
 
-use crate::answer::{self, MessageOutcome};
 use crate::body::{
     self, BodyLimits, Budget, BudgetShare, DigestTurns, Holding, UnverifiedPool, UnverifiedShare,
 };
@@ -27,6 +26,7 @@ use crate::format::{Content, VerifiedRequest, kept};
 use crate::problem::{ProblemType, RequestProblem, respond};
 use crate::quota::QuotaBucket;
 use crate::request_batcher::RequestBatcher;
+use crate::response::{self, MessageOutcome};
 use crate::verify::{HeadProof, Proof, Refusal, Verify};
 
 /// Log lines per minute, endpoint and reason about unverified senders.
@@ -377,7 +377,7 @@ impl EndpointRoute {
                 self.spend(1, clock)?;
                 let answer = self.store_one(message, share).await;
                 count(Some(&self.source), answer.word());
-                return Ok(answer::one(answer));
+                return Ok(response::one(answer));
             }
             Content::Many(items) => items,
             Content::Question(text) => {
@@ -389,7 +389,7 @@ impl EndpointRoute {
         for answer in &answers {
             count(Some(&self.source), answer.word());
         }
-        Ok(answer::many(&answers))
+        Ok(response::many(&answers))
     }
 
     /// Spends messages of the quota.

@@ -3,7 +3,6 @@
 //! An [`Endpoint`] describes an address: its proof, its format and its key. An [`Ingress`] binds endpoints to inboxes
 //! and becomes an [`axum::Router`]. A [`Server`] serves any router and enforces limits on untrusted clients.
 
-mod answer;
 mod body;
 mod endpoint;
 mod format;
@@ -12,6 +11,7 @@ mod local;
 mod problem;
 mod quota;
 mod request_batcher;
+mod response;
 mod secret;
 mod server;
 mod verify;

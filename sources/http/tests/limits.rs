@@ -352,7 +352,7 @@ async fn connections_wait_for_room_only_while_all_are_at_work() {
 
 // FAULTS S5: early untrusted clients make room, whatever they keep open; a sender keeps its connection.
 #[tokio::test]
-async fn the_connections_of_strangers_make_room() {
+async fn the_connections_of_untrusted_clients_make_room() {
     let set = |limits: &mut ServerLimits| limits.connections_per_address = 4;
     let server =
         server_for(Verify::tokens(["a-long-token"]).expect("a token"), limits(set), bodies(|_| {})).await;

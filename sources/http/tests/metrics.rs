@@ -20,7 +20,7 @@ fn counted(handle: &PrometheusHandle, source: &str, answer: &str) -> usize {
 
 // FAULTS J5, S5, S6: 401, 413 and 429 are counted, and untrusted clients add no labels.
 #[tokio::test]
-async fn every_answer_is_counted() {
+async fn every_response_is_counted() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
     // The server of the test runs on its thread.

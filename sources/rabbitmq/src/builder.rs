@@ -52,13 +52,13 @@ pub(crate) struct SourceSettings {
     pub(crate) prefetch_bytes: usize,
     pub(crate) consumer_tag: String,
     pub(crate) rejected: Rejected,
-    pub(crate) hold_at_most: Duration,
+    pub(crate) max_hold: Duration,
     pub(crate) retry_queue: Option<String>,
     pub(crate) attempts: u32,
     pub(crate) redelivers: Redelivery,
     pub(crate) backoff: (Duration, Duration),
     pub(crate) reconnect_delay: Duration,
-    pub(crate) answer_within: Duration,
+    pub(crate) response_timeout: Duration,
     pub(crate) clock: SharedClock,
     /// Open attempts to connect, including abandoned ones.
     pub(crate) attempts_open: Arc<Semaphore>,
@@ -77,13 +77,13 @@ pub struct RabbitMqSourceBuilder {
     consumer_tag: String,
     rejected_to: Option<(String, String)>,
     discard_rejected: bool,
-    hold_at_most: Duration,
+    max_hold: Duration,
     retry_queue: Option<String>,
     attempts: u32,
     redelivers: Redelivery,
     backoff: (Duration, Duration),
     reconnect_delay: Duration,
-    answer_within: Duration,
+    response_timeout: Duration,
     ca_certificates: Option<String>,
     client_certificate: Option<(Vec<u8>, Vec<u8>)>,
     clock: SharedClock,
@@ -120,13 +120,13 @@ impl RabbitMqSourceBuilder {
             consumer_tag: "oncebox".into(),
             rejected_to: None,
             discard_rejected: false,
-            hold_at_most: Duration::from_mins(10),
+            max_hold: Duration::from_mins(10),
             retry_queue: None,
             attempts: 20,
             redelivers: Redelivery::Unknown,
             backoff: (Duration::from_millis(200), Duration::from_secs(30)),
             reconnect_delay: Duration::from_secs(1),
-            answer_within: Duration::from_secs(30),
+            response_timeout: Duration::from_secs(30),
             ca_certificates: None,
             client_certificate: None,
             clock: SystemClock::shared(),
@@ -224,12 +224,12 @@ impl RabbitMqSourceBuilder {
     /// Maximum time to hold a delivery before a retry. It stays unacknowledged meanwhile, so the broker counts nothing.
     /// Longer waits go to the [`retry_queue`](Self::retry_queue); without one they are cut to this. Keep it below the
     /// broker's consumer timeout of 30 minutes. Default: 10 minutes.
-    pub fn hold_at_most(mut self, time: Duration) -> Self {
-        self.hold_at_most = time;
+    pub fn max_hold(mut self, time: Duration) -> Self {
+        self.max_hold = time;
         self
     }
 
-    /// Moves failed inline deliveries with waits longer than [`hold_at_most`](Self::hold_at_most) into queues of the
+    /// Moves failed inline deliveries with waits longer than [`max_hold`](Self::max_hold) into queues of the
     /// broker. The source declares quorum queues with this name and the wait, such as `orders.retry.64s`. They return a
     /// message to the queue after the wait. The source acknowledges a message after that queue has confirmed it.
     /// Default: none.
@@ -268,8 +268,8 @@ impl RabbitMqSourceBuilder {
     }
 
     /// Maximum time for the broker to respond while connecting or publishing. Default: 30 seconds.
-    pub fn answer_within(mut self, time: Duration) -> Self {
-        self.answer_within = time;
+    pub fn response_timeout(mut self, time: Duration) -> Self {
+        self.response_timeout = time;
         self
     }
 
@@ -337,13 +337,13 @@ impl RabbitMqSourceBuilder {
             prefetch_bytes: self.prefetch_bytes,
             consumer_tag: self.consumer_tag,
             rejected,
-            hold_at_most: self.hold_at_most,
+            max_hold: self.max_hold,
             retry_queue: self.retry_queue,
             attempts: self.attempts,
             redelivers: self.redelivers,
             backoff: self.backoff,
             reconnect_delay: self.reconnect_delay,
-            answer_within: self.answer_within,
+            response_timeout: self.response_timeout,
             clock: self.clock,
             attempts_open: Arc::new(Semaphore::new(ATTEMPTS_OPEN)),
         }))

@@ -105,7 +105,7 @@ pub(crate) struct Settling {
 impl Settle for Settling {
     async fn settle(self: Box<Self>, ack: Ack) -> Result<()> {
         match ack {
-            Ack::Done => self.tell(BrokerVerdict::Ack).await,
+            Ack::Done => self.settle_with(BrokerVerdict::Ack).await,
             Ack::Busy { after } => {
                 self.hold(after);
                 Ok(())
@@ -122,26 +122,26 @@ impl Settle for Settling {
 }
 
 impl Settling {
-    async fn tell(self, verdict: BrokerVerdict) -> Result<()> {
-        let told = self.parcel.tag.settle(verdict).await;
-        if told.is_err() {
+    async fn settle_with(self, verdict: BrokerVerdict) -> Result<()> {
+        let settled = self.parcel.tag.settle(verdict).await;
+        if settled.is_err() {
             metrics::counter!(names::UNSETTLED, "source" => self.shared.label()).increment(1);
         }
-        told
+        settled
     }
 
     /// Holds the delivery and hands it out again later. The broker does not notice, so it counts nothing. A longer hold
     /// would make the broker close the channel, and count all unsettled deliveries.
     fn hold(self, wait: Duration) {
-        let SourceSettings { clock, hold_at_most, .. } = &self.shared.settings;
-        let wait = wait.min(*hold_at_most);
+        let SourceSettings { clock, max_hold, .. } = &self.shared.settings;
+        let wait = wait.min(*max_hold);
         metrics::counter!(names::REDELIVERED, "source" => self.shared.label(), "by" => "held").increment(1);
         self.held.push(clock.monotonic().saturating_add(wait), self.parcel);
     }
 
     async fn failed(mut self, after: Duration) -> Result<()> {
         let shared = Arc::clone(&self.shared);
-        let SourceSettings { attempts, hold_at_most, retry_queue, .. } = &shared.settings;
+        let SourceSettings { attempts, max_hold, retry_queue, .. } = &shared.settings;
         self.parcel.failures = self.parcel.failures.saturating_add(1);
         let failures = self.parcel.failures;
         if failures >= *attempts {
@@ -149,25 +149,25 @@ impl Settling {
         }
         let grown = Duration::from_secs(1 << failures.min(16)).min(LONGEST_RETRY);
         let wait = after.max(jittered(grown));
-        if wait <= *hold_at_most {
+        if wait <= *max_hold {
             self.hold(wait);
             return Ok(());
         }
         // The broker checks a user-id, and the source is another user.
         let Some(name) = retry_queue.as_ref().filter(|_| self.parcel.raw.properties.user_id().is_none())
         else {
-            self.hold(*hold_at_most);
+            self.hold(*max_hold);
             return Ok(());
         };
         match shared.publisher.retry(&shared.settings, name, wait, &self.parcel.raw, failures).await {
             Ok(()) => {
                 metrics::counter!(names::REDELIVERED, "source" => shared.label(), "by" => "retry_queue")
                     .increment(1);
-                self.tell(BrokerVerdict::Ack).await
+                self.settle_with(BrokerVerdict::Ack).await
             }
             Err(error) => {
                 tracing::warn!(source = %shared.settings.name, error = error.what(), "retry queue unavailable, delivery held");
-                self.hold(*hold_at_most);
+                self.hold(*max_hold);
                 Ok(())
             }
         }
@@ -192,6 +192,6 @@ impl Settling {
         let id = self.parcel.raw.properties.message_id().as_ref().map_or("", |id| id.as_str());
         tracing::error!(source = %settings.name, queue = settings.queue.name, id, reason, to, "message rejected");
         metrics::counter!(names::REJECTED, "source" => shared.label(), "to" => to).increment(1);
-        self.tell(verdict).await
+        self.settle_with(verdict).await
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 use crate::builder::SourceSettings;
 use crate::message::{EXCHANGE, FAILURES, REASON, ROUTING_KEY, Raw, USER_ID};
 use crate::queue::short;
-use crate::session::{answered, connect, declare_queue, open_channel, spare};
+use crate::session::{connect, declare_queue, open_channel, response_of, spare};
 
 /// Delivery mode: persistent.
 const DURABLE: u8 = 2;
@@ -98,7 +98,7 @@ impl Republisher {
                 spare(settings).await;
             }
             let channel = open_channel(settings, &connection).await?;
-            answered(
+            response_of(
                 settings,
                 "cannot ask for confirms",
                 channel.confirm_select(ConfirmSelectOptions::default()),
@@ -136,7 +136,7 @@ impl Republisher {
         let confirmed = async {
             channel.basic_publish(exchange, routing_key, options, &raw.data, properties).await?.await
         };
-        match answered(settings, "cannot publish", confirmed).await? {
+        match response_of(settings, "cannot publish", confirmed).await? {
             Confirmation::Ack(None) => Ok(()),
             Confirmation::Ack(Some(_)) => {
                 Err(Error::new(ErrorKind::Unavailable, "the broker has no queue for what was published"))

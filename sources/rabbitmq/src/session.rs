@@ -58,7 +58,7 @@ impl Session {
         let consuming = async {
             declare(settings, &channel).await?;
             let qos = channel.basic_qos(prefetch, BasicQosOptions::default());
-            answered(settings, "cannot set the prefetch", qos).await?;
+            response_of(settings, "cannot set the prefetch", qos).await?;
             let consuming = channel.basic_consume(
                 settings.queue.short_name(),
                 short(&settings.consumer_tag),
@@ -66,7 +66,7 @@ impl Session {
                 FieldTable::default(),
             );
             let what = format!("cannot consume the queue {:?}", settings.queue.name);
-            answered(settings, &what, consuming).await
+            response_of(settings, &what, consuming).await
         };
         let consumer = consuming.await.map_err(|error| SessionFailure::at(&settings.queue, error))?;
         Ok(Self {
@@ -111,7 +111,7 @@ pub(crate) async fn connect(settings: &SourceSettings, suffix: &str) -> Result<C
     });
     let connected =
         async { connecting.await.unwrap_or_else(|panic| Err(std::io::Error::other(panic).into())) };
-    answered(settings, &format!("cannot connect to {address}"), connected).await
+    response_of(settings, &format!("cannot connect to {address}"), connected).await
 }
 
 /// Gives a broker that was away time to elect queue leaders: the delay, plus a random part of up to a half.
@@ -123,19 +123,19 @@ pub(crate) async fn spare(settings: &SourceSettings) {
 }
 
 pub(crate) async fn open_channel(settings: &SourceSettings, connection: &Connection) -> Result<Channel> {
-    answered(settings, "cannot open a channel", connection.create_channel()).await
+    response_of(settings, "cannot open a channel", connection.create_channel()).await
 }
 
 /// Waits for a response of the broker, within the time limit.
-pub(crate) async fn answered<T>(
+pub(crate) async fn response_of<T>(
     settings: &SourceSettings,
     what: &str,
     answer: impl Future<Output = lapin::Result<T>>,
 ) -> Result<T> {
     tokio::select! {
         answer = answer => answer.map_err(|cause| broken(what, cause)),
-        () = settings.clock.sleep(settings.answer_within) => {
-            let what = format!("{what}: the broker did not answer within {:?}", settings.answer_within);
+        () = settings.clock.sleep(settings.response_timeout) => {
+            let what = format!("{what}: the broker did not answer within {:?}", settings.response_timeout);
             Err(Error::new(ErrorKind::Unavailable, what))
         }
     }
@@ -157,7 +157,7 @@ async fn declare(settings: &SourceSettings, channel: &Channel) -> Result<()> {
             QueueBindOptions::default(),
             FieldTable::default(),
         );
-        answered(
+        response_of(
             settings,
             &format!("cannot bind the queue {:?} to the exchange {exchange:?}", queue.name),
             bound,
@@ -195,7 +195,7 @@ async fn check_way(
     let found =
         channel.exchange_declare(short(exchange), ExchangeKind::Direct, options, FieldTable::default());
     let what = format!("the exchange {exchange:?}, where rejected messages go, cannot be used");
-    answered(settings, &what, found).await
+    response_of(settings, &what, found).await
 }
 
 pub(crate) async fn declare_queue(
@@ -208,5 +208,5 @@ pub(crate) async fn declare_queue(
     let options = QueueDeclareOptions { passive, durable: true, ..QueueDeclareOptions::default() };
     let what = if passive { "cannot be used" } else { "cannot be declared" };
     let declared = channel.queue_declare(short(name), options, table);
-    answered(settings, &format!("the queue {name:?} {what}"), declared).await.map(drop)
+    response_of(settings, &format!("the queue {name:?} {what}"), declared).await.map(drop)
 }

@@ -97,13 +97,13 @@ async fn run(connection: Connection, channel: Channel, mut queue: mpsc::Unbounde
                 }
             }
         }
-        let told = tell(&channel, tags.frames(&verdicts, open.then(Instant::now))).await;
+        let written_all = write(&channel, tags.frames(&verdicts, open.then(Instant::now))).await;
         for (tag, written) in std::mem::take(&mut waiting) {
             if tags.late.contains(&tag) {
                 waiting.push((tag, written));
             } else {
                 // A caller that no longer waits needs no result.
-                let _ = written.send(if told { Ok(()) } else { Err(gone()) });
+                let _ = written.send(if written_all { Ok(()) } else { Err(gone()) });
             }
         }
     }
@@ -121,7 +121,7 @@ async fn until<T>(end: Option<Instant>, future: impl Future<Output = T>) -> Opti
 }
 
 /// Writes frames. Returns whether all of them were written.
-async fn tell(channel: &Channel, frames: Frames) -> bool {
+async fn write(channel: &Channel, frames: Frames) -> bool {
     let write = |frame| async move {
         match frame {
             Frame::Ack(tag) => channel.basic_ack(tag, BasicAckOptions { multiple: false }).await,

@@ -115,7 +115,7 @@ async fn a_rejected_message_that_cannot_be_dead_lettered_is_held() {
 async fn a_busy_delivery_is_held_no_longer_than_it_may_be() {
     let client = QueueClient::new("busy").await;
     let clock = TestClock::new();
-    let builder = client.source(client.classic()).hold_at_most(60 * SECOND).clock(clock.shared());
+    let builder = client.source(client.classic()).max_hold(60 * SECOND).clock(clock.shared());
     let mut source = builder.build().unwrap();
     source.check().await.unwrap();
     client.publish("1", "t", "x").await;
@@ -243,7 +243,7 @@ async fn a_long_wait_is_spent_in_the_retry_queue() {
     let client = QueueClient::new("retry").await;
     let retry = format!("{}.retry", client.queue);
     let queue = client.quorum().bind("amq.direct", &*client.queue);
-    let builder = client.source(queue).hold_at_most(Duration::ZERO).retry_queue(&*retry);
+    let builder = client.source(queue).max_hold(Duration::ZERO).retry_queue(&*retry);
     let mut source = builder.build().unwrap();
     source.check().await.unwrap();
     let headers = with_copies(table(&[("kept", "yes")]));

@@ -68,7 +68,7 @@ impl Transport for RabbitMqFixture {
 
     async fn bring_again(&self) {}
 
-    async fn books(&self) -> DeliveryLedger {
+    async fn ledger(&self) -> DeliveryLedger {
         let (queue, dead) = (self.client.queue.clone(), self.client.dead.clone());
         let look = || {
             let broker = Broker::shared();

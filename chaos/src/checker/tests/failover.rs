@@ -1,6 +1,6 @@
 //! Tests of the checker: failovers and refusals, I1, I4 and I6.
 
-use super::{Case, Fact, HandlerEnd, PlannedKind, SettleAnswer};
+use super::{Case, Fact, HandlerEnd, PlannedKind, SettleResult};
 use crate::ledger::{DENIED, DENIED_FOR_LONG, FAILED_OVER, LOSES_FROM_NOW};
 use crate::plan::id_of;
 
@@ -75,7 +75,7 @@ fn i4_a_completion_that_a_failover_lost_explains_another_run() {
             (1, 1),
             115,
             "completed",
-            SettleAnswer::Applied,
+            SettleResult::Applied,
         );
         for (at, what) in faults {
             case.note(*at, 0, fault(*what));
@@ -85,7 +85,7 @@ fn i4_a_completion_that_a_failover_lost_explains_another_run() {
             (2, 2),
             220,
             "completed",
-            SettleAnswer::Applied,
+            SettleResult::Applied,
         );
         case.ended((m, H), 2, 0);
         case.rules.loses = true;
@@ -107,10 +107,10 @@ fn i4_a_refusal_explains_no_repeat() {
             (1, 1),
             115,
             "completed",
-            SettleAnswer::Error,
+            SettleResult::Error,
         );
         case.note(150, 0, fault(what)).run((m, H), (2, 2), 200, HandlerEnd::Ok);
-        case.settled((m, H), (2, 2), 220, "completed", SettleAnswer::Applied).ended((m, H), 2, 0);
+        case.settled((m, H), (2, 2), 220, "completed", SettleResult::Applied).ended((m, H), 2, 0);
         (m, case)
     };
     repeated("server: killed".into()).1.is_clean();
@@ -135,7 +135,7 @@ fn i6_a_fence_does_not_go_back_in_a_failover() {
             (2, 4),
             170,
             "completed",
-            SettleAnswer::Applied,
+            SettleResult::Applied,
         );
         case.ended((m, H), 4, 0);
         case.rules.fails_over = true;

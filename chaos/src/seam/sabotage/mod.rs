@@ -122,7 +122,7 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
 
     async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
         if self.is(Bug::NoHeadCheck) {
-            self.tinker.let_all_go().await;
+            self.tinker.release_all().await;
         }
         if self.is(Bug::RenameForgets) {
             let mut params = params.clone();

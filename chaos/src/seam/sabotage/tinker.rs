@@ -41,7 +41,7 @@ impl TableTamperer {
     }
 
     /// Releases entries that wait behind another one.
-    pub(super) async fn let_all_go(&self) {
+    pub(super) async fn release_all(&self) {
         self.run(
             "UPDATE OR IGNORE oncebox_entry SET due = not_before WHERE due = 9223372036854775807",
             "UPDATE oncebox_scheduled SET due = not_before WHERE due = 9223372036854775807",

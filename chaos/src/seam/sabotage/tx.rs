@@ -55,9 +55,9 @@ impl<S: Rigged + Clone> MarkIn<S::Tx> for Sabotaged<S> {
             return self.store.mark(tx, inbox, key, handler, fingerprint).await;
         }
         // A read-only transaction.
-        let mut look = self.store.begin().await?;
-        let found = self.store.mark(&mut look, inbox, key, handler, fingerprint).await?;
-        self.store.rollback(look).await;
+        let mut reader = self.store.begin().await?;
+        let found = self.store.mark(&mut reader, inbox, key, handler, fingerprint).await?;
+        self.store.rollback(reader).await;
         if found == Mark::First {
             self.tinker.mark_later((inbox.clone(), *key, handler.clone()));
         }

@@ -28,7 +28,7 @@ impl RabbitMqServer {
                 left.join(", "),
                 ELECTION.as_secs()
             );
-            self.ask("elect")?;
+            self.query("elect")?;
             self.elections.fetch_add(1, Ordering::Relaxed);
         }
         Ok(self.leaderless_after(ELECTION)?.unwrap_or_default())
@@ -51,7 +51,7 @@ impl RabbitMqServer {
 
     /// Returns the quorum queues without a leader, each with the state of its member.
     pub fn leaderless(&self) -> Result<Vec<String>> {
-        let answer = self.ask("leaderless")?;
+        let answer = self.query("leaderless")?;
         Ok(answer.split('\t').filter(|queue| !queue.is_empty()).map(str::to_owned).collect())
     }
 }

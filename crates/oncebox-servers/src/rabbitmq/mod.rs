@@ -234,7 +234,7 @@ impl RabbitMqServer {
     /// a while. A busy broker that is killed forgets queues that were declared minutes ago, and their messages.
     pub fn kill9(&self) -> Result<()> {
         self.running()?;
-        self.ask("sync")?;
+        self.query("sync")?;
         self.end("KILL")
     }
 

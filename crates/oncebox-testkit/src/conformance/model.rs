@@ -4,8 +4,8 @@
 //! printed with the seed. `ONCEBOX_SEED=<seed>` runs that sequence alone, and `ONCEBOX_SEQUENCES=<n>` runs `n`, from that seed or
 //! from 0.
 
-mod books;
 mod compare;
+mod inbox_model;
 mod run;
 mod step;
 

@@ -167,9 +167,9 @@ impl OpenRequest {
 
     /// Delays this response until the returned value is dropped. If the connection also serves verified senders, as a
     /// proxy's does, half of its requests stay free.
-    pub(super) fn wait(&self, streams: u32) -> Option<WaitingAnswer<'_>> {
+    pub(super) fn wait(&self, streams: u32) -> Option<DelayedResponse<'_>> {
         let activity = &*self.activity;
-        let waiting = WaitingAnswer(activity);
+        let waiting = DelayedResponse(activity);
         let before = activity.waiting.fetch_add(1, Ordering::Relaxed);
         let half = usize::try_from(streams / 2).unwrap_or(usize::MAX).max(1);
         (!activity.is_proven() || before < half).then_some(waiting)
@@ -190,9 +190,9 @@ impl OpenRequest {
 
 /// A delayed response.
 #[derive(Debug)]
-pub(super) struct WaitingAnswer<'a>(&'a Activity);
+pub(super) struct DelayedResponse<'a>(&'a Activity);
 
-impl Drop for WaitingAnswer<'_> {
+impl Drop for DelayedResponse<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }

@@ -143,7 +143,7 @@ impl HttpConnection {
                     timer.as_mut().reset(next);
                 }
                 () = activity.evicted.notified() => {
-                    tracing::debug!(%peer, "connection closed, place needed");
+                    tracing::debug!(%peer, "connection closed, slot needed");
                     return;
                 }
                 () = activity.too_many_resets.notified() => {
@@ -167,7 +167,7 @@ async fn answer(
     refusals: Arc<Refusals>,
     streams: u32,
     request: Request<Incoming>,
-) -> Result<Response<AnswerBody>, Infallible> {
+) -> Result<Response<ResponseBody>, Infallible> {
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(ConnectInfo(peer));
     let response = router.oneshot(request).await?;
@@ -177,7 +177,7 @@ async fn answer(
         open.proven();
     }
     open.answered();
-    Ok(response.map(|body| AnswerBody { body, open }))
+    Ok(response.map(|body| ResponseBody { body, open }))
 }
 
 /// Delays the response for an unverified sender after many failures from its address.
@@ -189,12 +189,12 @@ async fn slow_down(refusals: &Arc<Refusals>, peer: SocketAddr, open: &OpenReques
 }
 
 /// Body of a response. Its request stays open until it is sent.
-struct AnswerBody {
+struct ResponseBody {
     body: Body,
     open: OpenRequest,
 }
 
-impl hyper::body::Body for AnswerBody {
+impl hyper::body::Body for ResponseBody {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -4,8 +4,8 @@ mod activity;
 mod connection;
 mod io;
 mod limits;
-mod places;
 mod refusals;
+mod slots;
 mod tls;
 
 pub use limits::ServerLimits;
@@ -23,11 +23,11 @@ use tokio::task::JoinSet;
 
 use activity::Activity;
 use connection::ClientConnection;
-pub(crate) use places::network;
-use places::{ConnectionSlot, ConnectionSlots, NoPlace};
 pub use refusals::Anonymous;
 use refusals::Refusals;
 pub(crate) use refusals::Unproven;
+pub(crate) use slots::network;
+use slots::{ConnectionSlot, ConnectionSlots, NoSlot};
 
 /// Pause if sockets are exhausted, or no connection can be closed.
 const BREATH: Duration = Duration::from_millis(100);
@@ -88,7 +88,7 @@ impl Server {
         let limits = Arc::new(limits);
         let (stop, stopped) = watch::channel(false);
         let mut connections = JoinSet::new();
-        let places = Arc::new(ConnectionSlots::default());
+        let slots = Arc::new(ConnectionSlots::default());
         let room = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
         let builder = Arc::new(connection::builder(&limits));
         let refusals = Refusals::new(limits.refusals, limits.connections_per_address / 4);
@@ -106,7 +106,7 @@ impl Server {
             let admitted = tokio::select! {
                 biased;
                 () = &mut shutdown => break,
-                admitted = admit(&places, &room, peer, &activity, &limits) => admitted,
+                admitted = admit(&slots, &room, peer, &activity, &limits) => admitted,
             };
             let Some(held) = admitted else {
                 tracing::debug!(%peer, "connection closed, address limit reached");
@@ -140,26 +140,26 @@ impl Server {
 
 /// Waits for room for a connection; `None` if its address has none.
 async fn admit(
-    places: &Arc<ConnectionSlots>,
+    slots: &Arc<ConnectionSlots>,
     room: &Arc<Semaphore>,
     peer: SocketAddr,
     activity: &Arc<Activity>,
     limits: &ServerLimits,
 ) -> Option<(ConnectionSlot, OwnedSemaphorePermit)> {
-    let place = loop {
-        match places.take(peer.ip(), activity, limits) {
-            Ok(place) => break place,
-            Err(NoPlace::ForAddress) => return None,
+    let slot = loop {
+        match slots.take(peer.ip(), activity, limits) {
+            Ok(slot) => break slot,
+            Err(NoSlot::ForAddress) => return None,
             // Check again soon: a connection that becomes idle sends no signal.
-            Err(NoPlace::Now) => tokio::select! {
-                () = places.freed() => {}
+            Err(NoSlot::Now) => tokio::select! {
+                () = slots.freed() => {}
                 () = SystemClock::default().sleep(BREATH) => {}
             },
         }
     };
     // An evicted connection keeps its socket for a moment.
     let permit = Arc::clone(room).acquire_owned().await.ok()?;
-    Some((place, permit))
+    Some((slot, permit))
 }
 
 /// Returns the next connection.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::places::network;
+use super::slots::network;
 
 /// Marks the response to an unproven sender. Responses with the status 401 need no mark.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,7 @@ struct RefusedAddress {
 pub(super) struct RefusalWait {
     pub(super) wait: Duration,
     /// The address whose slot it holds. Dropping it frees the slot.
-    place: Option<(Arc<Refusals>, IpAddr)>,
+    slot: Option<(Arc<Refusals>, IpAddr)>,
 }
 
 impl Refusals {
@@ -76,19 +76,19 @@ impl Refusals {
         refused.forgiven = (refused.forgiven.max(now) + INTERVAL).min(now + self.burst + LONGEST);
         let wait = (refused.forgiven - now).checked_sub(self.burst).filter(|wait| !wait.is_zero())?;
         if !keeps_connection {
-            return Some(RefusalWait { wait, place: None });
+            return Some(RefusalWait { wait, slot: None });
         }
         if refused.waiting >= self.waiting {
             return None;
         }
         refused.waiting += 1;
-        Some(RefusalWait { wait, place: Some((Arc::clone(self), address)) })
+        Some(RefusalWait { wait, slot: Some((Arc::clone(self), address)) })
     }
 }
 
 impl Drop for RefusalWait {
     fn drop(&mut self) {
-        let Some((refusals, address)) = &self.place else { return };
+        let Some((refusals, address)) = &self.slot else { return };
         if let Some(refused) = refusals.addresses.lock().get_mut(address) {
             refused.waiting -= 1;
         }

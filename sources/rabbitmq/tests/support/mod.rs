@@ -110,8 +110,8 @@ impl QueueClient {
     }
 
     /// Publishes a message, and waits for the broker's confirm.
-    pub(crate) async fn publish(&self, id: &str, kind: &str, body: &str) {
-        self.publish_as(&self.queue, properties(id, kind), body.as_bytes()).await;
+    pub(crate) async fn publish(&self, id: &str, message_type: &str, body: &str) {
+        self.publish_as(&self.queue, properties(id, message_type), body.as_bytes()).await;
     }
 
     pub(crate) async fn publish_as(&self, queue: &str, properties: BasicProperties, body: &[u8]) {
@@ -159,14 +159,14 @@ impl QueueClient {
 
     /// Returns the number of consumers of the queue.
     pub(crate) async fn consumers(&self) -> u32 {
-        self.look(&self.queue).await.map_or(0, |queue| queue.consumer_count())
+        self.inspect(&self.queue).await.map_or(0, |queue| queue.consumer_count())
     }
 
     async fn find(&self, queue: &str) -> Option<u32> {
-        self.look(queue).await.map(|queue| queue.message_count())
+        self.inspect(queue).await.map(|queue| queue.message_count())
     }
 
-    async fn look(&self, queue: &str) -> Option<lapin::Queue> {
+    async fn inspect(&self, queue: &str) -> Option<lapin::Queue> {
         let options = QueueDeclareOptions { passive: true, durable: true, ..QueueDeclareOptions::default() };
         let channel = self.connection.create_channel().await.unwrap();
         channel.queue_declare(queue.into(), options, FieldTable::default()).await.ok()
@@ -212,8 +212,8 @@ fn quick(url: &str, queue: Queue) -> RabbitMqSourceBuilder {
     RabbitMq::builder(url).queue(queue).backoff(first, Duration::from_millis(200)).reconnect_delay(first)
 }
 
-pub(crate) fn properties(id: &str, kind: &str) -> BasicProperties {
-    BasicProperties::default().with_message_id(id.into()).with_type(kind.into()).with_delivery_mode(2)
+pub(crate) fn properties(id: &str, message_type: &str) -> BasicProperties {
+    BasicProperties::default().with_message_id(id.into()).with_type(message_type.into()).with_delivery_mode(2)
 }
 
 pub(crate) fn table(pairs: &[(&str, &str)]) -> FieldTable {

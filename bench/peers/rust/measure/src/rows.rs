@@ -124,9 +124,9 @@ async fn drain<P: Peer>(peer: Arc<P>, database: &mut Database<P>, count: usize) 
         poll.tick().await;
         // After the last handler run, its result must reach the database, too.
         if distinct.load(Ordering::Relaxed) == count {
-            let asked = Instant::now();
+            let offered_at = Instant::now();
             if database.left().await? == 0 {
-                break asked;
+                break offered_at;
             }
         }
         alive(&worker)?;

@@ -15,12 +15,12 @@ use super::activity::Activity;
 /// Connections by address.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionSlots {
-    held: Mutex<HeldPlaces>,
+    held: Mutex<HeldSlots>,
     freed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct HeldPlaces {
+struct HeldSlots {
     next: u64,
     count: usize,
     /// Connections from other machines.
@@ -32,14 +32,14 @@ struct HeldPlaces {
 /// The slot of one connection. Dropping it frees the slot.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
-    places: Arc<ConnectionSlots>,
+    slots: Arc<ConnectionSlots>,
     address: IpAddr,
     number: u64,
 }
 
 /// Reason why there is no slot.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum NoPlace {
+pub(super) enum NoSlot {
     /// No slot until a connection ends or becomes idle.
     Now,
     /// No slot for this address.
@@ -56,18 +56,18 @@ impl ConnectionSlots {
         address: IpAddr,
         activity: &Arc<Activity>,
         limits: &ServerLimits,
-    ) -> Result<ConnectionSlot, NoPlace> {
+    ) -> Result<ConnectionSlot, NoSlot> {
         let address = network(address);
         let local = address.is_loopback();
         let of_address = limits.connections_per_address + if local { limits.loopback } else { 0 };
         let of_remote = limits.connections.saturating_sub(limits.loopback);
         let mut held = self.held.lock();
         if held.addresses.get(&address).map_or(0, BTreeMap::len) >= of_address {
-            held.give_way(|other| *other == address).ok_or(NoPlace::ForAddress)?;
+            held.give_way(|other| *other == address).ok_or(NoSlot::ForAddress)?;
         } else if !local && limits.loopback > 0 && held.remote >= of_remote {
-            held.give_way(|other| !other.is_loopback()).ok_or(NoPlace::ForAddress)?;
+            held.give_way(|other| !other.is_loopback()).ok_or(NoSlot::ForAddress)?;
         } else if held.count >= limits.connections {
-            held.give_way(|_| true).ok_or(NoPlace::Now)?;
+            held.give_way(|_| true).ok_or(NoSlot::Now)?;
         }
         let number = held.next;
         held.next += 1;
@@ -75,7 +75,7 @@ impl ConnectionSlots {
         held.remote += usize::from(!local);
         held.addresses.entry(address).or_default().insert(number, Arc::clone(activity));
         drop(held);
-        Ok(ConnectionSlot { places: Arc::clone(self), address, number })
+        Ok(ConnectionSlot { slots: Arc::clone(self), address, number })
     }
 
     /// Waits until a connection has ended.
@@ -84,7 +84,7 @@ impl ConnectionSlots {
     }
 }
 
-impl HeldPlaces {
+impl HeldSlots {
     /// Closes one connection of the addresses that match `among`, if one may close.
     fn give_way(&mut self, among: impl Fn(&IpAddr) -> bool) -> Option<()> {
         let (address, number) = self.unproven(&among).or_else(|| self.idle(&among))?;
@@ -129,8 +129,8 @@ impl HeldPlaces {
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         // An evicted connection has left already.
-        self.places.held.lock().remove(self.address, self.number);
-        self.places.freed.notify_one();
+        self.slots.held.lock().remove(self.address, self.number);
+        self.slots.freed.notify_one();
     }
 }
 
@@ -156,43 +156,43 @@ mod tests {
 
     /// A connection from an address, with its activity.
     struct Connected {
-        place: Result<ConnectionSlot, NoPlace>,
+        slot: Result<ConnectionSlot, NoSlot>,
         activity: Arc<Activity>,
     }
 
     impl Connected {
         fn has_given_way(&self) -> bool {
-            let place = self.place.as_ref().unwrap();
-            let held = place.places.held.lock();
-            held.addresses.get(&place.address).is_none_or(|held| !held.contains_key(&place.number))
+            let slot = self.slot.as_ref().unwrap();
+            let held = slot.slots.held.lock();
+            held.addresses.get(&slot.address).is_none_or(|held| !held.contains_key(&slot.number))
         }
     }
 
-    fn connect(places: &Arc<ConnectionSlots>, limits: &ServerLimits, address: &str) -> Connected {
+    fn connect(slots: &Arc<ConnectionSlots>, limits: &ServerLimits, address: &str) -> Connected {
         let activity = Activity::new(1);
-        let place = places.take(address.parse().unwrap(), &activity, limits);
-        Connected { place, activity }
+        let slot = slots.take(address.parse().unwrap(), &activity, limits);
+        Connected { slot, activity }
     }
 
     #[test]
-    fn places_are_counted_by_address_and_given_back() {
-        let (places, limits) = (Arc::new(ConnectionSlots::default()), limits(10, 2, 0));
-        let connect = |address: &str| connect(&places, &limits, address);
+    fn slots_are_counted_by_address_and_released() {
+        let (slots, limits) = (Arc::new(ConnectionSlots::default()), limits(10, 2, 0));
+        let connect = |address: &str| connect(&slots, &limits, address);
         let held = ["10.0.0.1", "::ffff:10.0.0.1", "10.0.0.2", "2001:db8::1"].map(connect);
-        assert!(connect("10.0.0.1").place.is_ok() && held[0].has_given_way() && !held[1].has_given_way());
+        assert!(connect("10.0.0.1").slot.is_ok() && held[0].has_given_way() && !held[1].has_given_way());
         let second = connect("2001:db8::2:1");
-        assert!(connect("2001:db8::3").place.is_ok() && held[3].has_given_way());
-        assert!(connect("2001:db8:0:1::3").place.is_ok() && !second.has_given_way());
+        assert!(connect("2001:db8::3").slot.is_ok() && held[3].has_given_way());
+        assert!(connect("2001:db8:0:1::3").slot.is_ok() && !second.has_given_way());
         drop((held, second));
-        let held = places.held.lock();
+        let held = slots.held.lock();
         assert_eq!((held.count, held.remote, held.addresses.len()), (0, 0, 0));
     }
 
     // FAULTS S5: untrusted clients make room for each other, and for verified ones.
     #[test]
     fn the_address_with_most_unproven_connections_gives_way() {
-        let (places, limits) = (Arc::new(ConnectionSlots::default()), limits(6, 5, 0));
-        let connect = |address: &str| connect(&places, &limits, address);
+        let (slots, limits) = (Arc::new(ConnectionSlots::default()), limits(6, 5, 0));
+        let connect = |address: &str| connect(&slots, &limits, address);
         let senders = [connect("10.0.0.1"), connect("10.0.0.1"), connect("10.0.0.1")];
         for sender in &senders {
             sender.activity.prove();
@@ -209,38 +209,38 @@ mod tests {
         strangers.push(connect("10.0.0.6"));
         assert!(strangers[0].has_given_way(), "the others have one request, or none");
         assert!(!senders.iter().any(Connected::has_given_way));
-        assert!(strangers.iter().all(|stranger| stranger.place.is_ok()));
+        assert!(strangers.iter().all(|stranger| stranger.slot.is_ok()));
     }
 
     #[test]
     fn those_at_work_stay() {
-        let (places, limits) = (Arc::new(ConnectionSlots::default()), limits(2, 2, 0));
-        let connect = |address: &str| connect(&places, &limits, address);
+        let (slots, limits) = (Arc::new(ConnectionSlots::default()), limits(2, 2, 0));
+        let connect = |address: &str| connect(&slots, &limits, address);
         let (first, second) = (connect("10.0.0.1"), connect("10.0.0.1"));
         let open = [&first, &second].map(|sender| {
             sender.activity.prove();
             sender.activity.open()
         });
-        assert_eq!(connect("10.0.0.1").place.unwrap_err(), NoPlace::ForAddress);
-        assert_eq!(connect("10.0.0.2").place.unwrap_err(), NoPlace::Now);
+        assert_eq!(connect("10.0.0.1").slot.unwrap_err(), NoSlot::ForAddress);
+        assert_eq!(connect("10.0.0.2").slot.unwrap_err(), NoSlot::Now);
         drop(open);
-        assert!(connect("10.0.0.2").place.is_ok() && first.has_given_way() && !second.has_given_way());
+        assert!(connect("10.0.0.2").slot.is_ok() && first.has_given_way() && !second.has_given_way());
     }
 
     #[test]
-    fn some_places_are_for_this_machine() {
-        let (places, limits) = (Arc::new(ConnectionSlots::default()), limits(4, 4, 1));
-        let connect = |address: &str| connect(&places, &limits, address);
+    fn some_slots_are_for_this_machine() {
+        let (slots, limits) = (Arc::new(ConnectionSlots::default()), limits(4, 4, 1));
+        let connect = |address: &str| connect(&slots, &limits, address);
         let remote = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(connect);
         let open = remote.each_ref().map(|one| {
             one.activity.prove();
             one.activity.open()
         });
-        assert_eq!(connect("10.0.0.4").place.unwrap_err(), NoPlace::ForAddress);
+        assert_eq!(connect("10.0.0.4").slot.unwrap_err(), NoSlot::ForAddress);
         let probe = connect("127.0.0.1");
-        assert!(probe.place.is_ok());
+        assert!(probe.slot.is_ok());
         drop(open);
-        assert!(connect("10.0.0.4").place.is_ok() && remote[0].has_given_way());
+        assert!(connect("10.0.0.4").slot.is_ok() && remote[0].has_given_way());
         assert!(!probe.has_given_way());
     }
 }

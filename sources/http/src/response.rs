@@ -17,19 +17,19 @@ pub(crate) enum MessageOutcome {
     Accepted,
     Duplicate,
     /// Handlers stored it, now or before; for other handlers it was quarantined.
-    Mixed(MixedAnswer),
+    Mixed(MixedResult),
     Problem(RequestProblem),
 }
 
 /// Outcome of a message that was quarantined for some of its handlers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MixedAnswer {
+pub(crate) struct MixedResult {
     /// True if a handler stored it with this delivery.
     is_new: bool,
     handlers: Vec<(HandlerKey, &'static str)>,
 }
 
-impl MixedAnswer {
+impl MixedResult {
     /// Returns a value if the message was quarantined for some handlers only.
     fn of(received: &Received) -> Option<Self> {
         let answers = || received.handlers.iter().map(|(_, answer)| answer);
@@ -70,7 +70,7 @@ impl MessageOutcome {
             )),
             // Done, and variants that later versions add.
             _ => {
-                if let Some(mixed) = MixedAnswer::of(&received) {
+                if let Some(mixed) = MixedResult::of(&received) {
                     return Self::Mixed(mixed);
                 }
                 let marked = HandlerAnswer::Ran(Processed::Conflict);
