@@ -2,6 +2,7 @@
 
 mod facts;
 mod guides;
+mod help;
 mod links;
 mod travel;
 mod words;
@@ -50,6 +51,8 @@ const RULES: &[fn(&RuleInput<'_>) -> Vec<String>] = &[
     guides::pages_are_listed,
     guides::pages_begin_with_an_example,
     guides::the_glossary_is_short,
+    guides::the_front_page_is_short,
+    help::texts_fit_a_line,
     links::links_lead_somewhere,
     travel::names_exist,
     facts::kills_are_those_on_record,

@@ -12,8 +12,10 @@ const GLOSSARY: &str = "docs/glossary.md";
 
 /// Start of every guide.
 const NEED: &str = "**You need this if** ";
-/// Maximum lines of the first example of a guide.
-const EXAMPLE: usize = 14;
+/// Maximum visible lines of the first example of a guide. rustdoc hides lines of Rust that begin with `#`.
+const EXAMPLE: usize = 10;
+/// Maximum lines of the README.
+const FRONT_PAGE: usize = 100;
 /// Maximum entries of the glossary.
 const WORDS: usize = 25;
 
@@ -57,7 +59,9 @@ pub(super) fn pages_begin_with_an_example(tree: &RuleInput<'_>) -> Vec<String> {
         }
         let before =
             lines.take_while(|line| !line.starts_with("## ")).skip_while(|line| !line.starts_with("```"));
-        let example = before.skip(1).take_while(|line| !line.starts_with("```")).count();
+        let mut block = before.take_while(|line| *line != "```");
+        let rust = block.next().is_some_and(|fence| is_rust(fence.trim_start_matches('`')));
+        let example = block.filter(|line| !(rust && line.starts_with("# "))).count();
         if !(1..=EXAMPLE).contains(&example) {
             breaches.push(format!(
                 "{}: has an example of {example} lines before its first section, where 1 to {EXAMPLE} are asked for",
@@ -74,6 +78,15 @@ pub(super) fn the_glossary_is_short(tree: &RuleInput<'_>) -> Vec<String> {
     let words = glossary.lines().filter(|line| line.starts_with("### ")).count();
     let breach = format!("{GLOSSARY}: has {words} words, the limit is {WORDS}: use a word of the field");
     if words > WORDS { vec![breach] } else { Vec::new() }
+}
+
+/// The front page is short.
+pub(super) fn the_front_page_is_short(tree: &RuleInput<'_>) -> Vec<String> {
+    let lines =
+        tree.files.iter().find(|file| file.path == "README.md").map_or(0, |page| page.text.lines().count());
+    let breach =
+        format!("README.md: has {lines} lines, the limit is {FRONT_PAGE}: move a part to a page of docs/");
+    if lines > FRONT_PAGE { vec![breach] } else { Vec::new() }
 }
 
 /// Returns true if the page is the documentation of an item in `rust`, a file of a library.
@@ -175,6 +188,9 @@ mod tests {
         assert_eq!(broken("# A\n\nText.\n\n```rust\nfn main() {}\n```\n"), 1);
         assert_eq!(broken(&format!("{need}\n## B\n\n```rust\nfn main() {{}}\n```\n")), 1, "an example below");
         assert_eq!(broken(&format!("{need}\n```rust\n{}```\n", "a();\n".repeat(EXAMPLE + 1))), 1);
+        let hidden = "# a();\n".repeat(EXAMPLE);
+        assert_eq!(broken(&format!("{need}\n```rust\na();\n{hidden}```\n")), 0, "hidden lines");
+        assert_eq!(broken(&format!("{need}\n```toml\na = 1\n{hidden}```\n")), 1, "comments are visible");
     }
 
     #[test]
@@ -184,6 +200,15 @@ mod tests {
             the_glossary_is_short(&RuleInput { files: &files, members: &[] }).len()
         };
         assert_eq!([broken(WORDS), broken(WORDS + 1)], [0, 1]);
+    }
+
+    #[test]
+    fn a_front_page_that_grows_is_named() {
+        let broken = |lines| {
+            let files = [RepoFile { path: "README.md".into(), text: "a\n".repeat(lines) }];
+            the_front_page_is_short(&RuleInput { files: &files, members: &[] }).len()
+        };
+        assert_eq!([broken(FRONT_PAGE), broken(FRONT_PAGE + 1)], [0, 1]);
     }
 
     #[test]
