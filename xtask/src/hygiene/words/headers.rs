@@ -32,7 +32,7 @@ pub(super) fn are_there(sources: &Sources) -> Vec<Breach> {
 }
 
 fn names_tests(header: &[&str]) -> bool {
-    header.iter().any(|line| line.contains("Tests: "))
+    header.iter().any(|line| line.contains("Tests: ") || line.ends_with("Tests:"))
 }
 
 fn is_test(path: &str) -> bool {
