@@ -1,6 +1,6 @@
 //! Times in RFC 3339. Tests: below.
 
-use oncebox::time::Timestamp;
+use oncebox_core::time::Timestamp;
 
 /// Parses a time to the millisecond. Returns `None` for other text. A leap second is the second after it.
 pub fn parse(text: &str) -> Option<Timestamp> {

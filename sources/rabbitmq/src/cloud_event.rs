@@ -1,7 +1,7 @@
 //! CloudEvents in their AMQP binding: attributes in headers and the data as body, or all of it in JSON. Tests: below.
 
-use oncebox::Message;
 use oncebox_cloudevents::{Event, STRUCTURED, essence};
+use oncebox_core::Message;
 
 use crate::message::{Raw, bytes_of};
 

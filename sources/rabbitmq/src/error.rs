@@ -1,6 +1,6 @@
 //! Errors of settings and of the broker, as errors of the library. Tests: builder.rs and tests/deliveries.rs.
 
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::{Error, ErrorKind, Result};
 
 /// Returns an error about a setting: its name, the reason, and what to do.
 pub(crate) fn refuse<T>(option: &str, why: &str, fix: &str) -> Result<T> {

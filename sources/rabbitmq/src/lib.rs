@@ -1,6 +1,6 @@
 //! Messages from RabbitMQ. Tests: `tests/`, and in each module.
 //!
-//! [`RabbitMq`] is a [source](oncebox::source::Source) for an inbox. It consumes one queue, and acknowledges each
+//! [`RabbitMq`] is a [source](oncebox_core::source::Source) for an inbox. It consumes one queue, and acknowledges each
 //! message after the inbox has stored it.
 //!
 //! ```no_run

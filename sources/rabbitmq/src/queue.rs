@@ -1,7 +1,7 @@
 //! The queue and its declaration. Tests: tests/deliveries.rs.
 
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
-use oncebox::Result;
+use oncebox_core::Result;
 
 use crate::error::refuse;
 
