@@ -203,10 +203,10 @@ async fn take(State(pipeline): State<Arc<RequestPipeline>>, request: Request) ->
 }
 
 /// Counts a response by its result.
-fn count(source: Option<&Arc<str>>, answer: &'static str) {
+fn count(source: Option<&Arc<str>>, result: &'static str) {
     // A client that guesses paths must not add labels.
     let source = source.map_or(SharedString::const_str(""), |source| Arc::clone(source).into());
-    metrics::counter!(names::HTTP_ANSWERS, "source" => source, "answer" => answer).increment(1);
+    metrics::counter!(names::HTTP_RESPONSES, "source" => source, "result" => result).increment(1);
 }
 
 impl RequestPipeline {

@@ -229,8 +229,8 @@ mod tests {
     // FAULTS J5: the metric has one label per result, and no other.
     #[test]
     fn every_answer_has_its_word_in_the_metric() {
-        use oncebox::observe::names::{HTTP_ANSWERS, LabelValues, Metric};
-        let label = Metric::named(HTTP_ANSWERS).and_then(|metric| metric.label("answer")).unwrap();
+        use oncebox::observe::names::{HTTP_RESPONSES, LabelValues, Metric};
+        let label = Metric::named(HTTP_RESPONSES).and_then(|metric| metric.label("result")).unwrap();
         let LabelValues::Words(words) = label.values else { panic!("the answers are words") };
         let answers =
             ["accepted", "duplicate"].into_iter().chain(ProblemType::ALL.iter().map(|cause| cause.word()));

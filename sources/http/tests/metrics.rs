@@ -12,7 +12,7 @@ const TOKEN: (&str, &str) = ("authorization", "Bearer token");
 const KIND: (&str, &str) = ("message-type", "t");
 
 fn counted(handle: &PrometheusHandle, source: &str, answer: &str) -> usize {
-    let name = format!("oncebox_http_answers_total{{source=\"{source}\",answer=\"{answer}\"}} ");
+    let name = format!("oncebox_http_responses_total{{source=\"{source}\",result=\"{answer}\"}} ");
     let text = handle.render();
     let found = text.lines().find_map(|line| line.strip_prefix(&name));
     found.map_or(0, |number| number.parse().expect("a number"))
