@@ -29,10 +29,10 @@ pub(super) fn check(
     rules: &RoundRules,
     verdict: &mut RoundVerdict,
 ) -> Result<()> {
-    let (mut asked, mut done) = (BTreeSet::new(), BTreeSet::new());
+    let (mut requested, mut done) = (BTreeSet::new(), BTreeSet::new());
     for line in lines {
         match &line.fact {
-            Fact::Requested { op, .. } => _ = asked.insert(op.replace('-', "")),
+            Fact::Requested { op, .. } => _ = requested.insert(op.replace('-', "")),
             Fact::Acted { op, r: SettleResult::Applied } => _ = done.insert(op.replace('-', "")),
             _ => {}
         }
@@ -40,7 +40,7 @@ pub(super) fn check(
     let mut recorded = BTreeSet::new();
     for row in tables.query(TableQuery::Operations)? {
         let op = row.first().map(|op| op.to_lowercase().replace('-', "")).unwrap_or_default();
-        if !asked.contains(&op) {
+        if !requested.contains(&op) {
             verdict.violations.push(format!("I5: the operation {op} is recorded, and was never requested"));
         }
         if !recorded.insert(op.clone()) {

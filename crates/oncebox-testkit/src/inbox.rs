@@ -127,7 +127,7 @@ impl<S: Admin + Clone> TestInbox<S> {
     /// Makes the worker of the next [`drain`](Self::drain) crash at the worst time: handlers run to their end, but lose their
     /// claims before the completion is written, so they run again. Call it before the message is delivered.
     pub async fn crash_next_drain(&self) {
-        let number = self.crashes.asked.fetch_add(1, Ordering::SeqCst).to_string();
+        let number = self.crashes.requested.fetch_add(1, Ordering::SeqCst).to_string();
         // A source of its own, because the test's messages may have any id.
         let crash = Message::new(number.clone(), CRASH, number).with_source(CRASH);
         let accepted = self.deliver(crash).await;
@@ -148,7 +148,7 @@ impl<S: Store> fmt::Debug for TestInbox<S> {
 
 #[derive(Default)]
 struct Crashes {
-    asked: AtomicUsize,
+    requested: AtomicUsize,
     done: AtomicUsize,
 }
 
