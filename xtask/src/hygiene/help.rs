@@ -17,12 +17,19 @@ pub(super) fn texts_fit_a_line(tree: &RuleInput<'_>) -> Vec<String> {
 fn breaches(file: &RepoFile) -> Vec<String> {
     let lines: Vec<&str> = file.text.lines().map(str::trim_end).collect();
     let mut found = Vec::new();
-    let (mut inside, mut number) = (false, 0);
+    // The indent of the command line that the line belongs to.
+    let (mut indent, mut number) = (None, 0);
     while let Some(line) = lines.get(number) {
-        inside = (inside || is_cli(line)) && !line.starts_with('}');
+        if derives(line, &DERIVES) {
+            indent = Some(&line[..line.len() - line.trim_start().len()]);
+        } else if indent
+            .is_some_and(|indent| line.strip_prefix(indent).is_some_and(|rest| rest.starts_with('}')))
+        {
+            indent = None;
+        }
         let length = lines[number..].iter().take_while(|line| line.trim_start().starts_with("/// ")).count();
-        let attribute = lines.get(number + length).is_some_and(|next| is_cli(next));
-        if length > 0 && (inside || attribute) {
+        let about = lines.get(number + length).is_some_and(|next| derives(next, &["Parser"]));
+        if length > 0 && (indent.is_some() || about) {
             let text = line.trim_start().trim_start_matches("/// ");
             let fits = text.chars().count() <= MAX && text.starts_with(|c: char| !c.is_lowercase());
             if length > 1 || !fits || text.ends_with('.') {
@@ -38,10 +45,10 @@ fn breaches(file: &RepoFile) -> Vec<String> {
     found
 }
 
-/// Returns true for the derive of a command line.
-fn is_cli(line: &str) -> bool {
+/// Returns true for a derive of one of these traits.
+fn derives(line: &str, traits: &[&str]) -> bool {
     let names = line.trim_start().strip_prefix("#[derive(").unwrap_or("");
-    names.split([',', ' ', ')']).any(|name| DERIVES.contains(&name.rsplit("::").next().unwrap_or(name)))
+    names.split([',', ' ', ')']).any(|name| traits.contains(&name.rsplit("::").next().unwrap_or(name)))
 }
 
 #[cfg(test)]
