@@ -1,4 +1,4 @@
-//! Compares the requests of operators with their records. Tests: tests/round_ledger.rs.
+//! Compares the requests of operators with their records. Tests: `tests/round_ledger.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
