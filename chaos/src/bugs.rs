@@ -1,4 +1,5 @@
-//! The planted bugs by name, and where each is looked for. The bugs themselves are compiled with the feature `sabotage`.
+//! Planted bugs by name, and the runs that must detect them. The feature `sabotage` compiles the bugs. Tests: `cargo
+//! xtask chaos sabotage`.
 
 use crate::driver::{Mix, StoreKind};
 
@@ -33,18 +34,18 @@ pub(crate) enum Bug {
     LossUnreported,
 }
 
-/// A bug, its name, what it is, and where it is looked for.
+/// A bug with its name, its description and its runs.
 pub(crate) struct Planted {
     pub(crate) bug: Bug,
     pub(crate) name: &'static str,
     pub(crate) what: &'static str,
     pub(crate) store: StoreKind,
     pub(crate) mix: Mix,
-    /// The invariants it breaks: it is noticed when one of these is said to be broken.
+    /// The invariants it breaks; a report of one of them detects it.
     pub(crate) breaks: &'static str,
 }
 
-/// All of them.
+/// All planted bugs.
 pub(crate) const BUGS: &[Planted] = &[
     planted(
         Bug::AckBeforeCommit,
@@ -179,7 +180,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "forgets-early",
         "what is finished is forgotten before its window is over",
         StoreKind::Sqlite,
-        // Workers that are killed too often do not get around to sweeping.
+        // Workers that are killed too often do not sweep.
         Mix::Calm,
         "I3 I4",
     ),
@@ -278,7 +279,7 @@ impl Planted {
 }
 
 impl Bug {
-    /// The bug of this name.
+    /// Returns the bug of this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         BUGS.iter().find(|planted| planted.name == name).map(|planted| planted.bug)
     }

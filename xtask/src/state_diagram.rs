@@ -1,4 +1,4 @@
-//! `docs/state.md`: the states of an entry, written from the table the code is tested against.
+//! `docs/state.md`: the states of an entry, written from the table that tests check the code against. Tests: below.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -30,7 +30,7 @@ pub(crate) fn write(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Fails if the file is not what would be written.
+/// Fails if the file is out of date.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let found = fs::read_to_string(root.join(FILE)).with_context(|| format!("cannot read {FILE}"))?;
     if found != document()? {

@@ -156,7 +156,7 @@ pub async fn a_rescue_tells_how_the_dead_run_began<S: StoreUnderTest>(h: &Harnes
 
 // A long run may get company. From then on the death of its worker does not count against it.
 pub async fn a_renewal_ends_solitude_and_never_begins_it<S: StoreUnderTest>(h: &Harness<S>) {
-    for (id, idle, said, expected) in [
+    for (id, idle, alone, expected) in [
         ("1", true, true, true),
         ("2", true, false, false),
         ("3", false, true, false),
@@ -165,7 +165,7 @@ pub async fn a_renewal_ends_solitude_and_never_begins_it<S: StoreUnderTest>(h: &
         h.settled(id, Outcome::Crashed).await;
         let params = claim_params(&[route("h")], 10).suspect().idle(idle);
         let claim = h.store.claim(&params).await.expect("claim").remove(0).claim;
-        h.renew(&Claim { alone: said, ..claim.clone() }).await;
+        h.renew(&Claim { alone, ..claim.clone() }).await;
         h.renew(&claim).await;
         h.advance(PAST_LEASE);
         let rescued = h.rescue_one("h").await;
@@ -228,7 +228,7 @@ pub async fn three_deaths_alone_poison_after_growing_waits<S: StoreUnderTest>(h:
 }
 
 pub async fn explain_tells_how_a_suspect_goes_on<S: StoreUnderTest>(h: &Harness<S>) {
-    let told = async || {
+    let explained_parts = async || {
         let explained = h.store.explain(&inbox(), &key("1")).await.expect("explain").expect("known");
         let reasons = explained.reasons();
         (reasons[0].clone(), explained.to_string())
@@ -239,15 +239,15 @@ pub async fn explain_tells_how_a_suspect_goes_on<S: StoreUnderTest>(h: &Harness<
         }
     };
     h.running("1").await;
-    assert!(!told().await.0.contains("suspect"));
+    assert!(!explained_parts().await.0.contains("suspect"));
     worker_dies(h).await;
-    let (reason, whole) = told().await;
+    let (reason, whole) = explained_parts().await;
     holds(&reason, &["it is due since", "it is a suspect", "no crash counts against it", "with all others"]);
     holds(&whole, &["not counted, 0 of the 3 crashes that poison it", &reason]);
     assert_eq!(h.claim_suspect_idle("h").await.len(), 1);
-    holds(&told().await.0, &["a worker has it until", "it is a suspect"]);
+    holds(&explained_parts().await.0, &["a worker has it until", "it is a suspect"]);
     worker_dies(h).await;
-    let (reason, whole) = told().await;
+    let (reason, whole) = explained_parts().await;
     let at = h.now().after(Duration::from_secs(10));
     holds(
         &reason,
@@ -257,7 +257,7 @@ pub async fn explain_tells_how_a_suspect_goes_on<S: StoreUnderTest>(h: &Harness<
     h.advance(Duration::from_secs(10));
     let claim = h.claim_suspect_idle("h").await.remove(0).claim;
     h.settle(&claim, Outcome::Done).await;
-    assert_eq!(told().await.0, "it is finished");
+    assert_eq!(explained_parts().await.0, "it is finished");
 }
 
 /// Claims the only suspect, settles it, and returns its suspicion.
