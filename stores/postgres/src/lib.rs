@@ -38,6 +38,7 @@ mod orphans;
 mod partition;
 mod register;
 mod row;
+mod sections;
 mod session;
 mod settle;
 mod sql;

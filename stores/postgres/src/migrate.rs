@@ -10,7 +10,7 @@ use crate::db::lock_number;
 use crate::error::GRANTS;
 use crate::row::get;
 use crate::session::{PgSession, Sessions, query};
-use crate::sql::{Namespace, Statements, strip};
+use crate::sql::{Namespace, Statements, with_values};
 
 /// Every step there is, in order: its version, its name, and its SQL with the names left open. Steps are only ever added. Version 1
 /// belongs to builds that were never published.
@@ -49,15 +49,11 @@ impl SchemaPlan {
 
 /// Everything that [`apply`] runs on an empty database, as one text.
 pub(crate) fn whole(plan: &SchemaPlan) -> String {
-    let render = |sql: &str| plan.place.render(strip(sql)).to_string();
-    let mut sql = format!(
-        "{};\n{};\n",
-        render(include_str!("../sql/schema/create_schema.sql")),
-        render(include_str!("../sql/schema/create.sql"))
-    );
+    let statements = Statements::new(&plan.place);
+    let mut sql = format!("{};\n{};\n", statements.schema_create_schema, statements.schema_create);
     for step in plan.steps() {
-        let add = render(include_str!("../sql/schema/add.sql"));
-        let add = add.replace("$1", &step.version.to_string()).replace("$2", &format!("'{}'", step.name));
+        let values = [step.version.to_string(), format!("'{}'", step.name)];
+        let add = with_values(&statements.schema_add, &values);
         sql.extend([format!("\n-- Version {}: {}\n{}\n{add};\n", step.version, step.name, step.sql)]);
     }
     sql
