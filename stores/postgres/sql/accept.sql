@@ -94,7 +94,7 @@ SELECT $5::int4, CASE WHEN known IS NULL AND stale THEN NULL ELSE coalesce(known
 FROM offered;
 
 -- name: accept_new
--- Stores messages that are all new, in one call of the function `oncebox_accept_new`. Returns their places and numbers, or no
+-- Stores messages that are all new, in one call of the function `oncebox_accept_new_v1`. Returns their places and numbers, or no
 -- row if a key is known.
 -- $1 now bigint or NULL (server clock)
 -- $2 inbox smallint
@@ -117,7 +117,7 @@ FROM offered;
 -- Index: primary key of oncebox_proof.
 -- Lock order: oncebox_proof by (lane, digest).
 SELECT places, seqs
-FROM oncebox_accept_new($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18);
+FROM oncebox_accept_new_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18);
 
 -- name: accept_plain
 -- Stores messages that all go to the same handlers, at once and without order. Looks up the keys first, and fails if
@@ -244,7 +244,7 @@ SELECT array_agg(place) FILTER (WHERE fresh), array_agg(seq) FILTER (WHERE fresh
 FROM (SELECT *, known IS NULL AND NOT stale AS fresh FROM offered) o;
 
 -- name: accept
--- Stores new messages and describes known ones, in one call of the function `oncebox_accept`. Returns a row per message: place
+-- Stores new messages and describes known ones, in one call of the function `oncebox_accept_v1`. Returns a row per message: place
 -- in the batch, number (NULL if it raced or is stale), true if new, true if stale, and the known key's fingerprint,
 -- handlers and age.
 -- $1 now bigint or NULL (server clock)
@@ -278,7 +278,7 @@ FROM (SELECT *, known IS NULL AND NOT stale AS fresh FROM offered) o;
 -- Index: primary key of oncebox_proof.
 -- Lock order: advisory locks in the order of $22, then oncebox_proof by (lane, digest).
 SELECT place, seq, fresh, stale, fingerprint, handlers, age
-FROM oncebox_accept($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28);
+FROM oncebox_accept_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28);
 
 -- name: accept_add_handlers
 -- Adds handlers to a known message: updates its proof and inserts their entries.

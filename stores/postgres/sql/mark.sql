@@ -1,5 +1,5 @@
 -- name: mark
--- Marks a key for a handler: see the function `oncebox_mark`. Returns true if the tables are those of the store, true if no
+-- Marks a key for a handler: see the function `oncebox_mark_v1`. Returns true if the tables are those of the store, true if no
 -- other transaction has the key, true if this mark is the first, and the fingerprint of an earlier one.
 -- $1 lock bigint: number
 -- $2 now bigint or NULL (server clock)
@@ -11,7 +11,7 @@
 -- $8 incarnation text: of the tables
 -- Index: primary key of oncebox_mark.
 -- Lock order: the advisory lock of the key, without waiting; then oncebox_mark.
-SELECT home, open, marked, known FROM oncebox_mark($1, $2, $3, $4, $5, $6, $7, $8::text::uuid);
+SELECT home, open, marked, known FROM oncebox_mark_v1($1, $2, $3, $4, $5, $6, $7, $8::text::uuid);
 
 -- name: mark_quarantine
 -- Quarantines a message that conflicts with a mark, once per payload and key. Adds its inbox if a mark is the first to

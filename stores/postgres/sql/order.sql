@@ -40,7 +40,7 @@ SELECT pg_advisory_xact_lock($1, bucket) FROM unnest($2::int4[]) AS bucket;
 -- $4 order_key bytea[]
 -- Index: oncebox_scheduled_order, oncebox_entry_order, oncebox_poisoned_order.
 -- Lock order: needs the locks of the queues (`order_lock`), taken by an earlier statement.
-SELECT lane, handler, seq FROM oncebox_release($1, $2, $3, $4, false);
+SELECT lane, handler, seq FROM oncebox_release_v1($1, $2, $3, $4, false);
 
 -- name: order_stop
 -- Pauses an order key: inserts a row before all entries of its queue, which blocks them. Its number is in no partition,
@@ -81,10 +81,10 @@ SELECT seq, 9223372036854775807, coalesce(not_before, 0), token, attempts, crash
 FROM freed;
 
 -- name: order_wait_turn
--- Makes released entries wait again if an older entry of their queue has arrived since: see the function `oncebox_wait_turn`.
+-- Makes released entries wait again if an older entry of their queue has arrived since: see the function `oncebox_wait_turn_v1`.
 -- $1 lane smallint[] (by queue)
 -- $2 handler smallint[]
 -- $3 order_key bytea[]
 -- Index: oncebox_entry_order, oncebox_scheduled_order.
 -- Lock order: needs the locks of the queues (`order_lock`), taken by an earlier statement.
-SELECT oncebox_wait_turn($1, $2, $3);
+SELECT oncebox_wait_turn_v1($1, $2, $3);

@@ -1,16 +1,16 @@
 -- name: partition_drop
--- Drops a partition, and keeps some of its messages: see the function `oncebox_drop_partition`.
+-- Drops a partition, and keeps some of its messages: see the function `oncebox_drop_partition_v1`.
 -- $1 partition bigint
 -- $2 kept bigint[]: numbers
 -- Lock order: oncebox_message and oncebox_outcome exclusively, after a wait of at most `partition_patience`.
-SELECT oncebox_drop_partition($1, $2);
+SELECT oncebox_drop_partition_v1($1, $2);
 
 -- name: partition_drop_payload
--- Drops the messages of a partition, and keeps some: see the function `oncebox_drop_payload`.
+-- Drops the messages of a partition, and keeps some: see the function `oncebox_drop_payload_v1`.
 -- $1 partition bigint
 -- $2 kept bigint[]: numbers
 -- Lock order: oncebox_message exclusively, after a wait of at most `partition_patience`.
-SELECT oncebox_drop_payload($1, $2);
+SELECT oncebox_drop_payload_v1($1, $2);
 
 -- name: partition_handlers
 -- Lists the ids of all handlers.
@@ -35,9 +35,9 @@ SELECT pg_try_advisory_xact_lock($1);
 LOCK TABLE oncebox_message IN ACCESS EXCLUSIVE MODE;
 
 -- name: partition_make
--- Creates a partition: see the function `oncebox_make_partition`.
+-- Creates a partition: see the function `oncebox_make_partition_v1`.
 -- $1 partition bigint
-SELECT oncebox_make_partition($1);
+SELECT oncebox_make_partition_v1($1);
 
 -- name: partition_patience
 -- Limits how long a drop waits for other users of the tables: all others wait behind it.

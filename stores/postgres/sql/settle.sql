@@ -1,5 +1,5 @@
 -- name: settle
--- Writes settlements under their fence, in one call of the function `oncebox_settle`. Returns one row: the places of the claims
+-- Writes settlements under their fence, in one call of the function `oncebox_settle_v1`. Returns one row: the places of the claims
 -- that held, and the least number that became work, by lane and handler. The parameters from $8 to $14 are NULL if all
 -- are completed.
 -- $1 now bigint or NULL (server clock)
@@ -23,7 +23,7 @@
 -- Index: primary key of oncebox_entry.
 -- Lock order: advisory locks in the order of $17, then oncebox_entry.
 SELECT places, lanes, handlers, seqs
-FROM oncebox_settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18);
+FROM oncebox_settle_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18);
 
 -- name: settle_complete
 -- Completes claims under their fence. Returns one row: the places of those that held.
@@ -102,7 +102,7 @@ EXECUTE finish_oncebox($1, $2, $3, $4, $5, $6);
 -- $6 claim_id uuid[]
 -- Index: primary key of oncebox_entry.
 -- Lock order: oncebox_entry in the order of the parameters, which all callers share, until the transaction ends.
-SELECT place FROM oncebox_hold($1, $2, $3, $4, $5, $6) AS place;
+SELECT place FROM oncebox_hold_v1($1, $2, $3, $4, $5, $6) AS place;
 
 -- name: settle_settled_by
 -- Returns the settlements that an earlier call with a lost answer wrote.

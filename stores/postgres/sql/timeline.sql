@@ -1,10 +1,10 @@
 -- name: timeline_check
--- Checks a connection before its first claim: see the function `oncebox_check_timeline`. Returns the timeline and the latest
+-- Checks a connection before its first claim: see the function `oncebox_check_timeline_v1`. Returns the timeline and the latest
 -- epoch.
 -- $1 now bigint or NULL (server clock)
 -- $2 token bigint: the greatest that this process was given
 -- Lock order: the row of oncebox_meta, if the timeline changed.
-SELECT timeline, epoch FROM oncebox_check_timeline($1, $2);
+SELECT timeline, epoch FROM oncebox_check_timeline_v1($1, $2);
 
 -- name: timeline_latest
 -- Lists the latest changes of the timeline, newest first.

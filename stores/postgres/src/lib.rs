@@ -25,6 +25,7 @@ mod db;
 mod erase;
 mod error;
 mod examine;
+mod functions;
 mod history;
 mod login;
 mod mark;

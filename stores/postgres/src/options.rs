@@ -281,6 +281,14 @@ impl PostgresOptions {
         Ok(migrate::whole(&self.plan))
     }
 
+    /// Drops the functions of earlier builds and returns their names. Processes of such a build fail from then on, so call it when
+    /// none is left. Needs the role that migrated.
+    pub async fn drop_former_functions(&self) -> Result<Vec<String>> {
+        self.check()?;
+        let sql = Statements::new(&self.plan.place);
+        migrate::drop_former_functions(&self.migrations(), &sql, &self.plan).await.map_err(at_start)
+    }
+
     /// Returns the SQL that grants a role everything it needs without owning the tables. Their owner runs it.
     pub fn grants_sql(&self, role: &str) -> Result<String> {
         self.check()?;

@@ -61,8 +61,9 @@ impl Namespace {
         let mut sql = String::with_capacity(template.len() * 2);
         let mut rest = template;
         while let Some((before, from)) = rest.split_once(TEMPLATE_PREFIX) {
-            let end =
-                from.find(|c: char| !(c.is_ascii_lowercase() || c == '_' || c == '%')).unwrap_or(from.len());
+            let end = from
+                .find(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '%'))
+                .unwrap_or(from.len());
             let (name, behind) = from.split_at(end);
             sql.push_str(before);
             if before.ends_with('"') {
@@ -164,8 +165,9 @@ statements! {
     "../sql/renew.sql": renew;
     "../sql/rescue.sql": rescue, rescue_forget;
     "../sql/schema.sql":
-        schema_add, schema_create, schema_create_schema, schema_exists, schema_lock, schema_meta,
-        schema_version, schema_waiting;
+        schema_add, schema_create, schema_create_schema, schema_exists, schema_former_functions,
+        schema_functions, schema_inherit_grants, schema_lock, schema_meta, schema_start, schema_version,
+        schema_waiting;
     "../sql/settle.sql": settle, settle_complete, settle_complete_one, settle_hold, settle_settled_by;
     "../sql/sweep.sql":
         sweep_again, sweep_begin, sweep_cursor, sweep_go_on, sweep_marks, sweep_proofs, sweep_renew,

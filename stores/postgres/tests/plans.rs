@@ -55,14 +55,14 @@ const HOT: [(&str, &str, &[&str]); 32] = [
 
 /// The functions whose statements are as hot, with the number of them that are looked at.
 const FUNCTIONS: [(&str, usize); 8] = [
-    ("accept", 1),
-    ("accept_new", 1),
-    ("hold", 1),
-    ("settle", 2),
-    ("release", 1),
-    ("wait_turn", 1),
-    ("park", 2),
-    ("mark", 1),
+    ("accept_v1", 1),
+    ("accept_new_v1", 1),
+    ("hold_v1", 1),
+    ("settle_v1", 2),
+    ("release_v1", 1),
+    ("wait_turn_v1", 1),
+    ("park_v1", 2),
+    ("mark_v1", 1),
 ];
 
 /// Tables that grow with the traffic or the backlog.
@@ -134,12 +134,19 @@ async fn plan_by(
 /// whole tables by default.
 async fn plans_within(schema: &Schema, function: &str) -> Vec<Vec<String>> {
     let sql = "SELECT prosrc, proconfig, ARRAY(SELECT format_type(t, NULL) FROM unnest(proargtypes) WITH ORDINALITY AS u (t, n) \
-               ORDER BY n) FROM pg_proc WHERE oid = '@:function'::regproc";
+               ORDER BY n), proargnames FROM pg_proc WHERE oid = '@:function'::regproc";
     let sql = schema.sql(sql).replace(":function", function);
     let mut connection = schema.connect().await;
     let row = connection.fetch_one(raw_sql(AssertSqlSafe(sql))).await.expect("a function");
     tell(&mut connection, "ingest").await;
-    let (source, types): (String, Vec<String>) = (row.get(0), row.get(2));
+    let (mut source, types): (String, Vec<String>) = (row.get(0), row.get(2));
+    // The longest names first: one may be the start of another.
+    let names = (1..).zip(row.get::<Vec<String>, _>(3)).take(types.len());
+    let mut names: Vec<(usize, String)> = names.collect();
+    names.sort_by_key(|(_, name)| std::cmp::Reverse(name.len()));
+    for (number, name) in names {
+        source = source.replace(&name, &format!("${number}"));
+    }
     for setting in row.get::<Vec<String>, _>(1) {
         let (name, value) = setting.split_once('=').expect("a setting");
         let value = if name == "search_path" { value.to_owned() } else { format!("'{value}'") };
@@ -209,8 +216,9 @@ async fn plan_of_finish(schema: &Schema) -> Vec<String> {
     let prepare = schema.sql(&statement("session_finish").sql);
     connection.execute(raw_sql(AssertSqlSafe(prepare))).await.expect("it is prepared");
     let mut finish = statement("settle_finish").sql.replace("EXECUTE", "EXPLAIN EXECUTE");
-    for value in ["$1", "$2", "$3", "$4", "$5", "$6"] {
-        finish = finish.replace(value, "NULL");
+    // Any number will do: `$1` becomes 1.
+    for (parameter, value) in [("$6", format!("'{}'", uuid::Uuid::nil())), ("$", String::new())] {
+        finish = finish.replace(parameter, &value);
     }
     let rows = connection.fetch_all(raw_sql(AssertSqlSafe(format!("BEGIN; {finish}")))).await;
     rows.expect("a plan").iter().map(|row| row.get(0)).collect()
