@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::{Error, ErrorKind, Result};
 
 use crate::sections::section;
 
