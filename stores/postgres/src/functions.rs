@@ -4,8 +4,8 @@
 
 use std::borrow::Cow;
 
-use oncebox::Result;
-use oncebox::store::Migration;
+use oncebox_core::Result;
+use oncebox_core::store::Migration;
 
 use crate::migrate::SchemaPlan;
 use crate::row::get;
@@ -43,8 +43,10 @@ pub(crate) fn step(
     if missing.is_empty() {
         return None;
     }
-    let create = FUNCTIONS.iter().filter(|(name, _)| missing.contains(name));
-    let mut text: String = create.map(|(_, create)| format!("{}\n", plan.place.render(create))).collect();
+    let mut text = String::new();
+    for (_, create) in FUNCTIONS.iter().filter(|(name, _)| missing.contains(name)) {
+        text.extend([&*plan.place.render(create), "\n"]);
+    }
     let start = with_values(&sql.schema_start, &[plan.lanes.to_string()]);
     text.extend([&*sql.schema_inherit_grants, ";\n", &start, ";\n"]);
     Some(Migration { version, name: STEP, sql: Cow::Owned(text) })
