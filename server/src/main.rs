@@ -1,4 +1,4 @@
-//! `oncebox`: a durable inbox on the command line, and a sidecar for every language.
+//! `oncebox`: a durable inbox on the command line, and a sidecar for every language. Tests: `tests/`.
 
 mod api;
 mod cli;

@@ -9,7 +9,7 @@ use oncebox_core::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Ma
 
 use crate::db::{Db, lock_number};
 use crate::error::corrupt;
-use crate::sql::strip;
+use crate::sql::FIXED;
 
 /// Statement and values that mark a key, for any driver.
 pub(crate) struct MarkQuery {
@@ -237,7 +237,7 @@ pub(crate) async fn quarantine(
 async fn in_transaction(connection: &mut sqlx::PgConnection) -> Result<()> {
     use crate::error::{TxPhase, store_error};
     use sqlx::Executor as _;
-    let checked = connection.execute(sqlx::raw_sql(strip(include_str!("../sql/mark/within.sql")))).await;
+    let checked = connection.execute(sqlx::raw_sql(FIXED.mark_within)).await;
     checked.map(drop).map_err(|error| {
         let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
         if code.is_some_and(|code| code == "25P01") {

@@ -12,7 +12,7 @@ use crate::db::{Db, Released};
 use crate::mark::{MarkQuery, MarkRef, QuarantineValues, mark, quarantine, recall, record};
 use crate::session::{PgSession, Sessions};
 use crate::settle;
-use crate::sql::strip;
+use crate::sql::FIXED;
 
 /// An open transaction of a handler. It is a [`PgConnection`] to every query; a transaction begun on it is a savepoint.
 /// Dropping it rolls it back; only the library commits it.
@@ -130,19 +130,15 @@ impl PostgresTx {
 
     /// Starts the part of the next run, and keeps that of the one before.
     pub(crate) async fn savepoint(&mut self) -> Result<()> {
-        let sql = if self.savepoint {
-            include_str!("../sql/share/next.sql")
-        } else {
-            include_str!("../sql/share/savepoint.sql")
-        };
-        self.session.batch(strip(sql).into()).await?;
+        let sql = if self.savepoint { FIXED.share_next } else { FIXED.share_savepoint };
+        self.session.batch(sql.into()).await?;
         self.savepoint = true;
         Ok(())
     }
 
     /// Undoes the part of the last run.
     pub(crate) async fn rollback_to_savepoint(&mut self) -> Result<()> {
-        self.session.batch(strip(include_str!("../sql/share/undo.sql")).into()).await
+        self.session.batch(FIXED.share_undo.into()).await
     }
 }
 

@@ -37,8 +37,10 @@ mod owner;
 mod proof;
 mod register;
 mod row;
+mod sections;
 mod settle;
 mod share;
+mod sql;
 mod sweep;
 mod transaction;
 mod writer;
@@ -71,6 +73,7 @@ use checkpoint::WriterEnd;
 use connect::FileOpener;
 use names::NameMap;
 use proof::Pace;
+use sql::SQL;
 use transaction::WriteTurn;
 use writer::{Abandoned, WriteTx, WriterHandle};
 
@@ -143,7 +146,7 @@ impl Sqlite {
         self.once_key(tx, &inbox, &key, handler)
     }
 
-    /// The same for another kind of key: with a source, or of another [`KeyStrategy`].
+    /// The same for another kind of key: with a source, or of another [`KeyStrategy`](oncebox_core::KeyStrategy).
     pub fn once_key(
         &self,
         tx: &rusqlite::Connection,
@@ -185,9 +188,7 @@ impl Sqlite {
         let looked = tokio::task::spawn_blocking(move || {
             let connection = opener.open()?;
             // One snapshot for all statements.
-            connection
-                .execute_batch(include_str!("../sql/transaction/begin_read.sql"))
-                .map_err(error::store_error)?;
+            connection.execute_batch(SQL.transaction_begin_read).map_err(error::store_error)?;
             look(&connection, &NameMap::load(&connection)?)
         });
         looked.await.map_err(|panic| error::stopped().caused_by(panic))?

@@ -19,6 +19,7 @@ use crate::lock::{self, Courtesy};
 use crate::names::NameMap;
 use crate::owner::Owner;
 use crate::proof::{Pace, Tail};
+use crate::sql::SQL;
 use crate::transaction::WriteTurn;
 
 /// The most calls that share a transaction; beyond that, answers would come too late.
@@ -38,7 +39,7 @@ pub(crate) struct Counters {
 
 impl Counters {
     fn load(connection: &Connection) -> rusqlite::Result<Self> {
-        connection.prepare_cached(include_str!("../sql/writer/counters.sql"))?.query_row([], |row| {
+        connection.prepare_cached(SQL.writer_counters)?.query_row([], |row| {
             Ok(Self {
                 seq: row.get(0)?,
                 token: row.get(1)?,
@@ -52,7 +53,7 @@ impl Counters {
     }
 
     fn save(&self, connection: &Connection) -> rusqlite::Result<()> {
-        connection.prepare_cached(include_str!("../sql/writer/save_counters.sql"))?.execute(params![
+        connection.prepare_cached(SQL.writer_save_counters)?.execute(params![
             self.seq,
             self.token,
             self.merged,
@@ -331,8 +332,8 @@ impl WriterState {
             }
             Err(failed) => {
                 self.owner.rolled_back();
-                let rolled_back = connection.is_autocommit()
-                    || connection.execute_batch(include_str!("../sql/transaction/rollback.sql")).is_ok();
+                let rolled_back =
+                    connection.is_autocommit() || connection.execute_batch(SQL.transaction_rollback).is_ok();
                 let error = &failed.error;
                 let in_doubt = error.kind() == ErrorKind::CommitUnknown || is_io_failure(error);
                 // A connection that is in doubt is never used again, nor what was believed of the file.
@@ -356,7 +357,7 @@ impl WriterState {
         // Immediate: a transaction that reads first and writes later can find its snapshot outdated, at any time and
         // without a wait. A file that is only looked at must not be locked.
         let begun = if self.opener.read_only {
-            connection.execute_batch(include_str!("../sql/transaction/begin_read.sql"))
+            connection.execute_batch(SQL.transaction_begin_read)
         } else {
             lock::begin(connection, self.opener.patience())
         };
@@ -388,7 +389,7 @@ impl WriterState {
         if known.counters != before {
             known.counters.save(connection).map_err(store_error)?;
         }
-        connection.execute_batch(include_str!("../sql/transaction/commit.sql")).map_err(commit_error)?;
+        connection.execute_batch(SQL.transaction_commit).map_err(commit_error)?;
         known.tail.committed(&known.counters);
         Ok(())
     }

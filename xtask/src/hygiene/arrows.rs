@@ -1,4 +1,5 @@
-//! The arrows of the architecture: the order of the modules within a crate, and the crates that a store or source may use.
+//! Arrows of the architecture: the order of modules within a crate, and the crates that a store or source may use. Tests:
+//! below.
 
 use std::collections::BTreeSet;
 

@@ -9,7 +9,10 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::connect::Synchronous;
+use crate::sections::section;
 
+/// Statements of these tests.
+const STATEMENTS: &str = include_str!("tests.sql");
 /// Maximum time to wait for a lock.
 const PATIENCE: Duration = Duration::from_millis(200);
 
@@ -77,7 +80,7 @@ fn kind<T: std::fmt::Debug>(result: &mut WriterReply<T>) -> ErrorKind {
 
 fn handlers(state: &WriterState) -> i64 {
     let connection = state.opener.open().expect("another connection");
-    connection.query_row(include_str!("tests/handlers.sql"), [], |row| row.get(0)).expect("a number")
+    connection.query_row(section(STATEMENTS, "handlers"), [], |row| row.get(0)).expect("a number")
 }
 
 // FAULTS A4
@@ -155,7 +158,7 @@ fn a_panic_ends_the_transaction_and_not_the_writer() {
 #[test]
 fn a_connection_whose_disk_failed_is_not_used_again() {
     let (_dir, mut state) = writer();
-    let temporary = include_str!("tests/mine.sql");
+    let temporary = section(STATEMENTS, "mine");
     state.connection.as_ref().expect("open").execute_batch(temporary).expect("a table of the connection");
     let (bad, mut bad_answer) =
         fail(|| store_error(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_FSYNC), None)));
