@@ -1,9 +1,10 @@
 //! Operator views, opened with the keys of this process.
 
 use async_trait::async_trait;
-use oncebox_core::store::{Examine, ExamineLayer, Operate, OperateLayer, Inspect, InspectLayer, 
-    EntryFilter, EntryPage, MessageHistory, MessageView, Migrate,
-    Migration, };
+use oncebox_core::store::{
+    EntryFilter, EntryPage, Examine, ExamineLayer, Inspect, InspectLayer, MessageHistory, MessageView,
+    Migrate, Migration, Operate, OperateLayer,
+};
 use oncebox_core::{InboxName, Key, Result};
 
 use crate::Sealed;

@@ -3,9 +3,9 @@
 use async_trait::async_trait;
 use oncebox_core::Result;
 use oncebox_core::state::{ErrorText, Outcome, Policies, Settlement};
-use oncebox_core::store::{StoreLayer, Layer, 
-    Accepted, ClaimParams, Claimed, NewMessage, RescueParams, Settled, Store,
-    };
+use oncebox_core::store::{
+    Accepted, ClaimParams, Claimed, Layer, NewMessage, RescueParams, Settled, Store, StoreLayer,
+};
 
 use crate::Sealed;
 use crate::seal::Unreadable;
