@@ -1,5 +1,6 @@
 //! The whole path: from the queue into the inbox, each message acknowledged when stored.
 
+use oncebox_testkit::OperatorSteps as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};

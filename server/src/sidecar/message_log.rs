@@ -9,9 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::{EntryEvent, NextState, Settlement};
 use oncebox::store::{
-    Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount, Failover, NewMessage,
-    Orphan, OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Seq, Settled, SweepParams,
-    Swept, Token, Wakeups,
+    Claim, ClaimParams, Claimed, Layer, NewMessage, RescueParams, Seq, Settled, StoreLayer, Token,
 };
 use oncebox::{Accepted, HandlerKey, Message, Result, Store};
 use parking_lot::Mutex;
@@ -185,9 +183,9 @@ impl MessageLog {
 }
 
 impl Layer for MessageLog {
-    type Inner = dyn Admin;
+    type Inner = dyn Store;
 
-    fn inner(&self) -> &dyn Admin {
+    fn inner(&self) -> &dyn Store {
         &*self.store
     }
 }

@@ -1,7 +1,6 @@
 //! Commands that change data.
 
 use oncebox::state::Status;
-use oncebox::store::Admin as _;
 use serde_json::Value;
 
 use crate::fixture::{ADA, OperateFixture, inbox, lines, oncebox, said, text};

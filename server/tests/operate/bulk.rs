@@ -3,7 +3,7 @@
 use std::process::{Child, Stdio};
 
 use oncebox::state::{Outcome, Status};
-use oncebox::store::{Admin as _, AuditFilter, EntryFilter, OperationId};
+use oncebox::store::{AuditFilter, EntryFilter, Inspect, OperationId};
 use oncebox_sqlite::rusqlite::Connection;
 
 use crate::fixture::{ADA, OperateFixture, PATIENCE, inbox, lines, refused, said, work};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oncebox::state::Outcome;
-use oncebox::store::{Admin as _, DuplicateCount, EntryFilter, NewMessage, RegisterParams, Store as _};
+use oncebox::store::{DuplicateCount, EntryFilter, Inspect, NewMessage, RegisterParams, Store as _};
 use oncebox::time::{Clock, SharedClock, Sleep, SystemClock, Timestamp};
 use oncebox::{KeyStrategy, Message};
 use oncebox_sqlite::Sqlite;
