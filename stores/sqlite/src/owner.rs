@@ -46,6 +46,11 @@ impl Owner {
         Self { database, boot: boot.filter(|id| !id.is_empty()), state: OwnerState::Unknown }
     }
 
+    /// The owner of work that claims nothing.
+    pub(crate) fn nobody() -> Self {
+        Self { database: PathBuf::new(), boot: None, state: OwnerState::Unavailable }
+    }
+
     /// Its number, if it is known.
     pub(crate) fn id(&self) -> Option<i64> {
         match &self.state {

@@ -239,6 +239,12 @@ impl AcceptIn<MemoryTx> for Memory {
         let mut tables = shared.tables.lock();
         let now = shared.clock.now();
         tables.check_room(batch)?;
-        batch.iter().map(|new| tx.staged.add(&mut tables, new, now)).collect()
+        let before = tx.staged.len();
+        let accepted: Result<Vec<Accepted>> =
+            batch.iter().map(|new| tx.staged.add(&mut tables, new, now)).collect();
+        if accepted.is_err() {
+            tx.staged.truncate(&mut tables, before);
+        }
+        accepted
     }
 }

@@ -1,0 +1,2 @@
+-- Ends the part of a call, and keeps what it wrote.
+RELEASE oncebox_accept
