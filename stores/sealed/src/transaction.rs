@@ -3,10 +3,10 @@
 use std::future::Future;
 
 use bytes::Bytes;
-use oncebox::store::{
+use oncebox_core::store::{
     AcceptIn, Accepted, Claim, Mark, MarkIn, NewMessage, SettleIn, Settled, ShareIn, Transactional,
 };
-use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result};
+use oncebox_core::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result};
 
 use crate::Sealed;
 use crate::seal::{SealedField, open, seal};

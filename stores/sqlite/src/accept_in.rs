@@ -7,8 +7,8 @@
 
 use std::future::{Future, ready};
 
-use oncebox::store::{AcceptIn, Accepted, NewMessage};
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::store::{AcceptIn, Accepted, NewMessage};
+use oncebox_core::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use rusqlite::{Connection, Transaction};
 

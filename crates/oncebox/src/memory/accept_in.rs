@@ -81,7 +81,7 @@ impl StagedAccepts {
                 }
                 Accepted::Conflict(_) => scope.quarantine(&staged.new, QuarantineReason::Conflict, now),
                 Accepted::Stale => scope.quarantine(&staged.new, QuarantineReason::Stale, now),
-                Accepted::Duplicate(_) => {}
+                _ => {}
             }
         }
     }

@@ -7,9 +7,9 @@
 pub(crate) mod driver;
 mod rare;
 
-use oncebox::store::{AcceptIn, Accepted, NewMessage};
-use oncebox::time::Timestamp;
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::store::{AcceptIn, Accepted, NewMessage};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{Error, ErrorKind, Result};
 use sqlx::PgConnection;
 
 use super::{

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use oncebox::Result;
+use oncebox_core::Result;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 

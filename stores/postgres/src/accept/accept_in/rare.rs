@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use oncebox::store::{Accepted, QuarantineReason, Seq};
-use oncebox::time::Timestamp;
-use oncebox::{Fingerprint, OrderKey, Result};
+use oncebox_core::store::{Accepted, QuarantineReason, Seq};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{Fingerprint, OrderKey, Result};
 
 use super::super::{Offered, RareCase, decode_handlers, encode_handlers, known_for, missing, order_of};
 use super::driver::{SqlValue, TxConnection};
