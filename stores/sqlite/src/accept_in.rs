@@ -22,15 +22,15 @@ use crate::proof::{Pace, Tail};
 use crate::transaction::SqliteTx;
 use crate::writer::{CachedState, Counters, SharedState, WriteTx};
 
-/// The newest keys, for transactions that are not the writer's.
-pub(crate) struct RecentKeys {
+/// Keys that are not merged yet, for transactions that are not the writer's.
+pub(crate) struct UnmergedKeys {
     known: SharedState,
     pace: Pace,
     /// Reads what is committed: the transaction itself also sees what it may roll back.
     reader: Mutex<Option<Connection>>,
 }
 
-impl RecentKeys {
+impl UnmergedKeys {
     pub(crate) fn new(known: SharedState, pace: Pace) -> Self {
         Self { known, pace, reader: Mutex::default() }
     }
@@ -108,7 +108,7 @@ impl Sqlite {
         let mut tail = inner.recent.of(&inner.opener, connection, batch)?;
         let mut names = NameMap::load(connection)?;
         let before = Counters::load(connection).map_err(store_error)?;
-        let (mut counters, mut owner) = (before, Owner::nobody());
+        let (mut counters, mut owner) = (before, Owner::without_claims());
         let mut work = WriteTx {
             connection,
             now: inner.clock.now(),

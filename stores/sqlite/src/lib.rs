@@ -67,7 +67,7 @@ use oncebox_core::time::SharedClock;
 use oncebox_core::{Error, ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
 use tokio::sync::watch;
 
-use accept_in::RecentKeys;
+use accept_in::UnmergedKeys;
 use checkpoint::WriterEnd;
 use connect::FileOpener;
 use names::NameMap;
@@ -85,7 +85,7 @@ struct Inner {
     opener: FileOpener,
     clock: SharedClock,
     writer: WriterHandle,
-    recent: RecentKeys,
+    recent: UnmergedKeys,
     write_turn: WriteTurn,
     wake: watch::Sender<u64>,
     watching: AtomicBool,

@@ -11,7 +11,7 @@ use oncebox_core::time::{SharedClock, Timestamp};
 use oncebox_tokio::SystemClock;
 use tokio::sync::watch;
 
-use crate::accept_in::RecentKeys;
+use crate::accept_in::UnmergedKeys;
 use crate::connect::FileOpener;
 use crate::proof::Pace;
 use crate::transaction::WriteTurn;
@@ -103,7 +103,7 @@ impl SqliteOptions {
             opener,
             clock,
             writer,
-            recent: RecentKeys::new(known, self.pace),
+            recent: UnmergedKeys::new(known, self.pace),
             write_turn,
             wake,
             watching: AtomicBool::new(false),

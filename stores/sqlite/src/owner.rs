@@ -46,8 +46,8 @@ impl Owner {
         Self { database, boot: boot.filter(|id| !id.is_empty()), state: OwnerState::Unknown }
     }
 
-    /// The owner of work that claims nothing.
-    pub(crate) fn nobody() -> Self {
+    /// Returns an owner for work that claims nothing.
+    pub(crate) fn without_claims() -> Self {
         Self { database: PathBuf::new(), boot: None, state: OwnerState::Unavailable }
     }
 

@@ -236,8 +236,8 @@ impl CachedState {
     }
 }
 
-/// The cached state, which transactions of callers read too. `None` when it has to be read again. A thread takes it while it has
-/// SQLite's write lock, so nobody waits long.
+/// The cached state, which transactions of callers read too. `None` when the next transaction has to read it again. A thread takes it
+/// while it has SQLite's write lock, so no other waits long.
 pub(crate) type SharedState = Arc<Mutex<Option<CachedState>>>;
 
 struct WriterState {

@@ -41,7 +41,7 @@ impl ReservedKeys {
     }
 }
 
-/// What is known of the message under a key.
+/// The message under a key, stored or accepted in the transaction.
 struct StoredUnder {
     seq: Seq,
     fingerprint: Fingerprint,

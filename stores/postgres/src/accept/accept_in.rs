@@ -22,7 +22,7 @@ use crate::error::corrupt;
 use crate::transaction::PostgresTx;
 use driver::{SqlValue, SqlxTx, TxConnection, TxRow};
 
-/// What a transaction accepted. Others may hear of it after the commit.
+/// Messages that a transaction accepted. The store reports them after the commit.
 #[derive(Default)]
 pub(crate) struct StagedMessages {
     /// New messages, with the numbers of their inboxes and the lanes of their keys.

@@ -43,37 +43,37 @@ pub(crate) enum TxRow {
 }
 
 /// A value that both drivers can read.
-#[cfg(not(feature = "tokio-postgres"))]
-pub(crate) trait TxColumn:
-    for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>
-{
-}
-#[cfg(not(feature = "tokio-postgres"))]
-impl<T> TxColumn for T where T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> {}
+pub(crate) trait TxColumn: Sized {
+    fn of_sqlx(row: &PgRow, column: usize) -> Result<Self>;
 
-/// A value that both drivers can read.
-#[cfg(feature = "tokio-postgres")]
-pub(crate) trait TxColumn:
-    for<'r> sqlx::Decode<'r, sqlx::Postgres>
-    + sqlx::Type<sqlx::Postgres>
-    + for<'r> tokio_postgres::types::FromSql<'r>
-{
+    #[cfg(feature = "tokio-postgres")]
+    fn of_tokio(row: &tokio_postgres::Row, column: usize) -> Result<Self>;
 }
-#[cfg(feature = "tokio-postgres")]
-impl<T> TxColumn for T where
-    T: for<'r> sqlx::Decode<'r, sqlx::Postgres>
-        + sqlx::Type<sqlx::Postgres>
-        + for<'r> tokio_postgres::types::FromSql<'r>
-{
+
+macro_rules! columns {
+    ($($value:ty),*) => {
+        $(impl TxColumn for $value {
+            fn of_sqlx(row: &PgRow, column: usize) -> Result<Self> {
+                row.try_get(column).map_err(unreadable)
+            }
+
+            #[cfg(feature = "tokio-postgres")]
+            fn of_tokio(row: &tokio_postgres::Row, column: usize) -> Result<Self> {
+                row.try_get(column).map_err(crate::tokio_pg::store_error)
+            }
+        })*
+    };
 }
+
+columns!(bool, i16, i32, i64, Vec<u8>, Option<bool>, Option<i64>, Option<String>, Option<Vec<u8>>);
 
 impl TxRow {
     /// Returns a column's value.
     pub(crate) fn get<T: TxColumn>(&self, column: usize) -> Result<T> {
         match self {
-            Self::Sqlx(row) => row.try_get(column).map_err(unreadable),
+            Self::Sqlx(row) => T::of_sqlx(row, column),
             #[cfg(feature = "tokio-postgres")]
-            Self::Tokio(row) => row.try_get(column).map_err(crate::tokio_pg::store_error),
+            Self::Tokio(row) => T::of_tokio(row, column),
         }
     }
 }

@@ -35,7 +35,7 @@ pub(super) async fn handle(
     let mut answers = vec![None; rare_cases.len()];
     let mut quarantined = Vec::new();
     let mut order: Vec<usize> = (0..rare_cases.len()).collect();
-    // Known keys are locked by their number, by everybody.
+    // Known keys are locked by their number, as every statement does.
     let place = |index: usize| places.get(&index).copied().flatten();
     order.sort_by_key(|at| (place(rare_cases[*at].0).map(|(seq, _)| seq), *at));
     for at in order {
