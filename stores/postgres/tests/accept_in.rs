@@ -253,7 +253,7 @@ async fn what_a_transaction_does_not_commit_costs_no_later_message() {
             answers.expect("accept")[..],
             [Accepted::First(_), Accepted::Conflict(_), Accepted::First(_)]
         ));
-        drop(tx);
+        tx.rollback().await.expect("rollback");
     }
     assert_eq!((schema.count("@message").await, schema.count("@quarantine").await), (0, 0));
     assert!(store.show(&inbox(), &key("1")).await.expect("show").is_none());
