@@ -5,6 +5,7 @@ mod cli;
 mod config;
 mod delivery;
 mod demo;
+mod operator;
 mod sidecar;
 
 use std::process::ExitCode;

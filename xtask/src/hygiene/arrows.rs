@@ -45,9 +45,9 @@ const ORDERS: [ModuleOrder; 2] = [
             &["recent"],
             &["direct"],
             &["memory"],
-            &["operate"],
             &["health"],
             &["observe"],
+            &["operate"],
             &["retention"],
             &["handler"],
             // An inbox starts its runtime, and every part of the runtime works on what the inbox shares with it.
