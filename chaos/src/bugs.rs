@@ -28,6 +28,9 @@ pub(crate) enum Bug {
     RenewalThatLies,
     RenameForgets,
     DropsTheDenied,
+    OwnerLockIgnored,
+    FenceGoesBack,
+    LossUnreported,
 }
 
 /// A bug, its name, what it is, and where it is looked for.
@@ -227,6 +230,30 @@ pub(crate) const BUGS: &[Planted] = &[
         StoreKind::Postgres,
         Mix::Denied,
         "I4",
+    ),
+    planted(
+        Bug::OwnerLockIgnored,
+        "owner-lock-ignored",
+        "the lock of a living process says nothing, so its entries are taken over",
+        StoreKind::Sqlite,
+        Mix::Calm,
+        "I4",
+    ),
+    planted(
+        Bug::FenceGoesBack,
+        "fence-goes-back",
+        "tokens of later claims are lower than those of earlier ones",
+        StoreKind::Postgres,
+        Mix::Kills,
+        "I6",
+    ),
+    planted(
+        Bug::LossUnreported,
+        "loss-unreported",
+        "a failover loses acknowledged messages, and no report names them",
+        StoreKind::Postgres,
+        Mix::FailoverAsync,
+        "I1",
     ),
 ];
 

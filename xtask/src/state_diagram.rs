@@ -78,8 +78,9 @@ fn meaning(event: EntryEvent) -> Option<&'static str> {
         EntryEvent::Dismiss => "The handler said that the message is not worth handling.",
         EntryEvent::Crash => {
             "The worker died: its lease ran out, or the store knows that its process is gone. The entry is a suspect and runs in \
-             smaller company, and at last alone. Only a death while it ran alone is counted; a growing wait follows. If a later \
-             worker survives a run, the deaths in company are forgotten."
+             smaller company, and at last alone. Only a death while it ran alone is counted. After a counted death, and from the \
+             third death in company, it waits longer each time. If a later worker survives a run, the deaths in company are \
+             forgotten."
         }
         EntryEvent::CrashOut => {
             "As many workers as the handler's `crashes` allows died while they ran the entry alone."

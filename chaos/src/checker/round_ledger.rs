@@ -10,8 +10,8 @@ use super::{RoundRules, RoundVerdict};
 use crate::ledger::{Fact, HandlerEnd, LedgerLine};
 use crate::plan::{PlannedKind, PlannedOutcome, handler_of, is_transactional};
 
-/// A store keeps crashes as one number: up to three for deaths in company, and above that one for each death alone.
-const BEFORE_ALONE: u32 = 3;
+/// A store keeps crashes as one number: up to ten for deaths in company, and above that one for each death alone.
+const BEFORE_ALONE: u32 = 10;
 
 /// A row of the business table.
 pub(super) struct EffectRow {

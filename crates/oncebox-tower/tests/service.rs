@@ -111,7 +111,9 @@ where
     assert_eq!(run(job("1", "fail")).await, Err("no"));
     assert_eq!(run(job("1", "ok")).await, Ok(JobResult::Done));
     assert_eq!(run(job("1", "ok")).await, Ok(JobResult::Duplicate(Some("run 2".into()))));
-    assert_eq!(run(job("", "ok")).await, Ok(JobResult::NoKey));
+    for blank in ["", " ", " \t\n"] {
+        assert_eq!(run(job(blank, "ok")).await, Ok(JobResult::NoKey), "{blank:?}");
+    }
 
     // A cancelled request releases the key.
     let gone = tokio::spawn(run(job("2", "wait")));
@@ -191,7 +193,9 @@ async fn a_service_with_a_short_memory_runs_once() {
     assert_eq!(run(job("1", "fail")).await, Err("no"));
     assert_eq!(run(job("1", "ok")).await, Ok(JobResult::Done));
     assert_eq!(run(job("1", "ok")).await, Ok(JobResult::Duplicate(None)));
-    assert_eq!(run(job("", "ok")).await, Ok(JobResult::NoKey));
+    for blank in ["", " ", " \t\n"] {
+        assert_eq!(run(job(blank, "ok")).await, Ok(JobResult::NoKey), "{blank:?}");
+    }
     let waiting = tokio::spawn(run(job("2", "wait")));
     worker.begun.notified().await;
     assert_eq!(run(job("2", "ok")).await, Ok(JobResult::Busy));

@@ -211,9 +211,9 @@ fn i7_poison_has_its_reason() {
     let fates = [
         ("plain", PlannedKind::Plain, PlannedOutcome::Well, "rejected", 0, 0),
         ("plain", PlannedKind::Plain, PlannedOutcome::Well, "exhausted", 0, 0),
-        ("plain", PlannedKind::Plain, PlannedOutcome::Well, "crashed", 0, 6),
-        ("killer", PlannedKind::Killer, PlannedOutcome::Kills, "crashed", 0, 5),
-        ("killer", PlannedKind::Killer, PlannedOutcome::Kills, "crashed", 0, 8),
+        ("plain", PlannedKind::Plain, PlannedOutcome::Well, "crashed", 0, 13),
+        ("killer", PlannedKind::Killer, PlannedOutcome::Kills, "crashed", 0, 12),
+        ("killer", PlannedKind::Killer, PlannedOutcome::Kills, "crashed", 0, 15),
         ("plain", PlannedKind::Plain, PlannedOutcome::Rejects, "of no kind", 0, 0),
     ];
     for (h, kind, wanted, reason, attempts, crashes) in fates {
@@ -222,7 +222,7 @@ fn i7_poison_has_its_reason() {
         case.taken(m).poisoned((m, h), reason, attempts, crashes);
         case.cries([&format!("I7: message {m} at {h}: it is poisoned as {reason} after")]);
     }
-    for crashes in [6, 7] {
+    for crashes in [13, 14] {
         let mut case = Case::new();
         let m = case.find(PlannedKind::Killer, |fate| fate == PlannedOutcome::Kills, &[]);
         case.taken(m).poisoned((m, "killer"), "crashed", 0, crashes).is_clean();

@@ -124,6 +124,9 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
         if self.is(Bug::NoHeadCheck) {
             self.tinker.let_all_go().await;
         }
+        if self.is(Bug::FenceGoesBack) && fastrand::u8(..) < 32 {
+            self.tinker.turn_tokens_back().await;
+        }
         if self.is(Bug::RenameForgets) {
             let mut params = params.clone();
             let apart = |want: ClaimQuota| {
@@ -177,6 +180,12 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
         if self.is(Bug::RescueOfTheLiving) {
             self.tinker.expire_all().await;
+        }
+        if self.is(Bug::OwnerLockIgnored) {
+            self.tinker.free_owner_locks();
+        }
+        if self.is(Bug::LossUnreported) {
+            self.tinker.hide_losses().await;
         }
         if self.is(Bug::RenameForgets) {
             let mut params = params.clone();

@@ -116,6 +116,41 @@ impl TableTamperer {
         .await;
     }
 
+    /// Lets later claims have lower tokens.
+    pub(super) async fn turn_tokens_back(&self) {
+        self.run(
+            "UPDATE oncebox_counter SET token = max(1, token - 500)",
+            "SELECT setval('oncebox_token', greatest(1, last_value - 500)) FROM oncebox_token",
+        )
+        .await;
+    }
+
+    /// Deletes what processes reported as lost.
+    pub(super) async fn hide_losses(&self) {
+        self.run(
+            "SELECT 1",
+            "UPDATE oncebox_timeline SET lost_messages = 0, lost_marks = 0, lost_sources = '{}', lost_ids = '{}'",
+        )
+        .await;
+    }
+
+    /// Puts a free file in the place of each lock file, so that every owner seems to be dead.
+    pub(super) fn free_owner_locks(&self) {
+        let StoreLocation::Sqlite(file) = &self.place else { return };
+        let (Some(dir), Some(name)) = (file.parent(), file.file_name()) else { return };
+        let prefix = format!("{}-owner-", name.display());
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&prefix) {
+                let path = entry.path();
+                let free = path.with_file_name(format!("free-{}", fastrand::u64(..)));
+                let replaced = std::fs::write(&free, b"").and_then(|()| std::fs::rename(&free, &path));
+                if let Err(error) = replaced {
+                    eprintln!("sabotage: {error}");
+                }
+            }
+        }
+    }
+
     /// Runs a statement once; a failure is ignored.
     async fn run(&self, sqlite: &str, postgres: &str) {
         match &self.place {

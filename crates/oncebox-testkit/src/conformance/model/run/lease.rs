@@ -51,9 +51,9 @@ impl<S: StoreUnderTest> ModelRun<'_, S> {
         let says = || format!("claimed {:?}, claimable are {due:?}, of {possible:?}", claims(claimed));
         let least = if mode == ClaimMode::Suspect { max.min(sure).min(1) } else { max.min(sure) };
         check((least..=max).contains(&claimed.len()), says)?;
-        let level = |claimed: &Claimed| claimed.claim.suspicion.level();
-        check(claimed.windows(2).all(|two| level(&two[0]) == level(&two[1])), says)?;
-        let company = |claimed: &Claimed| claimed.claim.suspicion.company();
+        let suspicion = |claimed: &Claimed| claimed.claim.suspicion;
+        check(claimed.windows(2).all(|two| suspicion(&two[0]) == suspicion(&two[1])), says)?;
+        let company = |claimed: &Claimed| claimed.claim.suspicion.company(1);
         check(claimed.first().is_none_or(|first| claimed.len() <= company(first)), says)?;
         let known = |claimed: &Claimed| possible.iter().any(|(_, seq, _)| *seq == claimed.claim.seq);
         check(claimed.iter().all(known), says)?;
