@@ -13,6 +13,7 @@
 //! processes can share one file: a busy process pauses every 50 ms for the others. Tests: `tests/`.
 
 mod accept;
+mod accept_in;
 mod admin;
 mod backfill;
 mod backlog;
@@ -68,6 +69,7 @@ use oncebox_core::time::SharedClock;
 use oncebox_core::{Error, ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
 use tokio::sync::watch;
 
+use accept_in::UnmergedKeys;
 use checkpoint::WriterEnd;
 use connect::FileOpener;
 use names::NameMap;
@@ -86,6 +88,7 @@ struct Inner {
     opener: FileOpener,
     clock: SharedClock,
     writer: WriterHandle,
+    recent: UnmergedKeys,
     write_turn: WriteTurn,
     wake: watch::Sender<u64>,
     watching: AtomicBool,
@@ -289,7 +292,12 @@ impl Transactional for Sqlite {
     }
 
     async fn commit(&self, tx: SqliteTx) -> Result<()> {
-        tx.commit().await
+        let wakes = tx.wakes;
+        tx.commit().await?;
+        if wakes {
+            self.inner.wake.send_modify(|count| *count = count.wrapping_add(1));
+        }
+        Ok(())
     }
 }
 
