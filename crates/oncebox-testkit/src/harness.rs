@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use oncebox::state::{Operation, Outcome, Settlement, Status};
 use oncebox::store::{
-    Accepted, Claim, ClaimParams, ClaimQuota, Claimed, EntryFilter, EntryView, Examine, InboxCounts, Inspect,
+    AcceptIn, Accepted, Claim, ClaimParams, ClaimQuota, Claimed, EntryFilter, EntryView, Examine, InboxCounts, Inspect,
     Mark, MarkIn, MessageView, NewMessage, Operate, RenewParams, Renewed, RescueParams, Route, Seq, Settled,
     ShareIn, Store, SweepParams, Swept, Transactional,
 };
@@ -33,9 +33,18 @@ pub trait OperateTier: InspectTier + Operate + Examine {}
 impl<S: InspectTier + Operate + Examine> OperateTier for S {}
 
 /// Store of tier 3: handlers share its transactions.
-pub trait TransactionalTier: OperateTier + Transactional + MarkIn<<Self as Transactional>::Tx> {}
+pub trait TransactionalTier:
+    OperateTier
+    + Transactional
+    + MarkIn<<Self as Transactional>::Tx>
+    + AcceptIn<<Self as Transactional>::Tx>
+{
+}
 
-impl<S: OperateTier + Transactional + MarkIn<<S as Transactional>::Tx>> TransactionalTier for S {}
+impl<S> TransactionalTier for S where
+    S: OperateTier + Transactional + MarkIn<<S as Transactional>::Tx> + AcceptIn<<S as Transactional>::Tx>
+{
+}
 
 /// Store of tier 4: several runs share one transaction.
 pub trait ShareTier: TransactionalTier + ShareIn<<Self as Transactional>::Tx> {}

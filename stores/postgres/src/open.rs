@@ -54,7 +54,8 @@ impl PostgresOptions {
             clock: self.clock.clone(),
             lanes,
             incarnation: incarnation.to_string().into(),
-            lock_class: options::lock_class(&self.plan.place),
+            lock_class: options::lock_class("order", &self.plan.place),
+            open_class: options::lock_class("open", &self.plan.place),
         });
         timeline.belongs_to(&db);
         let tasks = Tasks::default();

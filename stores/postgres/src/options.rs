@@ -330,8 +330,9 @@ impl Migrate for PostgresOptions {
 }
 
 /// Class of the advisory locks, which separates them from those of another inbox.
-pub(crate) fn lock_class(place: &Namespace) -> i32 {
-    let number = crate::db::lock_number(&[b"order", place.schema.as_bytes(), place.prefix.as_bytes()]);
+pub(crate) fn lock_class(purpose: &str, place: &Namespace) -> i32 {
+    let number =
+        crate::db::lock_number(&[purpose.as_bytes(), place.schema.as_bytes(), place.prefix.as_bytes()]);
     let [a, b, c, d, ..] = number.to_le_bytes();
     i32::from_le_bytes([a, b, c, d])
 }

@@ -130,8 +130,8 @@ fixed_statements! {
 statements! {
     "../sql/accept.sql":
         accept_one, accept_one_by_time, accept_new, accept_plain, accept_plain_by_time, accept,
-        accept_add_handlers, accept_forgotten, accept_known, accept_message_again, accept_quarantine,
-        accept_stored_order;
+        accept_add_handlers, accept_forgotten, accept_known, accept_message_again, accept_open,
+        accept_quarantine, accept_stored_order;
     "../sql/admin.sql":
         admin_blocked, admin_count, admin_count_tenant, admin_discarded, admin_find, admin_hold,
         admin_list, admin_list_quarantine, admin_order, admin_paused, admin_paused_keys, admin_pending,
@@ -170,7 +170,7 @@ statements! {
         schema_waiting;
     "../sql/settle.sql": settle, settle_complete, settle_complete_one, settle_hold, settle_settled_by;
     "../sql/sweep.sql":
-        sweep_again, sweep_begin, sweep_cursor, sweep_go_on, sweep_marks, sweep_proofs, sweep_renew,
+        sweep_again, sweep_begin, sweep_cursor, sweep_go_on, sweep_marks, sweep_open_for, sweep_proofs, sweep_renew,
         sweep_set_cursor;
     "../sql/timeline.sql": timeline_check, timeline_latest, timeline_lost, timeline_missing;
     "../sql/vacuum.sql": vacuum_due, vacuum_run;

@@ -66,3 +66,21 @@ INSERT INTO oncebox_quarantine
      payload)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
 ON CONFLICT (digest, fingerprint) DO NOTHING;
+
+-- name: accept_begin_part
+-- Begins the part of one call in a transaction of the caller.
+SAVEPOINT oncebox_accept;
+
+-- name: accept_end_part
+-- Ends the part of a call, and keeps what it wrote.
+RELEASE oncebox_accept;
+
+-- name: accept_take_lock
+-- Takes the write lock for a transaction that may not have it, so that everything read from now on stays true. Fails at
+-- once if the transaction read an older state.
+-- Index: none: the table has one row.
+UPDATE oncebox_counter SET seq = seq;
+
+-- name: accept_undo_part
+-- Undoes the part of a call that failed. The transaction of the caller stays open.
+ROLLBACK TO oncebox_accept;

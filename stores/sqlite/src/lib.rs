@@ -13,6 +13,7 @@
 //! processes can share one file: a busy process pauses every 50 ms for the others. Tests: `tests/`.
 
 mod accept;
+mod accept_in;
 mod admin;
 mod backfill;
 mod backlog;
@@ -69,6 +70,7 @@ use oncebox_core::time::SharedClock;
 use oncebox_core::{Error, ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
 use tokio::sync::watch;
 
+use accept_in::UnmergedKeys;
 use checkpoint::WriterEnd;
 use connect::FileOpener;
 use names::NameMap;
@@ -87,6 +89,7 @@ struct Inner {
     opener: FileOpener,
     clock: SharedClock,
     writer: WriterHandle,
+    recent: UnmergedKeys,
     write_turn: WriteTurn,
     wake: watch::Sender<u64>,
     watching: AtomicBool,
@@ -290,7 +293,12 @@ impl Transactional for Sqlite {
     }
 
     async fn commit(&self, tx: SqliteTx) -> Result<()> {
-        tx.commit().await
+        let wakes = tx.wakes;
+        tx.commit().await?;
+        if wakes {
+            self.inner.wake.send_modify(|count| *count = count.wrapping_add(1));
+        }
+        Ok(())
     }
 }
 

@@ -47,6 +47,11 @@ impl Owner {
         Self { database, boot: boot.filter(|id| !id.is_empty()), state: OwnerState::Unknown }
     }
 
+    /// Returns an owner for work that claims nothing.
+    pub(crate) fn without_claims() -> Self {
+        Self { database: PathBuf::new(), boot: None, state: OwnerState::Unavailable }
+    }
+
     /// Its number, if it is known.
     pub(crate) fn id(&self) -> Option<i64> {
         match &self.state {

@@ -111,6 +111,29 @@ impl Tail {
         statement.query_row([&digest[..]], |row| row.get(0)).optional().map_err(store_error)
     }
 
+    /// The sequence of a key that is not merged yet, without what an open transaction added.
+    pub(crate) fn recent(&self, key: &Key) -> Option<i64> {
+        self.slices[usize::from(key.as_bytes()[0])].get(key.as_bytes()).copied()
+    }
+
+    /// Remembers a recent key for a transaction that may itself have stored a newer message under it.
+    pub(crate) fn expect(&mut self, connection: &Connection, key: &Key, recent: i64) -> Result<()> {
+        let proved = self.find(connection, key)?;
+        self.insert(*key.as_bytes(), proved.map_or(recent, |proved| proved.max(recent)));
+        Ok(())
+    }
+
+    /// Writes the keys that were added to the proof at once.
+    pub(crate) fn prove(&mut self, connection: &Connection, counters: &mut Counters) -> Result<()> {
+        let mut merge =
+            connection.prepare_cached(SQL.proof_merge).map_err(store_error)?;
+        for (digest, seq) in std::mem::take(&mut self.added) {
+            let new = merge.execute(params![&digest[..], seq]).map_err(store_error)?;
+            counters.proofs += i64::try_from(new).unwrap_or(0);
+        }
+        Ok(())
+    }
+
     /// Remembers a key; for good once the transaction is committed.
     pub(crate) fn add(&mut self, key: &Key, seq: i64) {
         self.added.insert(*key.as_bytes(), seq);

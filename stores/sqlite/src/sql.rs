@@ -17,9 +17,7 @@ macro_rules! statements {
 }
 
 statements! {
-    "../sql/accept.sql":
-        accept_add_handlers, accept_entry, accept_known, accept_message, accept_order,
-        accept_quarantine;
+    "../sql/accept.sql": accept_add_handlers, accept_begin_part, accept_end_part, accept_entry, accept_known, accept_message, accept_order, accept_quarantine, accept_take_lock, accept_undo_part;
     "../sql/admin.sql":
         admin_add_outcome, admin_behind, admin_blocked, admin_count_finished, admin_count_messages,
         admin_count_pending, admin_count_poisoned, admin_count_quarantine, admin_count_replayed,

@@ -120,6 +120,8 @@ pub struct SqliteTx {
     rolled_back: Arc<AtomicBool>,
     /// True if a run that shares the transaction has begun its part.
     pub(crate) in_part: bool,
+    /// True if its commit makes entries claimable.
+    pub(crate) wakes: bool,
     turn: WriteTurnGuard,
 }
 
@@ -137,7 +139,8 @@ impl SqliteTx {
             Some(connection) => connection,
             None => opener.open()?,
         };
-        let mut tx = Self { connection: None, rolled_back: Arc::default(), in_part: false, turn };
+        let mut tx =
+            Self { connection: None, rolled_back: Arc::default(), in_part: false, wakes: false, turn };
         let connection = tx.connection.insert(connection);
         // SQLite would begin, and refuse the handler's first write instead.
         if connection.is_readonly("main").map_err(store_error)? {

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use oncebox_core::time::{SharedClock, Timestamp};
 use oncebox_core::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
 use rusqlite::{Connection, params};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -38,7 +39,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    fn load(connection: &Connection) -> rusqlite::Result<Self> {
+    pub(crate) fn load(connection: &Connection) -> rusqlite::Result<Self> {
         connection.prepare_cached(SQL.writer_counters)?.query_row([], |row| {
             Ok(Self {
                 seq: row.get(0)?,
@@ -52,7 +53,7 @@ impl Counters {
         })
     }
 
-    fn save(&self, connection: &Connection) -> rusqlite::Result<()> {
+    pub(crate) fn save(&self, connection: &Connection) -> rusqlite::Result<()> {
         connection.prepare_cached(SQL.writer_save_counters)?.execute(params![
             self.seq,
             self.token,
@@ -153,14 +154,14 @@ impl WriterHandle {
         clock: SharedClock,
         write_turn: WriteTurn,
         wake: watch::Sender<u64>,
-        pace: Pace,
+        (known, pace): (SharedState, Pace),
     ) -> Result<(Self, WriterEnd)> {
         let (jobs, queue) = mpsc::channel(MAX_GROUP);
         let state = WriterState {
             owner: Owner::new(opener.path.clone()),
             opener,
             connection: Some(connection),
-            known: None,
+            known,
             clock,
             write_turn,
             wake,
@@ -196,16 +197,16 @@ impl WriterHandle {
 }
 
 /// State of the database that the writer caches between transactions.
-struct CachedState {
+pub(crate) struct CachedState {
     names: NameMap,
-    tail: Tail,
+    pub(crate) tail: Tail,
     counters: Counters,
     /// Changes when another connection wrote. `None` when the names and counters have to be read again anyway.
     data_version: Option<i64>,
 }
 
 impl CachedState {
-    fn nothing(pace: Pace) -> Self {
+    pub(crate) fn nothing(pace: Pace) -> Self {
         Self {
             names: NameMap::default(),
             tail: Tail::new(pace),
@@ -236,13 +237,16 @@ impl CachedState {
     }
 }
 
+/// The cached state, which transactions of callers read too. `None` when the next transaction has to read it again. A thread takes it
+/// while it has SQLite's write lock, so no other waits long.
+pub(crate) type SharedState = Arc<Mutex<Option<CachedState>>>;
+
 struct WriterState {
     opener: FileOpener,
     owner: Owner,
     /// `None` after a failure that may have left it in doubt; opened again for the next group.
     connection: Option<Connection>,
-    /// `None` when it has to be read again.
-    known: Option<CachedState>,
+    known: SharedState,
     clock: SharedClock,
     write_turn: WriteTurn,
     wake: watch::Sender<u64>,
@@ -304,7 +308,8 @@ impl WriterState {
     fn transaction(&mut self, jobs: &mut [Box<dyn WriterJob>]) -> std::result::Result<(), FailedTransaction> {
         // A panic ends the transaction, not the thread that all others depend on.
         catch_unwind(AssertUnwindSafe(|| self.try_transaction(jobs))).unwrap_or_else(|_| {
-            (self.connection, self.known) = (None, None);
+            self.connection = None;
+            *self.known.lock() = None;
             self.owner.rolled_back();
             Err(Error::new(ErrorKind::CommitUnknown, "the SQLite writer panicked").into())
         })
@@ -339,9 +344,9 @@ impl WriterState {
                 // A connection that is in doubt is never used again, nor what was believed of the file.
                 if rolled_back && !in_doubt {
                     self.connection = Some(connection);
-                    self.known.iter_mut().for_each(CachedState::rolled_back);
+                    self.known.lock().iter_mut().for_each(CachedState::rolled_back);
                 } else {
-                    self.known = None;
+                    *self.known.lock() = None;
                 }
             }
         }
@@ -362,7 +367,8 @@ impl WriterState {
             lock::begin(connection, self.opener.patience())
         };
         begun.map_err(store_error)?;
-        let known = self.known.get_or_insert_with(|| CachedState::nothing(self.pace));
+        let mut known = self.known.lock();
+        let known = known.get_or_insert_with(|| CachedState::nothing(self.pace));
         let turns = self.write_turn.turns();
         // If handlers of this process had turns meanwhile, it was probably they who wrote.
         if known.refresh(connection)? && turns == self.turns + 1 {

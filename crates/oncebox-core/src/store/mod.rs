@@ -5,7 +5,7 @@
 //! | 0 | [`Store`] | every store: a working durable inbox |
 //! | 1 | [`Inspect`] | lists, counts and views for operators, health and the dashboard |
 //! | 2 | [`Operate`] | retry, discard, replay, pause, purge, erase, each with its record |
-//! | 3 | [`Transactional`] with [`MarkIn`] and [`SettleIn`] | exactly-once effects |
+//! | 3 | [`Transactional`] with [`MarkIn`], [`SettleIn`] and [`AcceptIn`] | exactly-once effects, follow-up messages in one commit |
 //! | 4 | [`ShareIn`] | several runs in one transaction |
 //! | – | [`Examine`], [`Migrate`], [`Wakeups`] | where the database has it |
 //!
@@ -68,7 +68,7 @@ pub use route::{HandlerLink, Route};
 pub use sweep::{BackfillParams, Backfilled, Orphan, OrphanParams, SweepId, SweepParams, Swept};
 pub use tenancy::Tenancy;
 pub use tenant_scope::TenantScope;
-pub use transaction::{Mark, MarkIn, SettleIn, ShareIn, Transactional};
+pub use transaction::{AcceptIn, Mark, MarkIn, SettleIn, ShareIn, Transactional};
 pub use wakeups::{Wakeup, Wakeups};
 pub use windows::{RegisterParams, RegisteredWindow, RetentionWindows, SweepCursor, SweepPosition};
 

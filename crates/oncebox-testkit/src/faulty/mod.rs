@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use oncebox::state::Settlement;
 use oncebox::store::{
-    Accepted, Acted, Action, ActionKind, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
+    AcceptIn, Accepted, Acted, Action, ActionKind, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
     BacklogParams, BlockedKey, BlockedParams, Claim, ClaimParams, Claimed, DuplicateCount, EntryFilter,
     EntryPage, Examine, ExamineLayer, ExamineParams, Finding, InboxCounts, Inspect, InspectLayer, Layer,
     Mark, MarkIn, MessageHistory, MessageView, NewMessage, Operate, OperateLayer, OperationId, Orphan,
@@ -224,6 +224,16 @@ impl<Tx: ?Sized, S: MarkIn<Tx>> MarkIn<Tx> for FaultyStore<S> {
         handler: &HandlerKey,
     ) -> impl Future<Output = Result<Option<Bytes>>> + Send {
         self.run(StoreVerb::Recall, self.store.recall(tx, inbox, key, handler))
+    }
+}
+
+impl<Tx: ?Sized, S: AcceptIn<Tx>> AcceptIn<Tx> for FaultyStore<S> {
+    fn accept_in(
+        &self,
+        tx: &mut Tx,
+        batch: &[NewMessage],
+    ) -> impl Future<Output = Result<Vec<Accepted>>> + Send {
+        self.run(StoreVerb::AcceptIn, self.store.accept_in(tx, batch))
     }
 }
 

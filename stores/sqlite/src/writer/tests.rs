@@ -34,7 +34,7 @@ fn writer() -> (TempDir, WriterState) {
         owner: Owner::new(opener.path.clone()),
         opener,
         connection: Some(connection),
-        known: None,
+        known: SharedState::default(),
         clock: SystemClock::shared(),
         wake: watch::Sender::new(0),
         pace: Pace::default(),
@@ -101,7 +101,7 @@ fn a_commit_without_an_answer_is_unknown_to_every_caller() {
     for mut unknown in answers {
         assert_eq!(kind(&mut unknown), ErrorKind::CommitUnknown);
     }
-    assert!(state.connection.is_none() && state.known.is_none(), "neither is trusted again");
+    assert!(state.connection.is_none() && state.known.lock().is_none(), "neither is trusted again");
     // The same calls again: what was stored would be recognised, and what was not is stored now.
     let (job, mut again) = name("a");
     state.serve(&mut vec![job]);
