@@ -1,10 +1,9 @@
 //! The whole path: from the queue into the inbox, each message acknowledged when stored.
 
-use oncebox_testkit::OperatorSteps as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use oncebox::store::Admin as _;
+use oncebox::store::{Action, ActionKind, Operate as _};
 use oncebox::{Config, Context, HandlerKey, Inbox, Message, handler};
 use oncebox_postgres::Postgres;
 use oncebox_postgres::sqlx::{self, Connection as _, Executor as _, PgConnection};
@@ -24,7 +23,8 @@ pub(crate) async fn inbox(postgres: &str, prefetch: u16) -> Result<Inbox<Postgre
     let store = Postgres::options(postgres)?.schema("bench_rabbitmq").open().await?;
     let config = Config { prefetch: usize::from(prefetch), ..Config::default() };
     let inbox = Inbox::builder("bench", store).config(config).on("bench", handler("never", never)).build()?;
-    inbox.store().pause(inbox.name(), &HandlerKey::new("never")?).await?;
+    let pause = ActionKind::Pause { handler: HandlerKey::new("never")? };
+    inbox.store().act(&Action::new(inbox.name().clone(), pause)).await?;
     Ok(inbox)
 }
 
@@ -41,7 +41,7 @@ pub(crate) async fn receive(amqp: &str, postgres: &str, messages: usize, prefetc
     loop {
         reads.tick().await;
         if client.waiting().await? == 0
-            && inbox.store().count(inbox.name()).await?.messages >= messages as u64
+            && inbox.store().count(inbox.name(), None).await?.messages >= messages as u64
         {
             break;
         }

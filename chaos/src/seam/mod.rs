@@ -15,9 +15,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::{EntryEvent, Settlement};
 use oncebox::store::{
-    Accepted, Acted, Action, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed,
-    DuplicateCount, EntryFilter, EntryPage, Failover, NewMessage, Orphan, OrphanParams, RegisterParams,
-    RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
+    Accepted, Acted, Action, Claim, ClaimParams, Claimed, EntryFilter, EntryPage, Layer, NewMessage,
+    RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, StoreLayer, SweepParams, Swept,
 };
 use oncebox::{BoxError, Error, ErrorKind, Key, Result};
 use parking_lot::Mutex;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use oncebox::store::{Acted, Action, Admin, EntryFilter, EntryPage, RegisterParams, Route, Store};
+use oncebox::store::{Acted, Action, EntryFilter, EntryPage, Inspect, Operate, RegisterParams, Route, Store};
 use oncebox::{BoxError, HandlerKey, InboxName};
 use oncebox_postgres::{Postgres, PostgresTx, sqlx};
 use oncebox_sqlite::{Sqlite, SqliteTx};

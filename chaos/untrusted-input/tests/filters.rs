@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use oncebox::state::Status;
-use oncebox::store::{Admin as _, EntryCursor, EntryFilter};
+use oncebox::store::{EntryCursor, EntryFilter, Inspect};
 use oncebox::{BoxError, Context, Inbox, Message, handler};
 use oncebox_sqlite::Sqlite;
 use oncebox_untrusted_input::{MADE, feed};

@@ -1,11 +1,11 @@
 //! No false signature passes, and no header makes an endpoint panic.
 
+use oncebox::store::Inspect;
 use std::path::{Path, PathBuf};
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use oncebox::store::Admin as _;
 use oncebox::{BoxError, Context, Inbox, Memory, Message, handler};
 use oncebox_http::{Encoding, Endpoint, Ingress, Verify};
 use oncebox_untrusted_input::{MADE, feed};
@@ -75,6 +75,6 @@ fn an_untrusted_client_is_refused_and_nothing_is_stored() {
         }
     });
     assert!(refused > MADE / 5, "only {refused} requests were requests");
-    let counts = runtime.block_on(inbox.store().count(inbox.name())).expect("counts");
+    let counts = runtime.block_on(inbox.store().count(inbox.name(), None)).expect("counts");
     assert_eq!((counts.messages, counts.quarantined), (0, 0));
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use oncebox::state::{Operation, Outcome, Settlement, Status};
 use oncebox::store::{
-    AcceptIn, Accepted, Claim, ClaimParams, ClaimQuota, Claimed, EntryFilter, EntryView, Examine, InboxCounts, Inspect,
-    Mark, MarkIn, MessageView, NewMessage, Operate, RenewParams, Renewed, RescueParams, Route, Seq, Settled,
-    ShareIn, Store, SweepParams, Swept, Transactional,
+    AcceptIn, Accepted, Claim, ClaimParams, ClaimQuota, Claimed, EntryFilter, EntryView, Examine,
+    InboxCounts, Inspect, Mark, MarkIn, MessageView, NewMessage, Operate, RenewParams, Renewed, RescueParams,
+    Route, Seq, Settled, ShareIn, Store, SweepParams, Swept, Transactional,
 };
 use oncebox::time::{Clock as _, Timestamp};
 use oncebox::{InboxName, Result};
@@ -34,10 +34,7 @@ impl<S: InspectTier + Operate + Examine> OperateTier for S {}
 
 /// Store of tier 3: handlers share its transactions.
 pub trait TransactionalTier:
-    OperateTier
-    + Transactional
-    + MarkIn<<Self as Transactional>::Tx>
-    + AcceptIn<<Self as Transactional>::Tx>
+    OperateTier + Transactional + MarkIn<<Self as Transactional>::Tx> + AcceptIn<<Self as Transactional>::Tx>
 {
 }
 

@@ -43,7 +43,7 @@ impl PauseOperation<'_> {
         if unknown {
             return Ok(Vec::new());
         }
-        let counts = store.count(inbox).await?;
+        let counts = store.count(inbox, None).await?;
         let stored = counts.entries.iter().map(|count| &count.handler).chain(&counts.paused);
         let stored = stored.chain(counts.paused_keys.iter().map(|key| &key.handler)).map(HandlerKey::as_str);
         let planned = planned.iter().flat_map(|one| one.legacy.iter().chain([&one.key])).map(String::as_str);

@@ -193,7 +193,7 @@ impl Layer for MessageLog {
 #[async_trait]
 impl StoreLayer for MessageLog {
     async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
-        let answers = self.store.accept(batch).await?;
+        let answers = self.inner().accept(batch).await?;
         for (new, accepted) in batch.iter().zip(&answers) {
             Self::accepted(new, *accepted);
         }
@@ -201,13 +201,13 @@ impl StoreLayer for MessageLog {
     }
 
     async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
-        let claimed = self.store.claim(params).await?;
+        let claimed = self.inner().claim(params).await?;
         self.claimed(&claimed);
         Ok(claimed)
     }
 
     async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
-        let settled = self.store.settle(batch).await?;
+        let settled = self.inner().settle(batch).await?;
         for (settlement, settled) in batch.iter().zip(&settled) {
             self.settled(settlement, *settled);
         }
@@ -215,7 +215,7 @@ impl StoreLayer for MessageLog {
     }
 
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
-        let rescued = self.store.rescue(params).await?;
+        let rescued = self.inner().rescue(params).await?;
         self.claimed(&rescued);
         Ok(rescued)
     }

@@ -1,6 +1,7 @@
 //! Commands that change data.
 
 use oncebox::state::Status;
+use oncebox::store::Inspect;
 use serde_json::Value;
 
 use crate::fixture::{ADA, OperateFixture, inbox, lines, oncebox, said, text};

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use oncebox::state::{ErrorText, Outcome, Status};
-use oncebox::store::{ClaimParams, ClaimQuota, Claimed, NewMessage, Route, Store as _};
+use oncebox::store::{ClaimParams, ClaimQuota, Claimed, Inspect, NewMessage, Route, Store as _};
 use oncebox::{
     BoxError, Context, HandlerKey, Inbox, InboxName, KeyStrategy, Message, Policy, Reject, handler,
 };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{Backlog, BacklogParams, Inspect, OrphanParams, RegisteredWindow, RetentionWindows, SweepParams};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::name::{HandlerKey, InboxName};
 use crate::state::Status;
 use crate::text::ShortDuration;
@@ -271,7 +271,7 @@ async fn of_inbox<S: Inspect + ?Sized>(store: &S, params: &ExamineParams) -> Res
     findings.extend(blocked(store, params).await?);
     if let Some(known) = &params.known {
         let orphans = OrphanParams::new(params.inbox.clone(), known.clone(), Duration::ZERO);
-        for orphan in store.orphans(&orphans).await? {
+        for orphan in counted(store.orphans(&orphans).await)? {
             let what = format!(
                 "{} entries or more wait for {:?}, which no process runs",
                 orphan.count, orphan.handler
@@ -289,7 +289,7 @@ async fn of_inbox<S: Inspect + ?Sized>(store: &S, params: &ExamineParams) -> Res
 
 /// Returns the findings about ordering keys that poisoned entries hold back, by handler.
 async fn blocked<S: Inspect + ?Sized>(store: &S, params: &ExamineParams) -> Result<Vec<Finding>> {
-    let backlog = store.backlog(&BacklogParams::new(params.inbox.clone())).await?;
+    let backlog = counted(store.backlog(&BacklogParams::new(params.inbox.clone())).await)?;
     let mut findings = Vec::new();
     for Backlog { handler, blocked, .. } in backlog.iter().filter(|backlog| backlog.blocked.keys > 0) {
         let waits = match blocked.oldest {
@@ -308,6 +308,14 @@ async fn blocked<S: Inspect + ?Sized>(store: &S, params: &ExamineParams) -> Resu
         ));
     }
     Ok(findings)
+}
+
+/// Returns nothing for a store that does not count its entries.
+fn counted<T>(counts: Result<Vec<T>>) -> Result<Vec<T>> {
+    match counts {
+        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(Vec::new()),
+        counts => counts,
+    }
 }
 
 /// Returns a number that was counted up to a limit, as text.

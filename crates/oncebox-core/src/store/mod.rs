@@ -109,6 +109,11 @@ impl Capabilities {
 ///
 /// After an error of kind [`CommitUnknown`](crate::ErrorKind::CommitUnknown) the change may have happened. The caller repeats the
 /// call with the same arguments, and the store recognises its own earlier change.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a store",
+    label = "this needs a store",
+    note = "take `Memory`, `Sqlite` or `Postgres`, or implement `oncebox::Store`; a wrapper implements `oncebox::store::StoreLayer`"
+)]
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Returns the features of this store.
@@ -171,7 +176,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Returns the backlog of each handler key that has one, by key. A large backlog costs no more than a small one: every process
-    /// calls this all the time. Default: [`Unsupported`](crate::ErrorKind::Unsupported): health then says that the backlog is unknown.
+    /// calls this all the time. Default: [`Unsupported`](crate::ErrorKind::Unsupported): health and gauges then have no backlog.
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
         let _ = params;
         Err(not_counted(self.capabilities().name))

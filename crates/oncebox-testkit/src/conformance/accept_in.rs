@@ -404,7 +404,11 @@ pub async fn the_commit_wakes_workers<S: TransactionalTier>(h: &Harness<S>) {
 }
 
 /// Accepts in a transaction; the store answers for each message.
-async fn accept_in<S: TransactionalTier>(h: &Harness<S>, tx: &mut S::Tx, batch: &[NewMessage]) -> Vec<Accepted> {
+async fn accept_in<S: TransactionalTier>(
+    h: &Harness<S>,
+    tx: &mut S::Tx,
+    batch: &[NewMessage],
+) -> Vec<Accepted> {
     let accepted = h.store.accept_in(tx, batch).await.expect("accept in a transaction");
     assert_eq!(accepted.len(), batch.len(), "as many answers as messages");
     accepted

@@ -40,6 +40,31 @@ macro_rules! transactional_tier {
                 a_completion_releases_the_next_in_order,
                 a_rescue_and_a_commit_have_one_winner,
             }
+            accept_in {
+                a_message_appears_with_the_commit,
+                a_rollback_leaves_nothing,
+                a_duplicate_of_a_stored_message_is_one,
+                a_key_twice_in_a_transaction_is_a_duplicate,
+                an_empty_batch_is_nothing,
+                a_rival_of_an_open_key_is_not_first,
+                a_rival_of_a_key_that_was_rolled_back_is_first,
+                many_transactions_of_one_key_have_one_first,
+                a_conflict_is_quarantined_with_the_transaction,
+                a_conflict_within_the_transaction_is_quarantined,
+                a_message_that_may_be_forgotten_is_stale,
+                handlers_are_added_with_the_commit,
+                handlers_are_added_within_the_transaction,
+                a_delay_postpones_the_first_attempt,
+                several_inboxes_share_a_transaction,
+                an_ordered_message_waits_behind_earlier_ones,
+                ordering_keys_go_by_the_commits,
+                a_poisoned_head_blocks_what_is_accepted,
+                a_lower_number_that_is_committed_late_is_claimed,
+                a_message_and_a_completion_share_a_commit,
+                a_lost_claim_takes_the_message_with_it,
+                a_commit_without_an_answer_is_recognised,
+                the_commit_wakes_workers,
+            }
             quarantine {
                 another_message_under_a_mark_is_in_conflict,
                 a_mark_without_a_fingerprint_compares_nothing,
@@ -87,6 +112,9 @@ macro_rules! transactional_tier {
 macro_rules! share_tier {
     ($setup:expr) => {
         $crate::tier_cases!($setup;
+            accept_in {
+                a_part_that_is_undone_takes_its_messages_with_it,
+            }
             quarantine {
                 a_quarantine_is_undone_with_its_transaction,
             }

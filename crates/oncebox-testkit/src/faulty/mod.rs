@@ -10,12 +10,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use oncebox::state::Settlement;
 use oncebox::store::{
-    AcceptIn, Accepted, Acted, Action, ActionKind, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
-    BacklogParams, BlockedKey, BlockedParams, Claim, ClaimParams, Claimed, DuplicateCount, EntryFilter,
-    EntryPage, Examine, ExamineLayer, ExamineParams, Finding, InboxCounts, Inspect, InspectLayer, Layer,
-    Mark, MarkIn, MessageHistory, MessageView, NewMessage, Operate, OperateLayer, OperationId, Orphan,
-    OrphanParams, QuarantineFilter, QuarantinePage, RegisterParams, RenewParams, Renewed, RescueParams,
-    SettleIn, Settled, ShareIn, Store, StoreLayer, SweepParams, Swept, Transactional, Wakeups,
+    AcceptIn, Accepted, Acted, Action, ActionKind, AuditFilter, AuditPage, BackfillParams, Backfilled,
+    Backlog, BacklogParams, BlockedKey, BlockedParams, Claim, ClaimParams, Claimed, DuplicateCount,
+    EntryFilter, EntryPage, Examine, ExamineLayer, ExamineParams, Finding, InboxCounts, Inspect,
+    InspectLayer, Layer, Mark, MarkIn, MessageHistory, MessageView, NewMessage, Operate, OperateLayer,
+    OperationId, Orphan, OrphanParams, QuarantineFilter, QuarantinePage, RegisterParams, RenewParams,
+    Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, StoreLayer, SweepParams, Swept, Transactional,
+    Wakeups,
 };
 use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::inbox::Shared;
 use crate::name::HandlerKey;
 use crate::observe::{emit, names};
@@ -21,6 +21,12 @@ pub(in crate::runtime) async fn run<S: Store>(core: Arc<Core<S>>, every: Duratio
             Ok(backlog) => {
                 report(inbox, &mut told, &backlog);
                 *core.backlog.lock() = backlog;
+            }
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                tracing::info!(inbox = %inbox.name, "store counts no backlog");
+                core.heartbeats.turn("backlog", Duration::MAX);
+                core.stop.wait().await;
+                return Ok(());
             }
             Err(error) => inbox.store.watch().trouble(&inbox.name, "backlog", &error),
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::sweeper;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::inbox::Shared;
 use crate::name::HandlerKey;
 use crate::observe::{emit, names};
@@ -26,6 +26,12 @@ pub(in crate::runtime) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> 
         }
         match core.inbox.store.orphans(&params(&core.inbox)).await {
             Ok(orphans) => report(&core.inbox, &mut reported, &orphans),
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                // The store never will count them.
+                core.heartbeats.turn("orphans", Duration::MAX);
+                core.stop.wait().await;
+                return Ok(());
+            }
             Err(error) => core.inbox.store.watch().trouble(&core.inbox.name, "orphans", &error),
         }
     }
