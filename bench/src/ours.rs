@@ -76,7 +76,7 @@ impl InboxFile {
         self.done.all.notified().await;
         running.shutdown().await;
         let rate = rate(count, start);
-        let left = oncebox::store::Inspect::count(self.inbox.store(), self.inbox.name()).await?;
+        let left = oncebox::store::Inspect::count(self.inbox.store(), self.inbox.name(), None).await?;
         ensure!(left.with_status(oncebox::Status::Pending) == 0, "something was left");
         Ok(rate)
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use oncebox::store::{Action, ActionKind, Operate as _};
+use oncebox::store::{Action, ActionKind, Inspect, Operate as _};
 use oncebox::{Config, Context, HandlerKey, Inbox, Message, handler};
 use oncebox_postgres::Postgres;
 use oncebox_postgres::sqlx::{self, Connection as _, Executor as _, PgConnection};

@@ -2,8 +2,8 @@
 
 mod support;
 
-use oncebox::store::Accepted;
 use oncebox::store::Admin as _;
+use oncebox::store::{Accepted, Inspect};
 use oncebox::{BoxError, Context, Inbox, KeyStrategy, Message, Registration, Status, handler};
 use oncebox_sqlite::Sqlite;
 use support::TestFile;
