@@ -165,7 +165,7 @@ impl Ours {
         self.done.all.notified().await;
         running.shutdown().await;
         let rate = rate(count, start);
-        let left = oncebox::store::Inspect::count(self.inbox.store(), self.inbox.name()).await?;
+        let left = oncebox::store::Inspect::count(self.inbox.store(), self.inbox.name(), None).await?;
         ensure!(
             left.with_status(oncebox::Status::Completed) >= count as u64,
             "not all were completed: {left:?}"

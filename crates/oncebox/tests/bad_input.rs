@@ -2,11 +2,12 @@
 
 mod support;
 
+use oncebox_testkit::OperatorSteps as _;
 use std::time::Duration;
 
 use oncebox::config::{Guarantee, Limits, MissingKey, Unrouted};
 use oncebox::state::{Operation, Status};
-use oncebox::store::{Admin as _, EntryFilter, Mark, Transactional as _};
+use oncebox::store::{EntryFilter, Inspect, Mark, Transactional as _};
 use oncebox::{
     Config, Dedupe, Error, ErrorKind, HandlerKey, Headers, Inbox, InboxBuilder, InboxName, Key, KeyStrategy,
     MAX_NAME, Memory, Message, Policy, Receipt, Retry,

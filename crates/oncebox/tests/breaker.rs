@@ -2,10 +2,10 @@
 
 mod support;
 
+use oncebox_testkit::OperatorSteps as _;
 use std::time::Duration;
 
 use oncebox::state::Status;
-use oncebox::store::Admin as _;
 use oncebox::{Breaker, BreakerState, ErrorKind, HandlerKey, Inbox, Memory, Registration, Retry, Running};
 use oncebox_testkit::{StoreFault, StoreVerb};
 use support::meter::Meter;

@@ -2,6 +2,7 @@
 
 mod support;
 
+use oncebox::store::Inspect;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -9,7 +10,6 @@ use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, Share
 use oncebox::observe::names::{LabelValues, METRICS};
 use oncebox::source::channel;
 use oncebox::state::Status;
-use oncebox::store::Admin as _;
 use oncebox::{BoxError, Config, Context, ErrorKind, KeyStrategy, Message, handler};
 use oncebox_testkit::{StoreFault, StoreVerb};
 use parking_lot::Mutex;

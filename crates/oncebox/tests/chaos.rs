@@ -3,12 +3,12 @@
 
 mod support;
 
+use oncebox::store::Inspect;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::state::Status;
-use oncebox::store::Admin as _;
 use oncebox::time::{SharedClock, SystemClock};
 use oncebox::{BoxError, Config, Context, Inbox, Message, Policy, Receipt, Retry, Running, handler};
 use oncebox_testkit::{FaultOdds, StoreVerb};
@@ -176,7 +176,7 @@ async fn every_message_takes_effect_exactly_once() {
     })
     .await;
 
-    let end = workers[0].store().inner().count(workers[0].name()).await.unwrap();
+    let end = workers[0].store().inner().count(workers[0].name(), None).await.unwrap();
     let expected = u64::try_from(2 * MESSAGES).unwrap();
     assert_eq!(end.with_status(Status::Completed), expected, "seed {seed}: {end:?}");
     for number in 0..MESSAGES {

@@ -1,10 +1,11 @@
 //! Trying a stored message out, without doing anything.
 
+use oncebox::store::Inspect;
+use oncebox_testkit::OperatorSteps as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use oncebox::state::{NextState, Outcome, PoisonReason, Status};
-use oncebox::store::Admin as _;
 use oncebox::{BoxError, Context, ErrorKind, Inbox, Message, Reject, Retry, handler};
 use oncebox_sqlite::Sqlite;
 use oncebox_sqlite::rusqlite::Connection;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox::store::{Admin as _, DuplicateCount};
+use oncebox::store::{DuplicateCount, Inspect};
 use oncebox::{BoxError, Context, Inbox, Memory, Message, handler};
 use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
 

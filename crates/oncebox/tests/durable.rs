@@ -2,13 +2,14 @@
 
 mod support;
 
+use oncebox_testkit::OperatorSteps as _;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::config::{OnConflict, Unrouted};
 use oncebox::state::{Operation, Status};
-use oncebox::store::{Accepted, Admin as _, KnownMessage};
+use oncebox::store::{Accepted, KnownMessage};
 use oncebox::{Config, Context, ErrorKind, HandlerKey, Inbox, KeyStrategy, Message, handler};
 use oncebox_testkit::{StoreFault, StoreVerb};
 use parking_lot::Mutex;

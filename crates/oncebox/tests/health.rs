@@ -2,12 +2,12 @@
 
 mod support;
 
+use oncebox_testkit::OperatorSteps as _;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use oncebox::health::Subject;
 use oncebox::source::{BrokerLink, Delivery, Source, channel};
-use oncebox::store::Admin as _;
 use oncebox::{ErrorKind, HandlerKey, Health, HealthLimits, HealthStatus};
 use oncebox_testkit::{StoreFault, StoreVerb};
 use support::meter::Meter;

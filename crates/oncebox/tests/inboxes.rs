@@ -3,8 +3,8 @@
 mod support;
 
 use oncebox::state::Status;
-use oncebox::store::Admin as _;
 use oncebox::{Accepted, Config, ErrorKind, HandlerKey, Inbox, Memory};
+use oncebox_testkit::OperatorSteps as _;
 use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
 use support::{FaultyMemory, RunScript, SECOND, counts, entry, in_time, message, pass};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use oncebox::config::{MissingKey, OnConflict};
 use oncebox::source::{Ack, channel};
 use oncebox::state::Status;
-use oncebox::store::{Admin as _, KnownMessage, Mark, Seq, Transactional as _};
+use oncebox::store::{Inspect, KnownMessage, Mark, Seq, Transactional as _};
 use oncebox::{Accepted, Config, Dedupe, KeyStrategy, Message, Processed, Receipt};
 use oncebox_testkit::{StoreFault, StoreVerb};
 use support::log_capture::LogCapture;

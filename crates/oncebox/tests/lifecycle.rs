@@ -2,11 +2,11 @@
 
 mod support;
 
+use oncebox::store::Inspect;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use oncebox::state::Status;
-use oncebox::store::Admin as _;
 use oncebox::{BoxError, Config, Context, ErrorKind, Inbox, Memory, Message, handler};
 use oncebox_testkit::{StoreFault, StoreVerb, TestClock};
 use parking_lot::Mutex;
@@ -240,7 +240,7 @@ fn on(clock: TestClock, store: Panicky) -> PanickyFixture {
 
 impl PanickyFixture {
     async fn completed(&self) -> u64 {
-        let counts = self.store.memory.count(self.inbox.name()).await.expect("a count");
+        let counts = self.store.memory.count(self.inbox.name(), None).await.expect("a count");
         counts.with_status(Status::Completed)
     }
 }

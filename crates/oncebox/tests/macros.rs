@@ -6,7 +6,7 @@ use std::time::Duration;
 
 // The attribute and the function, by one name.
 use oncebox::handler;
-use oncebox::store::{Admin as _, MarkIn, Transactional};
+use oncebox::store::{Inspect, MarkIn, Transactional};
 use oncebox::{
     BoxError, Breaker, Context, Dedupe, ErrorKind, HandlerKey, Inbox, InboxName, KeyStrategy, Memory,
     Message, OnPoisoned, Policy, Rate, Registration, Retry, Status, Store,

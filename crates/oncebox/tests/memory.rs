@@ -1,12 +1,13 @@
 //! The memory store: the conformance suite, and what is particular to it.
 #![expect(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
+use oncebox_testkit::OperatorSteps as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::state::{Outcome, Settlement, Status};
 use oncebox::store::{
-    Admin as _, Claim, ClaimParams, ClaimQuota, Mark, MarkIn as _, NewMessage, RescueParams, Route,
+    Claim, ClaimParams, ClaimQuota, Inspect, Mark, MarkIn as _, NewMessage, RescueParams, Route,
     SettleIn as _, Settled, SweepParams, Transactional as _,
 };
 use oncebox::{

@@ -6,7 +6,8 @@ use std::time::Duration;
 use oncebox::operate::{Backfill, BulkOperation, OperationReport, OperationState};
 use oncebox::state::{ErrorText, Operation, Outcome, Status};
 use oncebox::store::{
-    Admin, AuditFilter, ClaimParams, ClaimQuota, EntryFilter, NewMessage, OperationView, Route, Store,
+    Admin, AuditFilter, ClaimParams, ClaimQuota, EntryFilter, Inspect, NewMessage, OperationView, Route,
+    Store,
 };
 use oncebox::{ErrorKind, HandlerKey, InboxName, KeyStrategy, Memory, Message, Policy};
 use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};

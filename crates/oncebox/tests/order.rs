@@ -3,8 +3,9 @@
 mod support;
 
 use oncebox::state::{PoisonReason, Status};
-use oncebox::store::{Admin as _, BlockedParams};
+use oncebox::store::{BlockedParams, Inspect};
 use oncebox::{HandlerKey, KeyStrategy, Message, OnPoisoned};
+use oncebox_testkit::OperatorSteps as _;
 use oncebox_testkit::{FaultyStore, TestClock};
 use support::{Testbed, in_time, message};
 

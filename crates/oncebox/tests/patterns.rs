@@ -1,9 +1,9 @@
 //! Handlers for patterns of types.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
+use oncebox::store::Inspect;
 use std::sync::Arc;
 
-use oncebox::store::Admin as _;
 use oncebox::{
     BoxError, Context, Dedupe, ErrorKind, Inbox, InboxBuilder, KeyStrategy, Memory, Message, Registration,
     handler,

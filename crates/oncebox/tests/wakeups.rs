@@ -2,10 +2,10 @@
 
 mod support;
 
+use oncebox::store::Inspect;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use oncebox::store::Admin as _;
 use oncebox::{BoxError, Config, Context, Inbox, Memory, Message, Retry, Snooze, Status, handler};
 use support::panicky::Panicky;
 use support::{RunScript, in_time, message};
@@ -99,7 +99,7 @@ async fn everything_comes_to_its_end_without_being_looked_for() {
     // Waiting for `idle` would be a wake-up in itself.
     in_time(done.subscribe().wait_for(|done| *done >= 2 * MESSAGES)).await.unwrap();
     in_time(running.idle()).await;
-    let counts = store.memory.count(inbox.name()).await.unwrap();
+    let counts = store.memory.count(inbox.name(), None).await.unwrap();
     assert_eq!((counts.with_status(Status::Completed), running.in_flight()), (2 * MESSAGES, 0));
     in_time(running.shutdown()).await;
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::config::{OnConflict, Unrouted};
-use oncebox::store::{Admin as _, InboxCounts};
+use oncebox::store::{InboxCounts, Inspect};
 use oncebox::{Config, Context, Dedupe, ErrorKind, Inbox, KeyStrategy, Memory, Message, Retry, handler};
 use oncebox_http::{BodyLimits, Endpoint, Ingress, Quota, ServerLimits, Verify};
 use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
@@ -90,7 +90,7 @@ impl AnswersFixture {
     }
 
     async fn counts(&self) -> InboxCounts {
-        self.inbox.store().inner().count(self.inbox.name()).await.expect("counts")
+        self.inbox.store().inner().count(self.inbox.name(), None).await.expect("counts")
     }
 
     /// Returns the only message, as its handler received it.

@@ -2,12 +2,12 @@
 
 mod support;
 
+use oncebox::store::Inspect;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use oncebox::store::Admin as _;
 use oncebox::time::Clock as _;
 use oncebox::{Context, Inbox, Memory, Message, handler};
 use oncebox_http::{Encoding, Endpoint, Ingress, ServerLimits, ShopifyId, Verify};
@@ -55,7 +55,7 @@ impl WebhookFixture {
     }
 
     async fn stored(&self) -> u64 {
-        self.inbox.store().count(self.inbox.name()).await.expect("counts").messages
+        self.inbox.store().count(self.inbox.name(), None).await.expect("counts").messages
     }
 
     /// Returns the handler's last message.

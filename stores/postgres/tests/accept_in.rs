@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use oncebox::state::Settlement;
 use oncebox::store::{
-    AcceptIn as _, Accepted, Admin as _, KnownMessage, NewMessage, Seq, Store as _, SweepParams,
+    AcceptIn as _, Accepted, Inspect, KnownMessage, NewMessage, Seq, Store as _, SweepParams,
     Transactional as _,
 };
 use oncebox::{BoxError, Context, ErrorKind, Inbox, Message, handler};

@@ -3,11 +3,12 @@
 mod fixture;
 mod support;
 
+use oncebox_testkit::OperatorSteps as _;
 use std::collections::BTreeSet;
 
 use fixture::{LEASE, accept, accept_new, claim, handler, inbox, message, offer, route, settle};
 use oncebox::state::Outcome;
-use oncebox::store::{Admin as _, ClaimParams, ClaimQuota, Claimed, Store as _};
+use oncebox::store::{ClaimParams, ClaimQuota, Claimed, Store as _};
 use oncebox_postgres::Postgres;
 use support::{Schema, run};
 

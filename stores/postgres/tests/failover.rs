@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use oncebox::store::{
-    Accepted, Admin as _, Claimed, ExamineParams, Failover, Migrate as _, RegisterParams, Severity,
-    Store as _,
+    Accepted, Claimed, Examine, ExamineParams, Failover, Migrate as _, RegisterParams, Severity, Store as _,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, HealthStatus, Inbox};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use oncebox::state::Status;
-use oncebox::store::{Admin as _, Mark, Store as _};
+use oncebox::store::{Inspect, Mark, Store as _};
 use oncebox::{BoxError, Context, Inbox, KeyStrategy, Message, Processed, Receipt, handler};
 use oncebox_postgres::Postgres;
 use oncebox_postgres::sqlx::{self, AssertSqlSafe, Connection as _, PgConnection};

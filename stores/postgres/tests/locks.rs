@@ -5,7 +5,7 @@ mod support;
 
 use fixture::{DAY, RETENTION, accept_for, complete_all, inbox, message, offer, route};
 use oncebox::store::{
-    Accepted, Admin as _, BackfillParams, DuplicateCount, NewMessage, Seq, Store as _, SweepParams,
+    Accepted, BackfillParams, DuplicateCount, NewMessage, Operate, Seq, Store as _, SweepParams,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Message, Result};

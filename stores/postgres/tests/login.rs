@@ -2,11 +2,11 @@
 
 mod support;
 
+use oncebox::store::Inspect;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use oncebox::state::{Status, Suspicion};
-use oncebox::store::Admin as _;
 use oncebox::{BoxError, Context, ErrorKind, HealthStatus, Inbox, KeyStrategy, Message, Running, handler};
 use oncebox_postgres::Postgres;
 use oncebox_servers::{Cluster, PostgresVersion};

@@ -3,6 +3,7 @@
 mod fixture;
 mod support;
 
+use oncebox_testkit::OperatorSteps as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use fixture::{
 };
 use oncebox::ErrorKind;
 use oncebox::state::{Operation, Status};
-use oncebox::store::{Accepted, Admin as _, Migrate as _, Transactional as _};
+use oncebox::store::{Accepted, Inspect, Migrate as _, Transactional as _};
 use oncebox_postgres::sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, raw_sql};
 use oncebox_postgres::{Postgres, PostgresOptions};
 use oncebox_servers::{Cluster, PostgresVersion};
@@ -326,7 +327,7 @@ async fn a_role_without_any_right_to_change_the_schema_can_do_everything() {
         .expect("retry");
     assert_eq!(complete_all(&store, "h").await, 1);
     store.pause(&fixture::inbox(), &fixture::handler("h")).await.expect("pause");
-    store.count(&fixture::inbox()).await.expect("count");
+    store.count(&fixture::inbox(), None).await.expect("count");
     store.show(&fixture::inbox(), &key("7")).await.expect("show");
     assert_eq!(store.purge(&fixture::inbox(), DAY, 10).await.expect("purge"), 1);
     let mut tx = store.begin().await.expect("begin");

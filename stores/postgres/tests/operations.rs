@@ -6,9 +6,10 @@ mod support;
 use fixture::{accept, claim_one, rejected, settle, status};
 use oncebox::ErrorKind;
 use oncebox::state::{Operation, Status};
-use oncebox::store::{Admin as _, AuditFilter, ExamineParams, Severity};
+use oncebox::store::{AuditFilter, Examine, ExamineParams, Inspect, Severity};
 use oncebox::time::{Clock as _, SystemClock};
 use oncebox_servers::{Cluster, PostgresVersion};
+use oncebox_testkit::OperatorSteps as _;
 use oncebox_testkit::TestClock;
 use support::{Schema, handler, inbox, key};
 

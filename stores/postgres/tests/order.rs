@@ -4,11 +4,12 @@ mod support;
 
 use oncebox::state::{Operation, Settlement, Status};
 use oncebox::store::{
-    Admin as _, Claimed, ExamineParams, SettleIn as _, Settled, Store as _, Transactional as _,
+    Claimed, Examine, ExamineParams, Inspect, SettleIn as _, Settled, Store as _, Transactional as _,
 };
 use oncebox::time::Clock as _;
 use oncebox::{ErrorKind, OnPoisoned, Policy};
 use oncebox_postgres::{Postgres, PostgresOptions};
+use oncebox_testkit::OperatorSteps as _;
 use support::{
     Schema, claim, claim_one, claim_params, first, handler, in_time, inbox, key, offer, offer_ordered, run,
 };

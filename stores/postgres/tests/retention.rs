@@ -3,6 +3,7 @@
 mod fixture;
 mod support;
 
+use oncebox_testkit::OperatorSteps as _;
 use std::time::{Duration, Instant};
 
 use fixture::{
@@ -11,7 +12,7 @@ use fixture::{
 };
 use oncebox::ErrorKind;
 use oncebox::state::{Operation, Outcome, Status};
-use oncebox::store::{Accepted, Admin as _, QuarantineReason, RescueParams, Store as _};
+use oncebox::store::{Accepted, Inspect, QuarantineReason, RescueParams, Store as _};
 use oncebox_postgres::sqlx::{AssertSqlSafe, Executor as _, PgConnection, raw_sql};
 use oncebox_postgres::{Postgres, PostgresOptions};
 use oncebox_testkit::TestClock;

@@ -3,6 +3,7 @@
 mod fixture;
 mod support;
 
+use oncebox_testkit::OperatorSteps as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use fastrand::Rng;
 use fixture::{DAY, HOUR, accept_for, handler, inbox, key, rejected, route};
 use oncebox::ErrorKind;
 use oncebox::state::{ErrorText, Operation, Outcome};
-use oncebox::store::{Accepted, Admin as _, ClaimParams, ClaimQuota, Settled, Store as _, SweepParams};
+use oncebox::store::{Accepted, ClaimParams, ClaimQuota, Settled, Store as _, SweepParams};
 use oncebox::{Policy, Result};
 use oncebox_postgres::Postgres;
 use oncebox_postgres::sqlx::{AssertSqlSafe, Executor as _, PgConnection, raw_sql};

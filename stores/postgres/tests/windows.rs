@@ -9,7 +9,7 @@ use fixture::{
     DAY, HOUR, RETENTION, accept, accept_for, complete_all, handler, inbox, payload, route, status, sweep,
 };
 use oncebox::state::Status;
-use oncebox::store::{Accepted, Admin as _, BackfillParams, Store as _, SweepParams, Swept};
+use oncebox::store::{Accepted, BackfillParams, Operate, Store as _, SweepParams, Swept};
 use oncebox_postgres::Postgres;
 use oncebox_postgres::sqlx::{AssertSqlSafe, Executor as _, raw_sql};
 use oncebox_testkit::TestClock;

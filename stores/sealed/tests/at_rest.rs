@@ -1,6 +1,7 @@
 //! Contents of the disk: they are sealed, and unreadable ones are rejected (FAULTS S19).
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
+use oncebox_testkit::OperatorSteps as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use oncebox::operate::{BulkOperation, OperationState};
 use oncebox::state::{ErrorText, Operation, Outcome, Status};
 use oncebox::store::{
-    Accepted, Admin as _, ClaimParams, ClaimQuota, Claimed, EntryFilter, NewMessage, Route, Store as _,
+    Accepted, ClaimParams, ClaimQuota, Claimed, EntryFilter, Inspect, NewMessage, Route, Store as _,
 };
 use oncebox::{BoxError, Context, HandlerKey, Inbox, InboxName, Key, KeyStrategy, Message, Policy, handler};
 use oncebox_sealed::{Keyring, Sealed};

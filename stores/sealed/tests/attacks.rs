@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::state::Status;
-use oncebox::store::{Admin as _, ClaimParams, ClaimQuota, Claimed, NewMessage, Route, Store as _};
+use oncebox::store::{ClaimParams, ClaimQuota, Claimed, Inspect, NewMessage, Route, Store as _};
 use oncebox::time::Timestamp;
 use oncebox::{HandlerKey, InboxName, Key, KeyStrategy, Message};
 use oncebox_sealed::{Keyring, Sealed, SharedKeyring};

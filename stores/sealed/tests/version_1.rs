@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use oncebox::state::{ErrorText, Outcome, Status};
 use oncebox::store::{
-    Admin as _, ClaimParams, ClaimQuota, Claimed, Mark, MarkIn as _, NewMessage, Route, Store as _,
+    ClaimParams, ClaimQuota, Claimed, Inspect, Mark, MarkIn as _, NewMessage, Route, Store as _,
     Transactional as _,
 };
 use oncebox::{HandlerKey, InboxName, Key, Message, Policy};

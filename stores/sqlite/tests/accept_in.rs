@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use oncebox::store::{
-    AcceptIn as _, Accepted, Admin as _, KnownMessage, NewMessage, QuarantineFilter, Seq, Store as _,
+    AcceptIn as _, Accepted, Inspect, KnownMessage, NewMessage, QuarantineFilter, Seq, Store as _,
     Transactional as _,
 };
 use oncebox::{BoxError, Context, ErrorKind, Inbox, Message, handler};

@@ -6,7 +6,7 @@ mod support;
 use std::time::Duration;
 
 use oncebox::state::Status;
-use oncebox::store::{Admin as _, RescueParams, Store as _};
+use oncebox::store::{Inspect, RescueParams, Store as _};
 use oncebox::{
     BatchContext, BoxError, ErrorKind, Inbox, KeyStrategy, Message, Registration, Retry, batch_handler,
 };

@@ -3,10 +3,11 @@
 mod support;
 
 use oncebox::state::{InLine, Operation, PoisonReason, Status};
-use oncebox::store::{Admin as _, BlockedParams, EntryFilter, ExamineParams, RescueParams, Store as _};
+use oncebox::store::{BlockedParams, EntryFilter, Examine, ExamineParams, Inspect, RescueParams, Store as _};
 use oncebox::time::Clock as _;
 use oncebox::{BoxError, Context, ErrorKind, Inbox, Message, OnPoisoned};
 use oncebox_sqlite::Sqlite;
+use oncebox_testkit::OperatorSteps as _;
 use support::{
     LEASE, PAST_LEASE, TestFile, accept, claim, first, handler, inbox, key, message, offer_message, route,
 };

@@ -3,8 +3,9 @@
 mod support;
 
 use oncebox::state::{ErrorText, Operation, Outcome};
-use oncebox::store::{Admin as _, NewMessage, Store as _};
+use oncebox::store::{NewMessage, Store as _};
 use oncebox::{Message, Policy};
+use oncebox_testkit::OperatorSteps as _;
 use support::{TestFile, claim_one, handler, inbox, key, offer};
 
 const NEEDLES: [&str; 3] = ["the-name-of-ada", "the-street-of-ada", "the-card-of-ada"];

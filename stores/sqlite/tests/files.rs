@@ -3,13 +3,14 @@
 
 mod support;
 
+use oncebox_testkit::OperatorSteps as _;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use oncebox::state::{Operation, Settlement, Status};
 use oncebox::store::{
-    Accepted, Admin as _, EntryFilter, Migrate as _, NewMessage, RenewParams, RescueParams, Settled,
-    Store as _, SweepParams, Transactional as _, Wakeups as _,
+    Accepted, EntryFilter, Inspect, Migrate as _, NewMessage, RenewParams, RescueParams, Settled, Store as _,
+    SweepParams, Transactional as _, Wakeups as _,
 };
 use oncebox::{Error, ErrorKind};
 use oncebox_sqlite::Sqlite;

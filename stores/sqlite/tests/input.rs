@@ -2,12 +2,13 @@
 
 mod support;
 
+use oncebox_testkit::OperatorSteps as _;
 use std::time::Duration;
 
 use oncebox::Message;
 use oncebox::state::{Settlement, Status};
 use oncebox::store::{
-    Accepted, Admin as _, ClaimParams, ClaimQuota, NewMessage, RenewParams, Renewed, RescueParams, Route,
+    Accepted, ClaimParams, ClaimQuota, Inspect, NewMessage, RenewParams, Renewed, RescueParams, Route,
     Settled, Store as _, SweepParams,
 };
 use oncebox_sqlite::Sqlite;

@@ -7,7 +7,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use oncebox::state::Settlement;
-use oncebox::store::{Admin as _, Store as _, Transactional as _, Wakeups as _};
+use oncebox::store::{Inspect, Store as _, Transactional as _, Wakeups as _};
 use support::{TestFile, claim, first, inbox, offer};
 
 /// The store's threads, by name.

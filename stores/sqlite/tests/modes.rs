@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use oncebox::store::{Admin as _, ExamineParams, Severity, Store as _};
+use oncebox::store::{Examine, ExamineParams, Severity, Store as _};
 use oncebox::time::{Clock as _, SystemClock};
 use oncebox_sqlite::Sqlite;
 use support::{claim_params, inbox, offer};

@@ -3,10 +3,11 @@
 mod support;
 
 use oncebox::state::{ErrorText, Operation, Outcome, Status};
-use oncebox::store::{Admin as _, AuditFilter, ExamineParams, Severity, Store as _};
+use oncebox::store::{AuditFilter, Examine, ExamineParams, Inspect, Severity, Store as _};
 use oncebox::time::Clock as _;
 use oncebox::{Policy, Result};
 use oncebox_sqlite::{Sqlite, Synchronous};
+use oncebox_testkit::OperatorSteps as _;
 use support::{TestFile, claim_one, first, handler, inbox, key, status};
 
 async fn codes(store: &Sqlite, file: &TestFile) -> Vec<(Severity, &'static str)> {

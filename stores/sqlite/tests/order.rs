@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use oncebox::Policy;
 use oncebox::state::{ErrorText, Outcome, Settlement, Status};
-use oncebox::store::{Action, ActionKind, Admin as _, NewMessage, OrderQueue, Settled, Store as _};
+use oncebox::store::{Action, ActionKind, Inspect, NewMessage, Operate, OrderQueue, Settled, Store as _};
 use oncebox_sqlite::Sqlite;
 use support::{TestFile, claim, claim_one, handler, inbox, key, message, offer_message};
 

@@ -2,7 +2,6 @@
 
 mod support;
 
-use oncebox::store::Admin as _;
 use oncebox::store::{Accepted, Inspect};
 use oncebox::{BoxError, Context, Inbox, KeyStrategy, Message, Registration, Status, handler};
 use oncebox_sqlite::Sqlite;

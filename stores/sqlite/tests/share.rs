@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::state::Status;
-use oncebox::store::{Admin as _, RescueParams, ShareIn as _, Store as _, Transactional as _};
+use oncebox::store::{Inspect, RescueParams, ShareIn as _, Store as _, Transactional as _};
 use oncebox::{
     BoxError, Context, ErrorKind, Inbox, KeyStrategy, Message, Registration, Retry, Running, handler,
 };

@@ -121,7 +121,7 @@ pub(crate) async fn entry<S: Admin>(inbox: &Inbox<S>, id: &str, handler: &str) -
 }
 
 pub(crate) async fn counts<S: Admin>(inbox: &Inbox<S>) -> InboxCounts {
-    inbox.store().count(inbox.name()).await.unwrap()
+    inbox.store().count(inbox.name(), None).await.unwrap()
 }
 
 /// Lets every task run until it waits. All tasks of these tests share one thread.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use oncebox::state::Settlement;
 use oncebox::store::{
-    Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams,
-    RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
+    Accepted, Backlog, BacklogParams, ClaimParams, Claimed, Layer, NewMessage, Orphan, OrphanParams,
+    RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, StoreLayer, SweepParams, Swept,
+    Wakeups,
 };
 use oncebox::{Memory, Result};
 use oncebox_testkit::StoreVerb;

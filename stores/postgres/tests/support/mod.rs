@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use oncebox::state::Status;
 use oncebox::store::{
-    Accepted, Admin as _, ClaimParams, ClaimQuota, Claimed, Inspect, NewMessage, RescueParams, Route,
-    Store as _,
+    Accepted, ClaimParams, ClaimQuota, Claimed, Inspect, NewMessage, RescueParams, Route, Store as _,
 };
 use oncebox::{Error, HandlerKey, InboxName, Key, KeyStrategy, Message};
 use oncebox_postgres::sqlx::{self, AssertSqlSafe, Connection as _, Executor as _, PgConnection};

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use oncebox::state::{Settlement, Status};
 use oncebox::store::{
-    Accepted, Admin as _, ClaimParams, ClaimQuota, Claimed, Inspect, NewMessage, Route, Settled, Store as _,
-    SweepParams,
+    Accepted, ClaimParams, ClaimQuota, Claimed, Inspect, NewMessage, Route, Settled, Store as _, SweepParams,
 };
 use oncebox::{Error, HandlerKey, InboxName, Key, KeyStrategy, Message};
 use oncebox_sqlite::rusqlite::Connection;
