@@ -5,7 +5,7 @@ mod support;
 use oncebox::config::{OnTenantsChange, Tenants};
 use oncebox::source::{Ack, channel};
 use oncebox::state::{Operation, Status};
-use oncebox::store::{Mark, TenantScope, Transactional as _};
+use oncebox::store::{Action, ActionKind, Mark, TenantScope, Transactional as _};
 use oncebox::{
     Accepted, Config, Dedupe, Error, ErrorKind, HandlerKey, KeyStrategy, Message, Processed, Receipt,
 };
@@ -218,13 +218,16 @@ async fn an_operator_of_one_tenant_finds_and_mends_its_own_messages_alone() {
     let [a, b] = ["a", "b"].map(|tenant| TenantScope::new(setup.store(), setup.inbox.name().clone(), tenant));
     let poisoned = a.list(&a.filter(Status::Poisoned)).await.unwrap().entries;
     let [entry] = &poisoned[..] else { panic!("one entry is poisoned: {poisoned:?}") };
-    let h = HandlerKey::new("h").unwrap();
-    let refused = b.operate(&entry.key, &h, Operation::Retry).await.unwrap_err();
+    let action = |operation| {
+        let handler = HandlerKey::new("h").unwrap();
+        Action::new(setup.inbox.name().clone(), ActionKind::Entry { key: entry.key, handler, operation })
+    };
+    let refused = b.act(&action(Operation::Retry)).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::NotFound);
     assert!(b.show(&entry.key).await.unwrap().is_none());
     let shown = a.show(&entry.key).await.unwrap().unwrap();
     assert_eq!(shown.tenant.as_deref(), Some("a"));
-    a.operate(&entry.key, &h, Operation::Discard).await.unwrap();
+    a.act(&action(Operation::Discard)).await.unwrap();
     let counted = |counts: oncebox::store::InboxCounts| Status::ALL.map(|status| counts.with_status(status));
     assert_eq!(counted(a.count().await.unwrap()), [0, 0, 0, 0, 1]);
     assert_eq!(counted(b.count().await.unwrap()), [0, 0, 0, 1, 0]);

@@ -319,7 +319,7 @@ async fn messages_that_waited_for_a_connection_go_to_their_handler_after_a_failo
         let of = |key: &str| {
             format!("@entry e JOIN @handler_key k ON k.handler = e.handler WHERE k.key = '{key}'")
         };
-        assert_eq!((schema.count(&of("h"), None).await, schema.count(&of("other"), None).await), (4, 1));
+        assert_eq!((schema.count(&of("h")).await, schema.count(&of("other")).await), (4, 1));
     }
 }
 

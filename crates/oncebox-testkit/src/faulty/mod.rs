@@ -328,11 +328,12 @@ impl<S: Examine> ExamineLayer for FaultyStore<S> {
 
 #[cfg(test)]
 mod tests {
-    use oncebox::Memory;
-
     use std::time::Duration;
 
-    use super::*;
+    use oncebox::store::{Accepted, ClaimParams, Inspect as _, RenewParams, Store as _};
+    use oncebox::{ErrorKind, Memory};
+
+    use super::{FaultOdds, FaultyStore, StoreFault, StoreVerb};
     use crate::fixture::{inbox, offer};
 
     #[tokio::test]
