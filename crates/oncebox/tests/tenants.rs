@@ -9,7 +9,6 @@ use oncebox::store::{Action, ActionKind, Mark, TenantScope, Transactional as _};
 use oncebox::{
     Accepted, Config, Dedupe, Error, ErrorKind, HandlerKey, KeyStrategy, Message, Processed, Receipt,
 };
-use oncebox_testkit::OperatorSteps as _;
 use support::{Testbed, counts, in_time, message};
 
 fn setup(tenants: Tenants) -> Testbed {
