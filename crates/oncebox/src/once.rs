@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::{Marked, check_result};
 use crate::inbox::Inbox;
-use crate::key::{Fingerprint, Key};
+use crate::key::{Fingerprint, Key, KeyStrategy};
 use crate::message::Message;
 use crate::name::HandlerKey;
 use crate::observe::Observed;
@@ -83,15 +83,33 @@ impl<S: Store> Inbox<S> {
     where
         S: Transactional + MarkIn<<S as Transactional>::Tx>,
     {
+        // There is a key and no message: nothing is compared.
+        self.open_with(key, None, handler).await
+    }
+
+    /// Like [`open`](Self::open), for a message: its key is that of its id, source and tenant. Refuses a message that is over the
+    /// limits, or that has no tenant where the inbox requires one. With `compare`, another message under a marked key is
+    /// [`Opened::Conflict`].
+    pub async fn open_message(&self, message: &Message, compare: bool, handler: &str) -> Result<Opened<S>>
+    where
+        S: Transactional + MarkIn<<S as Transactional>::Tx>,
+    {
+        self.shared.check(message)?;
+        let key = KeyStrategy::MessageId.key(&self.shared.name, message)?;
+        self.open_with(&key, compare.then(|| Fingerprint::of(message)), handler).await
+    }
+
+    async fn open_with(&self, key: &Key, fingerprint: Option<Fingerprint>, handler: &str) -> Result<Opened<S>>
+    where
+        S: Transactional + MarkIn<<S as Transactional>::Tx>,
+    {
         let store = Arc::clone(&self.shared.store);
         let (inbox, handler) = (self.shared.name.clone(), HandlerKey::new(handler)?);
         let mut tx = store.begin().await?;
-        // There is a key and no message: nothing is compared.
-        Ok(match store.mark(&mut tx, &inbox, key, &handler, None).await? {
+        Ok(match store.mark(&mut tx, &inbox, key, &handler, fingerprint).await? {
             Mark::Busy => Opened::Busy,
-            Mark::Duplicate | Mark::Conflict(_) => {
-                Opened::Duplicate(store.recall(&mut tx, &inbox, key, &handler).await?)
-            }
+            Mark::Conflict(_) => Opened::Conflict,
+            Mark::Duplicate => Opened::Duplicate(store.recall(&mut tx, &inbox, key, &handler).await?),
             Mark::First => {
                 let (marked, limit) =
                     (Marked { inbox, key: *key, handler }, self.shared.config.limits.result);
@@ -103,6 +121,7 @@ impl<S: Store> Inbox<S> {
 
 /// Result of [`Inbox::open`].
 #[derive(Debug)]
+#[non_exhaustive]
 #[must_use = "a duplicate's work must not be done again"]
 pub enum Opened<S: Transactional> {
     /// The key is new for this handler: do the work, then commit.
@@ -111,6 +130,8 @@ pub enum Opened<S: Transactional> {
     Duplicate(Option<Bytes>),
     /// Another worker has the key and has not finished.
     Busy,
+    /// The key is marked for another message. Nothing is stored.
+    Conflict,
 }
 
 /// Work whose mark is made and not yet committed. A drop rolls it back and frees the key.
@@ -139,6 +160,16 @@ impl<S: Transactional> MarkedWork<S> {
         check_result(&result, self.limit)?;
         self.result = Some(result);
         Ok(())
+    }
+
+    /// Returns true if a result is set.
+    pub fn has_result(&self) -> bool {
+        self.result.is_some()
+    }
+
+    /// Maximum bytes of a result: `limits.result` of the inbox.
+    pub fn max_result(&self) -> usize {
+        self.limit
     }
 
     /// Rolls back, and returns when the key is free for the next delivery.
