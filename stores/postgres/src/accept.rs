@@ -7,7 +7,7 @@ mod rare_cases;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use oncebox::store::{Accepted, KnownMessage, NewMessage, QuarantineReason, Seq};
+use oncebox::store::{Accepted, KnownMessage, NewMessage, QuarantineReason, Route, Seq};
 use oncebox::{Error, ErrorKind, Fingerprint, Key, Result};
 use sqlx::postgres::PgRow;
 
@@ -17,7 +17,7 @@ use crate::row::get;
 use crate::session::{Query, Sessions, query};
 pub(crate) use duplicate_expectation::DuplicateExpectation;
 use fast_path::{FastPath, Statement};
-use rare_cases::handle_rare_cases;
+use rare_cases::{add_unordered, handle_rare_cases};
 pub(crate) use rare_cases::{group_of, order_of};
 
 /// The most messages in one statement.
@@ -38,6 +38,8 @@ pub(crate) struct Offered {
     routes: Vec<Vec<i16>>,
     /// The numbers of the keys, in order.
     handlers: Vec<i16>,
+    /// Those of them whose entries ignore the ordering key of the message. Empty if it has none.
+    unordered: Vec<i16>,
     /// If it may have been forgotten: the numbers of all of its handlers' keys, former ones included, or 0 if it has none.
     doubted: Vec<i16>,
 }
@@ -54,6 +56,10 @@ impl Offered {
         let mut handlers: Vec<i16> = routes.iter().filter_map(|ids| ids.first().copied()).collect();
         handlers.sort_unstable();
         handlers.dedup();
+        let is_unordered = |(ids, route): (&Vec<i16>, &Route)| {
+            ids.first().copied().filter(|_| new.order.is_some() && !route.ordered)
+        };
+        let unordered = routes.iter().zip(&*new.routes).filter_map(is_unordered).collect();
         let (lane, home) = (db.lane_of(&new.key), db.home_of(&new.key, new.order.as_ref()));
         let mut doubted: Vec<i16> = routes.iter().flatten().copied().collect();
         match new.doubtful_since() {
@@ -61,7 +67,7 @@ impl Offered {
             Some(_) if doubted.is_empty() => doubted.push(0),
             Some(_) => doubted.sort_unstable(),
         }
-        Ok(Self { new: new.clone(), changes, inbox, lane, home, routes, handlers, doubted })
+        Ok(Self { new: new.clone(), changes, inbox, lane, home, routes, handlers, unordered, doubted })
     }
 
     pub(crate) fn inbox(&self) -> i16 {
@@ -90,10 +96,15 @@ impl Offered {
 
     fn add_lines(&self, lines: &mut TouchedQueues) {
         if let Some(order) = &self.new.order {
-            for handler in &self.handlers {
-                lines.add(self.home, *handler, order.as_bytes().to_vec());
+            for handler in self.keep_order() {
+                lines.add(self.home, handler, order.as_bytes().to_vec());
             }
         }
+    }
+
+    /// The handlers whose entries have the order of the message, if it has one.
+    fn keep_order(&self) -> impl Iterator<Item = i16> {
+        self.handlers.iter().copied().filter(|handler| !self.unordered.contains(handler))
     }
 }
 
@@ -206,17 +217,22 @@ async fn offer(
     for index in indexes {
         offers[*index].add_lines(&mut lines);
     }
-    if let ([round], true) = (&rounds[..], lines.is_empty()) {
+    let unordered = indexes.iter().any(|index| !offers[*index].unordered.is_empty());
+    if let ([round], true) = (&rounds[..], lines.is_empty() && !unordered) {
         return offer_round(db, sessions, offers, round).await;
     }
-    let single = rounds.len() == 1;
+    let single = rounds.len() == 1 && !unordered;
     let mut session = if single { sessions.single().await? } else { sessions.transaction().await? };
     let mut verdicts = Vec::with_capacity(indexes.len());
     // The first takes all locks, so that they are taken in order. What it does not know of yet it leaves as it is.
     let mut locks = lines.locks();
     for round in &rounds {
         let offered = long_way(db, offers, round, std::mem::take(&mut locks), &lines);
-        verdicts.extend(verdicts_of(offers, said(&session.rows(offered).await?)?)?);
+        let said = said(&session.rows(offered).await?)?;
+        if unordered {
+            add_unordered(db, &mut session, offers, &said).await?;
+        }
+        verdicts.extend(verdicts_of(offers, said)?);
     }
     session.end().await?;
     Ok(verdicts)
@@ -326,9 +342,9 @@ fn long_way<'a>(
         if known.is_none() {
             asked.push(&offer.doubted);
         }
-        for handler in &offer.handlers {
+        for handler in offer.keep_order() {
             entries.0.push(*at);
-            entries.1.push(*handler);
+            entries.1.push(handler);
         }
     }
     let numbered = asked.iter().enumerate();

@@ -108,6 +108,7 @@ statements! {
     accept_known: "../sql/accept/known.sql",
     accept_quarantine: "../sql/accept/quarantine.sql",
     accept_add_handlers: "../sql/accept/add_handlers.sql",
+    accept_unordered: "../sql/accept/unordered.sql",
     accept_forgotten: "../sql/accept/forgotten.sql",
     accept_stored_order: "../sql/accept/stored_order.sql",
     accept_message_again: "../sql/accept/message_again.sql",

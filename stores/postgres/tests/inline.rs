@@ -37,7 +37,7 @@ fn message(id: &str) -> Message {
 }
 
 async fn ship_slowly(message: Message, cx: &mut Context<Postgres>) -> Result<(), BoxError> {
-    let play = Arc::clone(cx.data::<Arc<TransferFixture>>()?);
+    let play = cx.data::<Arc<TransferFixture>>()?;
     let run = play.runs.fetch_add(1, Ordering::Relaxed) + 1;
     ship(&play.schema, cx.tx().await?, &String::from_utf8_lossy(message.id())).await;
     cx.set_result(format!("run {run}"))?;
@@ -88,7 +88,7 @@ async fn duplicates_are_not_in_each_others_way() {
 
 /// Adds to two accounts, in the order that the message says. The first two runs meet in between.
 async fn transfer(message: Message, cx: &mut Context<Postgres>) -> Result<(), BoxError> {
-    let play = Arc::clone(cx.data::<Arc<TransferFixture>>()?);
+    let play = cx.data::<Arc<TransferFixture>>()?;
     let run = play.runs.fetch_add(1, Ordering::Relaxed);
     let sql = play.schema.sql("UPDATE @account SET sum = sum + 1 WHERE id = $1");
     for (step, account) in message.id().iter().enumerate() {

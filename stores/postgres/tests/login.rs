@@ -22,7 +22,7 @@ struct LoginFixture {
 
 /// Answers when it is told to, as an HTTP handler does that answers 200.
 async fn answer(_: Message, cx: &mut Context<Postgres>) -> Result<(), BoxError> {
-    let play = Arc::clone(cx.data::<Arc<LoginFixture>>()?);
+    let play = cx.data::<Arc<LoginFixture>>()?;
     play.runs.fetch_add(1, Ordering::Relaxed);
     play.begun.notify_one();
     play.go.acquire().await?.forget();

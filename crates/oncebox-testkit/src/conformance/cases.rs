@@ -279,6 +279,7 @@ macro_rules! store_conformance {
                 order {
                     a_key_is_handled_one_by_one_in_order,
                     order_holds_within_a_batch,
+                    an_unordered_handler_ignores_the_key,
                     keys_do_not_wait_for_each_other,
                     handlers_do_not_wait_for_each_other,
                     sources_and_inboxes_do_not_wait_for_each_other,

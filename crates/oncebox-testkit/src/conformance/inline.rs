@@ -31,7 +31,7 @@ fn one_more(left: &AtomicUsize) -> bool {
 }
 
 async fn play<S: StoreUnderTest>(message: Message, cx: &mut Context<FaultyStore<S>>) -> Result<(), BoxError> {
-    let play = Arc::clone(cx.data::<Arc<InlinePlan>>()?);
+    let play = cx.data::<Arc<InlinePlan>>()?;
     let run = play.runs.fetch_add(1, Ordering::Relaxed) + 1;
     cx.tx().await?;
     cx.set_result(format!("{} in run {run}", String::from_utf8_lossy(message.id())))?;

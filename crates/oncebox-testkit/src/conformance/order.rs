@@ -65,6 +65,48 @@ pub async fn handlers_do_not_wait_for_each_other<S: StoreUnderTest>(h: &Harness<
     assert!(h.claim("a", 10).await.is_empty());
 }
 
+pub async fn an_unordered_handler_ignores_the_key<S: StoreUnderTest>(h: &Harness<S>) {
+    let routes = || [route("a"), route("mail").unordered()];
+    let ordered = |n: i32| message(n.to_string()).with_ordering_key("k");
+    // Singly, within a batch, and with a delay.
+    h.first(offer_routed(ordered(0), routes())).await;
+    h.accept_all(&[offer_routed(ordered(1), routes()), offer_routed(ordered(2), routes())]).await;
+    let mut later = offer_routed(ordered(3), routes());
+    later.delay = 5 * SECOND;
+    h.first(later).await;
+    let mails = h.claim("mail", 10).await;
+    let mut got = ids(&mails);
+    got.sort();
+    assert_eq!(got, ["0", "1", "2"], "all at once");
+    assert!(mails.iter().all(|mail| mail.claim.order.is_none()));
+    assert_eq!(ids(&h.claim("a", 10).await), ["0"], "the other handler keeps the order");
+    // A poisoned entry holds nothing back, and returns without an order.
+    for mail in &mails {
+        h.settle(&mail.claim, if id(mail) == "0" { rejected() } else { Outcome::Done }).await;
+    }
+    h.clock.advance(5 * SECOND);
+    assert_eq!(ids(&h.claim("mail", 10).await), ["3"]);
+    h.operate("0", "mail", Operation::Retry).await.expect("retry");
+    assert_eq!(h.claim_one("mail").await.order, None);
+    // A handler that is added later, by a duplicate and by a backfill.
+    let more = [route("a"), route("mail").unordered(), route("log").unordered(), route("b")];
+    for n in 0..3 {
+        assert!(matches!(
+            h.accept(offer_routed(ordered(n), more.clone())).await,
+            Accepted::HandlersAdded(_, 2)
+        ));
+    }
+    assert_eq!(h.claim("log", 10).await.len(), 3);
+    assert_eq!(ids(&h.claim("b", 10).await), ["0"]);
+    let params = oncebox::store::BackfillParams::new(
+        inbox_named("orders"),
+        route("late").unordered(),
+        vec!["order.placed".into()],
+    );
+    assert_eq!(h.store.backfill(&params).await.expect("backfill").added, 4);
+    assert_eq!(h.claim("late", 10).await.len(), 4);
+}
+
 pub async fn sources_and_inboxes_do_not_wait_for_each_other<S: StoreUnderTest>(h: &Harness<S>) {
     let other = inbox_named("other");
     h.first(offer_ordered("1", "k")).await;

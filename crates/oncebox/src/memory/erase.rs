@@ -49,7 +49,7 @@ impl InboxTables {
                 (Arc::new(nothing), Fingerprint::ERASED, None);
             stored.attempts.clear();
             for entry in stored.entries.values_mut() {
-                entry.error = None;
+                (entry.error, entry.order) = (None, None);
                 entry.past.iter_mut().for_each(|past| past.error = None);
             }
         }

@@ -278,7 +278,7 @@ impl OperatorClient for StoreClient {
         if types.is_empty() {
             return Err(usage("the message types of the handler are unknown; name them with --type"));
         }
-        let route = Route { key, legacy: Arc::from(legacy) };
+        let route = Route::renamed(key, Arc::from(legacy));
         let mut operation = Backfill::new(self.inbox.clone(), route, types).id(backfill.action.operation.0);
         operation = operation.by(actor_of(backfill.action.audit())?, &backfill.action.reason.0);
         operation.limit = backfill.limit.unwrap_or(operation.limit);
