@@ -67,6 +67,12 @@ fn normalized(printed: &str) -> String {
         if line.starts_with("error: aborting due to") || line.starts_with("For more information about") {
             continue;
         }
+        // The name of a file in a temporary directory, and advice about it.
+        if line.contains("the full name for the type has been written to")
+            || line.contains("consider using `--verbose`")
+        {
+            continue;
+        }
         if line.starts_with("Some errors have detailed explanations") {
             continue;
         }

@@ -29,8 +29,9 @@ pub use consumers::{Consumers, Requirement};
 pub use direct::Direct;
 pub use error::{BoxError, Error, ErrorKind, Result};
 pub use handler::{
-    BatchContext, BatchFn, BatchItem, BatchResult, Context, Discard, Failure, HandlerFn, IntoBatchResult,
-    Registration, Reject, RetryAfter, Snooze, batch_handler, handler,
+    BatchContext, BatchFn, BatchItem, BatchResult, Context, Data, Discard, ErrorMessage, ErrorReport,
+    ErrorValue, Failure, HandlerContext, HandlerFn, HandlerFuture, IntoBatchResult, IntoFailure,
+    IntoRegistration, Registration, Reject, RetryAfter, Snooze, batch_handler, handler,
 };
 pub use health::{Health, HealthLimits, HealthStatus};
 pub use inbox::{

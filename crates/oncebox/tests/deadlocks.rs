@@ -44,7 +44,7 @@ impl std::error::Error for BookingError {
 }
 
 async fn book(_: Message, cx: &mut Context<FaultyMemory>) -> Result<(), BoxError> {
-    let play = Arc::clone(cx.data::<Arc<DeadlockScript>>()?);
+    let play = cx.data::<Arc<DeadlockScript>>()?;
     play.runs.fetch_add(1, Ordering::Relaxed);
     cx.tx().await?;
     let left = play.deadlocks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));

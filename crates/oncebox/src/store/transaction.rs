@@ -88,7 +88,8 @@ pub trait Transactional: SettleIn<<Self as Transactional>::Tx> {
 /// Store that marks a key as handled inside a transaction of type `Tx`: the caller's, or the store's.
 #[diagnostic::on_unimplemented(
     message = "the store `{Self}` cannot mark messages in a transaction of type `{Tx}`",
-    label = "this needs a store that can"
+    label = "this needs a store that can",
+    note = "pass the open transaction of the database that the store is in, such as `&mut tx` of `sqlx::Transaction` for PostgreSQL and of `rusqlite::Transaction` for SQLite"
 )]
 pub trait MarkIn<Tx: ?Sized>: Store {
     /// Marks the key for the handler. Call this first in the transaction, so that a concurrent duplicate cannot run.
@@ -142,6 +143,11 @@ pub trait SettleIn<Tx: ?Sized>: Store {
 ///
 /// After any error the transaction is useless: the library drops it and gives each run its own. A store that is not sure whether a
 /// transaction can continue returns an error.
+#[diagnostic::on_unimplemented(
+    message = "the store `{Self}` has no savepoints, so its handlers cannot share transactions of type `{Tx}`",
+    label = "this needs a store with savepoints",
+    note = "leave out `share_commit`, or handle one message at a time instead of a batch"
+)]
 pub trait ShareIn<Tx: ?Sized>: SettleIn<Tx> {
     /// Returns [`Settled::Applied`] for each claim that holds. Until the transaction ends, the store must prevent a takeover of the
     /// claim, or refuse its completion in this transaction. Renewals of these claims may wait for the transaction, but must not
