@@ -1,5 +1,6 @@
 //! Rules of the house that no compiler knows.
 
+mod arrows;
 mod facts;
 mod guides;
 mod links;
@@ -46,6 +47,9 @@ const RULES: &[fn(&RuleInput<'_>) -> Vec<String>] = &[
     sql_stays_in_files,
     lints_are_inherited,
     planted_bugs_stay_where_they_are,
+    arrows::modules_import_downwards,
+    arrows::the_core_has_no_io,
+    arrows::crates_depend_downwards,
     guides::programs_are_compiled,
     guides::pages_are_listed,
     guides::pages_begin_with_an_example,

@@ -15,7 +15,7 @@ const INTRO: &str = "\
 # The states of an entry
 
 An entry is one message for one handler. `decide` chooses the next state after a run, `operate` after an operator's action,
-and `follow` for the entries behind a poisoned one. They are pure functions in `crates/oncebox/src/state`, and no store
+and `follow` for the entries behind a poisoned one. They are pure functions in `crates/oncebox-core/src/state`, and no store
 chooses a state itself. A test calls them with every input and fails unless they produce exactly the arrows drawn here. The
 conformance suite walks the arrows on every store.
 

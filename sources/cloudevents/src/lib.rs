@@ -12,7 +12,7 @@ pub use json::Split;
 
 use base64::Engine as _;
 use bytes::Bytes;
-use oncebox::{Headers, Message};
+use oncebox_core::{Headers, Message};
 
 /// Media type of one event.
 pub const STRUCTURED: &str = "application/cloudevents+json";

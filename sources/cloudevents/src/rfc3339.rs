@@ -1,6 +1,6 @@
 //! Times as RFC 3339 writes them.
 
-use oncebox::time::Timestamp;
+use oncebox_core::time::Timestamp;
 
 /// The time a text stands for, to the millisecond; `None` if it is none. A leap second is the second after it.
 pub fn parse(text: &str) -> Option<Timestamp> {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo};
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::{Error, ErrorKind, Result};
 use url::{Host, Url};
 
 const FORM: &str = "amqp://user:password@host:port/vhost";

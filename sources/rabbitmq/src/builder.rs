@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::tcp::{OwnedIdentity, OwnedTLSConfig};
-use oncebox::Result;
-use oncebox::source::Redelivery;
-use oncebox::time::{SharedClock, SystemClock};
+use oncebox_core::Result;
+use oncebox_core::source::Redelivery;
+use oncebox_core::time::SharedClock;
+use oncebox_tokio::SystemClock;
 use tokio::sync::Semaphore;
 
 use crate::address::Address;

@@ -1,7 +1,7 @@
 //! CloudEvents, as the binding for AMQP carries them: attributes in headers and the data as body, or all of it in JSON.
 
-use oncebox::Message;
 use oncebox_cloudevents::{Event, STRUCTURED, essence};
+use oncebox_core::Message;
 
 use crate::message::{Raw, bytes_of};
 

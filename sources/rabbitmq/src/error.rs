@@ -1,6 +1,6 @@
 //! Errors, in the words of the library.
 
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::{Error, ErrorKind, Result};
 
 /// An error about a setting: which one it is, why it cannot work, and what to do.
 pub(crate) fn refuse<T>(option: &str, why: &str, fix: &str) -> Result<T> {

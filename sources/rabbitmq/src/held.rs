@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use oncebox::time::Clock;
+use oncebox_core::time::Clock;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 

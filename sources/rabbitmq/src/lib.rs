@@ -1,6 +1,6 @@
 //! Messages from RabbitMQ.
 //!
-//! [`RabbitMq`] is a [source](oncebox::source::Source) for an inbox: it brings the messages of one queue, and
+//! [`RabbitMq`] is a [source](oncebox_core::source::Source) for an inbox: it brings the messages of one queue, and
 //! acknowledges each only when the inbox says that it is safe.
 //!
 //! ```no_run

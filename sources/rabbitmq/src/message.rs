@@ -7,8 +7,8 @@ use bytes::Bytes;
 use lapin::BasicProperties;
 use lapin::message::Delivery;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
-use oncebox::time::Timestamp;
-use oncebox::{Headers, Message};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{Headers, Message};
 
 use crate::builder::FieldMapping;
 use crate::cloud_event;
@@ -84,7 +84,7 @@ impl Raw {
             Field::Header(name) => self.header(name).map(bytes_of),
             Field::Fixed(text) => Some(Cow::Borrowed(text.as_bytes())),
         };
-        found.filter(|bytes| !oncebox::is_blank(bytes))
+        found.filter(|bytes| !oncebox_core::is_blank(bytes))
     }
 
     fn text<'a>(&'a self, what: &str, field: &'a Field) -> Result<Option<Cow<'a, str>>, String> {

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oncebox::Result;
-use oncebox::source::{Ack, Settle};
+use oncebox_core::Result;
+use oncebox_core::source::{Ack, Settle};
 use tokio::sync::Notify;
 
 use crate::builder::{Rejected, SourceSettings};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 use lapin::{BasicProperties, Channel, Confirmation, Connection};
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::{Error, ErrorKind, Result};
 use tokio::sync::Mutex;
 
 use crate::builder::SourceSettings;

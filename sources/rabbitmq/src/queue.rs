@@ -1,7 +1,7 @@
 //! The queue, and what is declared of it.
 
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
-use oncebox::Result;
+use oncebox_core::Result;
 
 use crate::error::refuse;
 

@@ -10,7 +10,7 @@ use lapin::options::{
 use lapin::runtime::default_runtime;
 use lapin::types::FieldTable;
 use lapin::{Channel, Connection, ConnectionProperties, Consumer, ExchangeKind};
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::{Error, ErrorKind, Result};
 
 use crate::builder::{Rejected, SourceSettings};
 use crate::error::broken;

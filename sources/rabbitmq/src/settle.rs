@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use lapin::options::{BasicAckOptions, BasicNackOptions};
 use lapin::{Channel, Connection};
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::{Error, ErrorKind, Result};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 

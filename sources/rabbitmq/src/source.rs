@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
-use oncebox::Result;
-use oncebox::source::{BrokerLink, Delivery, Redelivery, Source};
+use oncebox_core::Result;
+use oncebox_core::source::{BrokerLink, Delivery, Redelivery, Source};
 
 use crate::builder::{RabbitMqSourceBuilder, SourceSettings};
 use crate::held::HeldDeliveries;

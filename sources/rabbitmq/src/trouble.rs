@@ -3,7 +3,7 @@
 use std::error::Error as _;
 
 use lapin::protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError};
-use oncebox::{Error, ErrorKind};
+use oncebox_core::{Error, ErrorKind};
 
 use crate::error::broken;
 use crate::queue::{Queue, QueueKind};

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use oncebox::state::{Outcome, Policy, Suspicion};
-use oncebox::store::{ClaimId, ClaimMode, ClaimParams, ClaimQuota, Claimed, RescueParams};
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::state::{Outcome, Policy, Suspicion};
+use oncebox_core::store::{ClaimId, ClaimMode, ClaimParams, ClaimQuota, Claimed, RescueParams};
+use oncebox_core::{Error, ErrorKind, Result};
 use uuid::Uuid;
 
 use crate::claimed::{Caller, ClaimRows, LeasedEntry};

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use oncebox::store::{Claimed, Failover};
-use oncebox::time::{SharedClock, Timestamp};
-use oncebox::{Error, ErrorKind, HandlerKey, Key, Message, Result};
+use oncebox_core::store::{Claimed, Failover};
+use oncebox_core::time::{SharedClock, Timestamp};
+use oncebox_core::{Error, ErrorKind, HandlerKey, Key, Message, Result};
 use parking_lot::Mutex;
 use sqlx::postgres::{PgConnection, PgRow};
 

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use oncebox::state::{ErrorText, Outcome, Policies, Suspicion};
-use oncebox::store::{
+use oncebox_core::state::{ErrorText, Outcome, Policies, Suspicion};
+use oncebox_core::store::{
     Claim, ClaimId, ClaimMode, ClaimParams, ClaimQuota, Claimed, RescueParams, Route, Seq, Token,
 };
-use oncebox::time::Timestamp;
-use oncebox::{HandlerKey, Message, OrderKey, Result};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{HandlerKey, Message, OrderKey, Result};
 use rusqlite::params;
 
 use crate::error::{corrupt, store_error};

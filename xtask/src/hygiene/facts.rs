@@ -9,7 +9,7 @@ const RELIABILITY: &str = "RELIABILITY.md";
 const SPEEDS: &str = "docs/performance.md";
 const RESULTS: &str = "bench/RESULTS.md";
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
-const SEAM: &str = "crates/oncebox/src/store/mod.rs";
+const SEAM: &str = "crates/oncebox-core/src/store/mod.rs";
 const DECISIONS: &str = "docs/adr/";
 pub(crate) const INDEX: &str = "docs/adr/README.md";
 
