@@ -100,6 +100,8 @@ pub(crate) struct HandlerPlan {
     pub(crate) retention: Option<Duration>,
     pub(crate) legacy: Vec<String>,
     pub(crate) on_poisoned: OnPoisoned,
+    /// True if its entries ignore ordering keys.
+    pub(crate) unordered: bool,
     /// True if each start adds entries for stored messages that it has not had.
     pub(crate) backfill: bool,
 }
@@ -377,6 +379,7 @@ impl Planner {
                 Some(model::OnPoisonedSetting::Skip) => OnPoisoned::Skip,
                 _ => OnPoisoned::Block,
             },
+            unordered: handler.unordered.as_deref() == Some(&true),
             backfill: handler.backfill.as_deref() == Some(&true),
         })
     }
