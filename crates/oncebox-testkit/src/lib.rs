@@ -15,6 +15,11 @@ mod harness;
 mod inbox;
 pub mod source;
 
+/// Compiles the programs of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/testing.md")]
+struct TestingGuide;
+
 pub use clock::TestClock;
 pub use faulty::{Deadlock, FaultOdds, FaultPlan, FaultyStore, StoreFault, StoreVerb};
 pub use harness::{Harness, StoreUnderTest};
