@@ -86,8 +86,8 @@ fn normalized(printed: &str) -> String {
 fn place(line: &str) -> Option<String> {
     let (arrow, path) =
         line.trim_start().split_once(' ').filter(|(arrow, _)| ["-->", ":::"].contains(arrow))?;
-    let name = match path.rsplit_once("crates/oncebox/src/") {
-        Some((_, place)) => format!("$WORKSPACE/crates/oncebox/src/{}", place.split(':').next()?),
+    let name = match path.rsplit_once("/crates/") {
+        Some((_, place)) => format!("$WORKSPACE/crates/{}", place.split(':').next()?),
         None => path.to_owned(),
     };
     Some(format!(" {arrow} {name}"))

@@ -15,7 +15,11 @@ use crate::store::{Mark, MarkIn, Store, Transactional};
 
 impl<S: Store> Inbox<S> {
     /// Marks a message as handled inside the caller's own transaction. Do the work only on [`Mark::First`], in the
-    /// same transaction, then commit.
+    /// same transaction, then commit. On [`Mark::Busy`], another transaction handles the message: do not acknowledge the delivery;
+    /// [`Mark::or_retry`] makes an error of it.
+    ///
+    /// The transaction is the caller's: `sqlx::Transaction` or `PgConnection`, `tokio_postgres::Transaction`,
+    /// `rusqlite::Transaction` or `Connection`.
     ///
     /// [`Mark::Conflict`] means that the key is marked for another message. `once` quarantines this message in the same
     /// transaction: commit, and acknowledge the delivery. After a rollback the next delivery gets the same result. With
@@ -68,6 +72,16 @@ impl<S: Store> Inbox<S> {
     {
         let Some(Marked { inbox, key, handler }) = self.known(message, handler)? else { return Ok(None) };
         self.shared.store.recall(tx, &inbox, &key, &handler).await
+    }
+
+    /// Returns true if a message is marked as handled: by a committed transaction, until its retention is over, or by this one. It
+    /// marks nothing; use it for questions and reports, and [`once`](Self::once) to decide about work. False if every delivery runs.
+    pub async fn is_marked<Tx: ?Sized>(&self, tx: &mut Tx, message: &Message, handler: &str) -> Result<bool>
+    where
+        S: MarkIn<Tx>,
+    {
+        let Some(Marked { inbox, key, handler }) = self.known(message, handler)? else { return Ok(false) };
+        self.shared.store.is_marked(tx, &inbox, &key, &handler).await
     }
 
     /// Returns the mark of a message, or `None` if every delivery runs.

@@ -5,7 +5,7 @@ use std::future::Future;
 use bytes::Bytes;
 
 use super::{Claim, NewMessage, Settled, Store};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Fingerprint, Key};
 use crate::name::{HandlerKey, InboxName};
 
@@ -28,6 +28,18 @@ impl Mark {
     /// Returns true if the caller has to do the work.
     pub const fn is_first(self) -> bool {
         matches!(self, Self::First)
+    }
+
+    /// Returns an error of kind [`Unavailable`](ErrorKind::Unavailable) for [`Busy`](Self::Busy), for a caller that returns its
+    /// errors to the broker: `once(..).await?.or_retry()?.is_first()`. Without it, a busy message would look like one that is done.
+    pub fn or_retry(self) -> Result<Self> {
+        match self {
+            Self::Busy => {
+                let what = "another transaction that has not ended handles the same message; nothing was marked; let it be delivered again";
+                Err(Error::new(ErrorKind::Unavailable, what))
+            }
+            mark => Ok(mark),
+        }
     }
 
     /// Returns the result for a marked key. `known` is the fingerprint of the mark, `new` that of the present message. If one is
@@ -130,6 +142,16 @@ pub trait MarkIn<Tx: ?Sized>: Store {
         key: &Key,
         handler: &HandlerKey,
     ) -> impl Future<Output = Result<Option<Bytes>>> + Send;
+
+    /// Returns true if the handler's work for the key is marked: by a committed transaction that is not forgotten, or by this one.
+    /// It marks nothing, so it is for questions and reports; only [`mark`](Self::mark) decides who does the work.
+    fn is_marked(
+        &self,
+        tx: &mut Tx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> impl Future<Output = Result<bool>> + Send;
 }
 
 /// Store that completes a claim inside a transaction of type `Tx`.

@@ -215,6 +215,7 @@ macro_rules! store_conformance {
                 }
                 mark {
                     the_first_mark_is_first_and_the_second_a_duplicate,
+                    a_mark_can_be_looked_up,
                     inboxes_do_not_share_marks,
                     a_mark_twice_in_one_transaction_is_a_duplicate,
                     a_rollback_leaves_no_mark,

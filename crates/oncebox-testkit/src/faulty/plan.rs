@@ -27,6 +27,8 @@ pub enum StoreVerb {
     Quarantine,
     Record,
     Recall,
+    /// `is_marked`
+    IsMarked,
     Complete,
     Hold,
     Savepoint,

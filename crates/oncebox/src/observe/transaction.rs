@@ -96,6 +96,16 @@ impl<Tx: ?Sized, S: MarkIn<Tx>> MarkIn<Tx> for Observed<S> {
     ) -> impl Future<Output = Result<Option<Bytes>>> + Send {
         self.observe("recall", 1, self.store.recall(tx, inbox, key, handler))
     }
+
+    fn is_marked(
+        &self,
+        tx: &mut Tx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> impl Future<Output = Result<bool>> + Send {
+        self.observe("is_marked", 1, self.store.is_marked(tx, inbox, key, handler))
+    }
 }
 
 impl<Tx: ?Sized, S: SettleIn<Tx>> SettleIn<Tx> for Observed<S> {
