@@ -23,11 +23,15 @@ impl Default for Limits {
 
 /// Handling of another message under a known key: another payload or another type.
 ///
-/// The most specific setting wins: that of the strategy ([`KeyStrategy::on_conflict`]), then [`Config::on_conflict`], then the
+/// The most specific setting wins: that of the strategy ([`KeyStrategy::on_conflict`]), then `Config::on_conflict`, then the
 /// default of the strategy. A key that identifies a message never fits two messages, so the second is quarantined. Such keys are
-/// [`KeyStrategy::MessageId`], [`CloudEvents`](KeyStrategy::CloudEvents), [`Content`](KeyStrategy::Content), a header that is no
-/// correlation id, and every key that fell back to the message id. A business or correlation key repeats with every republished
-/// message, so the first wins.
+/// [`MessageId`], [`CloudEvents`], [`Content`], a header that is no correlation id, and every key that fell back to the message
+/// id. A business or correlation key repeats with every republished message, so the first wins.
+///
+/// [`KeyStrategy::on_conflict`]: crate::key::KeyStrategy::on_conflict
+/// [`MessageId`]: crate::key::KeyStrategy::MessageId
+/// [`CloudEvents`]: crate::key::KeyStrategy::CloudEvents
+/// [`Content`]: crate::key::KeyStrategy::Content
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnConflict {
@@ -58,8 +62,8 @@ pub enum Tenants {
     Required,
 }
 
-/// Handling of an inbox that used other values of [`tenants`](crate::Config::tenants) or
-/// [`adopted_tenant`](crate::Config::adopted_tenant) on the store before. Keys depend on the tenant, so a message that was accepted
+/// Handling of an inbox that used other values of `Config::tenants` or
+/// `Config::adopted_tenant` on the store before. Keys depend on the tenant, so a message that was accepted
 /// before the change may count as new after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

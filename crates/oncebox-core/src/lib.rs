@@ -1,10 +1,10 @@
-//! The seams of Oncebox without its runtime: messages and their identity, the rules of an entry, and
-//! the interfaces of stores and sources.
+//! The seams of Oncebox without its runtime: messages and their identity, the rules of an entry, and the interfaces of stores and
+//! sources.
 //!
 //! A store or a source depends on this crate. It has no I/O, no tasks and no clock of its own. Programs use `oncebox`, which
 //! re-exports everything that they need.
 //!
-//! Modules import only from those above them:
+//! A module imports only from those in earlier rows:
 //!
 //! | module | contents |
 //! |---|---|

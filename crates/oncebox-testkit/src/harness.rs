@@ -1,4 +1,4 @@
-//! A store under test, with its clock, and short methods for the tests' steps.
+//! A store under test, with its clock, and short methods for the tests' steps. Tests: the cases that use it.
 
 use std::any::Any;
 use std::fmt;
@@ -313,7 +313,7 @@ impl<S: StoreUnderTest> Harness<S> {
 pub(crate) async fn mark<S: StoreUnderTest>(store: &S, id: &str, handler_key: &str) -> Result<Mark> {
     let mut tx = store.begin().await?;
     let mark = store.mark(&mut tx, &inbox(), &key(id), &handler(handler_key), None).await?;
-    if mark.is_first() {
+    if mark == Mark::First {
         // Stands for the work, during which other tasks can see the open mark.
         tokio::task::yield_now().await;
         store.commit(tx).await?;

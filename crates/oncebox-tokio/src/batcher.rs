@@ -1,4 +1,4 @@
-//! Batches items that arrive at the same time. Tests: below, and `tests/batcher.rs`.
+//! Batches items that arrive at the same time. Tests: below, and `tests/batcher.rs` of `oncebox`.
 
 use std::collections::VecDeque;
 use std::fmt;

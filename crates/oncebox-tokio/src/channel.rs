@@ -1,4 +1,4 @@
-//! A source inside the process, for tests and for programs that receive messages themselves. Tests: `oncebox-testkit`, `tests/channel.rs`.
+//! A source inside the process, for tests and for programs that receive messages themselves. Tests: `tests/channel.rs` of `oncebox-testkit`.
 
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};

@@ -1,4 +1,4 @@
-//! Selection of a request's key and tenant.
+//! Selection of a request's key and tenant. Tests: `tests/service.rs`, `tests/replay.rs` and `tests/axum.rs`.
 
 use crate::NoTenant;
 

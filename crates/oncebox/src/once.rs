@@ -16,7 +16,7 @@ use crate::store::{Mark, MarkIn, Store, Transactional};
 impl<S: Store> Inbox<S> {
     /// Marks a message as handled inside the caller's own transaction. Do the work only on [`Mark::First`], in the
     /// same transaction, then commit. On [`Mark::Busy`], another transaction handles the message: do not acknowledge the delivery;
-    /// [`Mark::or_retry`] makes an error of it.
+    /// [`Mark::is_first`] makes an error of it.
     ///
     /// The transaction is the caller's: `sqlx::Transaction` or `PgConnection`, `tokio_postgres::Transaction`,
     /// `rusqlite::Transaction` or `Connection`.

@@ -1,4 +1,4 @@
-//! Secrets, and comparing with them in a time that tells nothing.
+//! Secrets, and constant-time comparison with them. Tests: below.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use oncebox::{Error, ErrorKind, Result};
 pub(crate) struct SecretBytes(Box<[u8]>);
 
 impl SecretBytes {
-    /// Takes a secret that is not empty.
+    /// Creates a secret. Refuses an empty one.
     pub(crate) fn new(what: &str, bytes: &[u8]) -> Result<Self> {
         if bytes.is_empty() {
             return Err(refused(what, "is empty: everybody would know it"));
@@ -31,12 +31,12 @@ impl fmt::Debug for SecretBytes {
     }
 }
 
-/// An error about a secret that does not show it.
+/// Returns an error about a secret without showing it.
 pub(crate) fn refused(what: &str, why: &str) -> Error {
     Error::new(ErrorKind::InvalidConfig, format!("a {what} {why}"))
 }
 
-/// Keys of HMAC-SHA256; several, while a secret is being replaced.
+/// Keys of HMAC-SHA256; several during a rotation.
 #[derive(Clone)]
 pub(crate) struct Macs {
     keys: Vec<hmac::Key>,
@@ -53,8 +53,8 @@ impl Macs {
         Ok(Self { keys, blind: Blind::new()? })
     }
 
-    /// Returns true if one of the tags is that of the parts under one of the keys. The work depends only on the number
-    /// of keys and tags.
+    /// Returns true if one of the tags matches the parts under one of the keys. The work depends only on the number of
+    /// keys and tags.
     pub(crate) fn verify(&self, parts: &[&[u8]], tags: &[Vec<u8>]) -> bool {
         let mut found = false;
         for key in &self.keys {
@@ -79,8 +79,7 @@ impl fmt::Debug for Macs {
     }
 }
 
-/// Compares by the digests of both sides under a key that only this process knows, so that the time it takes says
-/// nothing about how much of them is equal.
+/// Compares the digests of both sides under a key of this process. So the time does not reveal how many bytes match.
 #[derive(Clone)]
 pub(crate) struct Blind(hmac::Key);
 
@@ -112,7 +111,7 @@ pub(crate) mod tests {
     use super::*;
 
     thread_local! {
-        /// Bytes whose digest this thread has made for a signature.
+        /// Bytes that this thread has digested for signatures.
         pub(crate) static DIGESTED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
     }
 

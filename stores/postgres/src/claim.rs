@@ -323,7 +323,9 @@ async fn suspects(
 ) -> Result<Vec<Claimed>> {
     let caller = Caller::of_claim(params);
     let limits: Vec<i64> = wants.iter().map(|want| count(want.limit)).collect();
-    let company: Vec<i64> = (1..=3).map(|number| count(Suspicion::from_stored(number).company())).collect();
+    let company = (1..=Suspicion::FIRST_OWN_CRASH.stored())
+        .map(|number| count(Suspicion::from_stored(number).company(params.company_factor)))
+        .collect::<Vec<_>>();
     let suspects = at(under(query(&db.sql.claim_suspect), db, params.claim_id, params.lease), looks)
         .bind(kin.wants.clone())
         .bind(kin.handlers.clone())

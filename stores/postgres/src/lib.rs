@@ -37,6 +37,7 @@ mod options;
 mod orphans;
 mod partition;
 mod register;
+mod remembered;
 mod row;
 mod session;
 mod settle;

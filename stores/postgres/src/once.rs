@@ -13,7 +13,7 @@ impl Postgres {
     /// the same database. Do the work only on [`Mark::First`], then commit: the work and the mark are stored together.
     ///
     /// Call it first in the transaction: then a concurrent duplicate does not run its body. Its call returns [`Mark::Busy`],
-    /// because the message is being handled: do not acknowledge it. [`Mark::or_retry`] makes an error of it.
+    /// because the message is being handled: do not acknowledge it. [`Mark::is_first`] makes an error of it.
     /// `inbox` separates the ids of different streams, and `handler` the handlers of one message.
     ///
     /// Refuses a transaction of another database ([`Refused`](oncebox::ErrorKind::Refused)), even if that has tables of the same

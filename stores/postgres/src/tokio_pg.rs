@@ -15,7 +15,7 @@ use crate::once::once_key;
 impl Postgres {
     /// [`once`](Self::once) inside a transaction of `tokio-postgres`, on the caller's own connection to the same database.
     /// Do the work only on [`Mark::First`], then commit: the work and the mark are stored together. Do not acknowledge the message
-    /// on [`Mark::Busy`].
+    /// on [`Mark::Busy`]; [`Mark::is_first`] makes an error of it.
     ///
     #[doc = include_str!("../docs/once_tokio.md")]
     pub async fn once_tokio(

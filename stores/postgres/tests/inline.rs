@@ -171,7 +171,7 @@ async fn a_failure_sets_the_key_free_at_once() {
 }
 
 async fn once(store: &Postgres, tx: &mut PgConnection, result: &str) -> Option<String> {
-    if store.once(tx, "orders", "1", "ship").await.expect("mark").is_first() {
+    if store.once(tx, "orders", "1", "ship").await.expect("mark").is_first().expect("not busy") {
         store.once_record(tx, "orders", "1", "ship", result).await.expect("record");
         return None;
     }

@@ -142,7 +142,7 @@ impl Sqlite {
         self.once_key(tx, &inbox, &key, handler)
     }
 
-    /// The same for another kind of key: with a source, or of another [`KeyStrategy`].
+    /// The same for another kind of key: with a source, or of another [`KeyStrategy`](oncebox_core::KeyStrategy).
     pub fn once_key(
         &self,
         tx: &rusqlite::Connection,

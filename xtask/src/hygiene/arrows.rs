@@ -1,4 +1,5 @@
-//! The arrows of the architecture: the order of the modules within a crate, and the crates that a store or source may use.
+//! Arrows of the architecture: the order of modules within a crate, and the crates that a store or source may use. Tests:
+//! below.
 
 use std::collections::BTreeSet;
 
@@ -45,9 +46,9 @@ const ORDERS: [ModuleOrder; 2] = [
             &["recent"],
             &["direct"],
             &["memory"],
-            &["operate"],
             &["health"],
             &["observe"],
+            &["operate"],
             &["retention"],
             &["handler"],
             // An inbox starts its runtime, and every part of the runtime works on what the inbox shares with it.

@@ -1,6 +1,6 @@
 //! The frozen layout of every digest that Oncebox stores: SHA-256 over a version byte, a purpose byte, and parts of which
 //! each is preceded by its length. `docs/keys.md` describes it for other languages; the test vectors are in
-//! `docs/vectors`, and the tests that compute them are in `tests/vectors.rs` of this crate and of the PostgreSQL store.
+//! `docs/vectors`, and the tests that compute them are in `tests/vectors.rs` of `oncebox` and of the PostgreSQL store.
 
 use sha2::{Digest as _, Sha256};
 

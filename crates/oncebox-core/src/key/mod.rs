@@ -1,4 +1,4 @@
-//! Dedupe keys, fingerprints and order keys of messages. Tests: `tests/keys.rs`.
+//! Dedupe keys, fingerprints and order keys of messages. Tests: below, and `tests/keys.rs` of `oncebox`.
 
 mod context;
 mod digest;

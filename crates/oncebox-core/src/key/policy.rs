@@ -15,7 +15,7 @@ impl OnConflict {
 
 impl KeyStrategy {
     /// Sets the handling of another message under a key of this strategy. It overrides
-    /// [`Config::on_conflict`](crate::Config::on_conflict), and applies to the strategy as a whole: within a
+    /// `Config::on_conflict`, and applies to the strategy as a whole: within a
     /// [`Composite`](Self::Composite) it has no effect.
     #[must_use]
     pub fn on_conflict(self, policy: OnConflict) -> Self {

@@ -14,7 +14,7 @@ type Custom = Arc<dyn Fn(&Message) -> Option<Vec<u8>> + Send + Sync>;
 type CustomWith = Arc<dyn Fn(&Message, &KeyContext<'_>) -> Option<Vec<u8>> + Send + Sync>;
 
 /// Source of the dedupe key. If a strategy selects nothing or a [blank](crate::is_blank) value, it falls back to the message id. If
-/// that is blank too, [`Config::missing_key`](crate::Config::missing_key) applies. Oncebox never invents an id.
+/// that is blank too, `Config::missing_key` applies. Oncebox never invents an id.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum KeyStrategy {

@@ -123,7 +123,7 @@ pub trait Source: Send + 'static {
     fn name(&self) -> &str;
 
     /// Returns how long it may deliver a message again. A shorter retention of the inbox is an error or a warning
-    /// ([`Config::short_window`](crate::Config::short_window)). Default: unknown.
+    /// (`Config::short_window`). Default: unknown.
     fn redelivers_for(&self) -> Redelivery {
         Redelivery::Unknown
     }

@@ -200,7 +200,10 @@ pub fn decide(policy: &Policy, claim: &Claim, outcome: Outcome) -> Settlement {
                 )
             }));
             match claim.alone {
-                false => (EntryEvent::Crash, retry_now, error),
+                false => {
+                    let delay = settlement.suspicion.company_wait();
+                    (EntryEvent::Crash, NextState::Pending { delay }, error)
+                }
                 true if own < policy.crashes => {
                     (EntryEvent::Crash, NextState::Pending { delay: policy.crash_wait(own) }, error)
                 }
@@ -288,14 +291,22 @@ mod tests {
         }
     }
 
-    // FAULTS C3: a process that is killed from outside blames none of its entries.
+    // FAULTS C3: a process that is killed from outside blames none of its entries, and one in a crash loop is not fed at once.
     #[test]
-    fn crashes_in_company_never_poison_and_never_wait() {
+    fn crashes_in_company_never_poison_and_wait_longer_each_time() {
         let (mut claim, policy) = (claim(), Policy { crashes: 1, ..Policy::default() });
-        for _ in 0..100 {
+        let waits = [0, 0, 1, 2, 5, 10, 20].into_iter().chain(std::iter::repeat_n(30, 100));
+        for seconds in waits.clone() {
             let settlement = decide(&policy, &claim, Outcome::Crashed);
-            assert_eq!(settlement.next, NextState::Pending { delay: Duration::ZERO });
+            assert_eq!(settlement.next, NextState::Pending { delay: Duration::from_secs(seconds) });
             assert_eq!(settlement.suspicion.own_crashes(), 0);
+            claim.suspicion = settlement.suspicion;
+        }
+        claim.suspicion = decide(&policy, &claim, failed()).suspicion;
+        for seconds in waits {
+            let settlement = decide(&policy, &claim, Outcome::Crashed);
+            let expected = NextState::Pending { delay: Duration::from_secs(seconds) };
+            assert_eq!(settlement.next, expected, "a run that its worker survived starts the waits again");
             claim.suspicion = settlement.suspicion;
         }
         claim.alone = true;

@@ -153,7 +153,7 @@ mod tests {
     fn produced() -> BTreeSet<Edge> {
         let text = || ErrorText::new("x");
         let mut edges = BTreeSet::new();
-        for (attempts, suspicion, age) in [(0, 0, 0), (9, 0, 0), (0, 9, 0), (0, 0, i64::MAX)] {
+        for (attempts, suspicion, age) in [(0, 0, 0), (9, 0, 0), (0, 99, 0), (0, 0, i64::MAX)] {
             let claim = Claim {
                 attempts,
                 suspicion: Suspicion::from_stored(suspicion),

@@ -111,7 +111,7 @@ pub struct Policy {
     /// Number of workers that die while they run an entry alone before it is poisoned. Default: 3.
     pub crashes: u32,
     /// Wait before an entry runs again after the first such death. Default: 10 seconds. Each further wait is six times as long, up
-    /// to ten minutes, or to this wait if it is longer.
+    /// to ten minutes, or to this wait if it is longer. Other deaths have [waits of their own](super::Suspicion::company_wait).
     pub crash_delay: Duration,
     /// Time for which an undecodable message waits for a newer build that knows its format. Default: 1 hour.
     pub decode_grace: Duration,

@@ -9,7 +9,7 @@ use super::mask::mask;
 /// never fail, and must not show a secret to later readers.
 ///
 /// A URL's user (`scheme://user:password@host`), the word after `Bearer`, and the values of `password=`, `token:`, `"api_key": `
-/// and the like become `***`. Users add rules of their own ([`InboxBuilder::redact`](crate::InboxBuilder::redact)).
+/// and the like become `***`. Users add rules of their own (`InboxBuilder::redact`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorText(Box<str>);
 

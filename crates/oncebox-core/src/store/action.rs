@@ -126,7 +126,7 @@ pub enum ActionKind {
         discard_unfinished: bool,
     },
     /// Start of an operation on every entry that a filter matches. It changes nothing itself: each entry is changed under
-    /// an identity of its own. [`operate::BulkOperation`](crate::operate::BulkOperation) starts and continues it.
+    /// an identity of its own. `oncebox::operate::BulkOperation` starts and continues it.
     Bulk {
         /// Change of each entry.
         operation: Operation,

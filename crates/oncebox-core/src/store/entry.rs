@@ -170,8 +170,8 @@ pub enum ClaimMode {
     /// Entries that no worker died with.
     #[default]
     Healthy,
-    /// Entries that a worker died with: the one that waited longest, and others of its [level](crate::state::Suspicion::level). Their number is
-    /// limited by [`company`](crate::state::Suspicion::company) and the quotas.
+    /// Entries that a worker died with: the one that waited longest, and others with the same [suspicion](crate::state::Suspicion).
+    /// Their number is limited by [`company`](crate::state::Suspicion::company) and the quotas.
     Suspect,
 }
 
@@ -189,6 +189,9 @@ pub struct ClaimParams {
     pub mode: ClaimMode,
     /// True if the caller runs nothing else. If such a claim finds exactly one suspect, that one runs [alone](Claim::alone).
     pub idle: bool,
+    /// Factor on the [company](Suspicion::company) of suspects. Default: 1. A worker doubles it after each group of them that it
+    /// survived.
+    pub company_factor: usize,
     /// Duration of the claim.
     pub lease: Duration,
     /// Policies for entries that the store cannot read, and therefore settles itself.
@@ -199,7 +202,8 @@ impl ClaimParams {
     /// Returns a claim of healthy entries.
     pub fn new(inbox: InboxName, wants: Vec<ClaimQuota>, lease: Duration) -> Self {
         let (claim_id, policies) = (ClaimId::fresh(), Policies::default());
-        Self { inbox, claim_id, wants, mode: ClaimMode::Healthy, idle: false, lease, policies }
+        let (mode, idle, company_factor) = (ClaimMode::Healthy, false, 1);
+        Self { inbox, claim_id, wants, mode, idle, company_factor, lease, policies }
     }
 
     /// Sets the policies.
@@ -217,6 +221,12 @@ impl ClaimParams {
     /// Sets whether the caller runs nothing else.
     pub fn idle(mut self, idle: bool) -> Self {
         self.idle = idle;
+        self
+    }
+
+    /// Sets the factor on the company of suspects.
+    pub fn company_factor(mut self, factor: usize) -> Self {
+        self.company_factor = factor;
         self
     }
 }

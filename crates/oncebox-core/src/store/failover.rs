@@ -25,6 +25,10 @@ pub struct Failover {
     pub lost_claims: u64,
     /// First and last time at which the store acknowledged a lost message.
     pub lost_between: Option<(Timestamp, Timestamp)>,
+    /// Number of older commits that processes acknowledged but no longer knew by name. They may be lost, too.
+    pub unnamed: u64,
+    /// Time at which the store acknowledged the first of them.
+    pub unnamed_since: Option<Timestamp>,
 }
 
 impl Failover {
@@ -33,7 +37,18 @@ impl Failover {
 
     /// Returns a failover without known losses.
     pub const fn new(epoch: i64, noticed_at: Timestamp) -> Self {
-        Self { epoch, noticed_at, lost_messages: 0, lost_marks: 0, lost_claims: 0, lost_between: None }
+        let (lost_messages, lost_marks, lost_claims, lost_between) = (0, 0, 0, None);
+        let (unnamed, unnamed_since) = (0, None);
+        Self {
+            epoch,
+            noticed_at,
+            lost_messages,
+            lost_marks,
+            lost_claims,
+            lost_between,
+            unnamed,
+            unnamed_since,
+        }
     }
 
     /// Returns true if commits are known to be lost.
@@ -80,6 +95,9 @@ impl fmt::Display for Failover {
         if let Some((from, until)) = self.lost_between {
             write!(f, "; messages and marks were acknowledged between {from} and {until}")?;
         }
+        if let (1.., Some(since)) = (self.unnamed, self.unnamed_since) {
+            write!(f, "; {} more acknowledged since {since} may be lost", self.unnamed)?;
+        }
         Ok(())
     }
 }
@@ -99,6 +117,12 @@ mod tests {
         let finding = failover.finding(at).expect("it is new");
         assert_eq!((finding.severity, finding.code), (Severity::Danger, "failover_lost_history"));
         assert!(finding.what.contains("3 acknowledged messages") && finding.what.contains("1970-01-01"));
+        assert!(!finding.what.contains("may be lost"));
+        (failover.unnamed, failover.unnamed_since) = (7, Some(at));
+        assert!(
+            failover.to_string().ends_with("; 7 more acknowledged since 1970-01-01T00:00:01Z may be lost"),
+            "{failover}"
+        );
         assert_eq!(failover.finding(at.after(Duration::from_hours(31 * 24))), None);
     }
 }

@@ -78,7 +78,7 @@ pub struct Capabilities {
     pub transactions: bool,
     /// Several processes can work on the same data.
     pub shared: bool,
-    /// It stores nothing. Handlers run while the source holds the delivery: see [`Direct`](crate::Direct).
+    /// It stores nothing. Handlers run while the source holds the delivery: see `Direct`.
     pub direct: bool,
     /// Maximum concurrent accept calls.
     pub writers: usize,

@@ -11,7 +11,7 @@ use crate::name::{HandlerKey, InboxName};
 
 /// Result of marking a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a duplicate's work must not be done again"]
+#[must_use = "do the work only for the first, and acknowledge nothing that is busy"]
 pub enum Mark {
     /// The key is new for this handler; the mark becomes visible with the transaction's commit.
     First,
@@ -25,20 +25,25 @@ pub enum Mark {
 }
 
 impl Mark {
-    /// Returns true if the caller has to do the work.
-    pub const fn is_first(self) -> bool {
-        matches!(self, Self::First)
-    }
-
-    /// Returns an error of kind [`Unavailable`](ErrorKind::Unavailable) for [`Busy`](Self::Busy), for a caller that returns its
-    /// errors to the broker: `once(..).await?.or_retry()?.is_first()`. Without it, a busy message would look like one that is done.
-    pub fn or_retry(self) -> Result<Self> {
+    /// Returns true if the caller has to do the work, and false if the work was committed before. For [`Busy`](Self::Busy) it
+    /// returns an error of kind [`Unavailable`](ErrorKind::Unavailable), because the work may still roll back: return the error
+    /// to the broker, and it delivers the message again. Write `if once(..).await?.is_first()? { .. }`.
+    ///
+    /// ```compile_fail,E0308
+    /// # fn charge(mark: oncebox_core::Mark) -> bool {
+    /// if mark.is_first() { // without `?`, a busy message would be acknowledged
+    ///     return true;
+    /// }
+    /// # false }
+    /// ```
+    pub fn is_first(self) -> Result<bool> {
         match self {
+            Self::First => Ok(true),
+            Self::Duplicate | Self::Conflict(_) => Ok(false),
             Self::Busy => {
                 let what = "another transaction that has not ended handles the same message; nothing was marked; let it be delivered again";
                 Err(Error::new(ErrorKind::Unavailable, what))
             }
-            mark => Ok(mark),
         }
     }
 

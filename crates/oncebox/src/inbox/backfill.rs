@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::Inbox;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::RegisteredHandler;
-use crate::observe::{emit, names};
+use crate::operate::Backfill;
 use crate::retention::RetentionAdvice;
-use crate::store::{Acted, Action, ActionKind, Actor, Admin, BackfillParams, OperationId, Store};
+use crate::store::{Admin, Store};
 
 impl<S: Store> Inbox<S> {
     /// Returns the delays of duplicates in this process, and advice about the retention window.
@@ -31,61 +31,15 @@ impl<S: Store> Inbox<S> {
     where
         S: Admin,
     {
-        self.backfill_by(handler, OperationId::fresh(), Action::UNKNOWN_ACTOR, "").await
+        let backfill = self.plan_backfill(handler)?;
+        let report = backfill.run_with_progress(self.store(), |_| self.shared.local_wakeup.now()).await?;
+        Ok(report.done as u64)
     }
 
-    /// Does the same as an operation of an actor. A repeat under the same identity continues it.
-    pub async fn backfill_by<'a>(
-        &self,
-        handler: &str,
-        id: OperationId,
-        actor: impl Into<Actor<'a>> + Send,
-        reason: &str,
-    ) -> Result<u64>
-    where
-        S: Admin,
-    {
-        let inbox = &self.shared;
-        self.record_backfill(handler, id, actor, reason).await?;
+    /// Returns a backfill of the handler for an operator, or an error if the handler cannot get entries for earlier messages.
+    pub fn plan_backfill(&self, handler: &str) -> Result<Backfill> {
         let found = self.to_backfill(handler)?;
-        let mut params = BackfillParams::new(inbox.name.clone(), found.route.clone(), found.types.clone());
-        let (mut all, mut stale) = (0, 0);
-        loop {
-            let page = self.store().backfill(&params).await?;
-            if page.added > 0 {
-                inbox.local_wakeup.now();
-                let added = page.added as u64;
-                let handler = ("handler", handler.to_owned().into());
-                emit::count(names::BACKFILLED, added, [emit::inbox(&inbox.name), handler]);
-                all += added;
-            }
-            stale += page.stale;
-            match page.next {
-                Some(next) => params.after = Some(next),
-                None => break,
-            }
-        }
-        if stale > 0 {
-            tracing::warn!(inbox = %inbox.name, handler, stale, "messages older than the watermark skipped");
-        }
-        Ok(all)
-    }
-
-    /// Validates and records a backfill without doing it. [`backfill_by`](Self::backfill_by) follows in the background of the
-    /// caller.
-    pub async fn record_backfill<'a>(
-        &self,
-        handler: &str,
-        id: OperationId,
-        actor: impl Into<Actor<'a>> + Send,
-        reason: &str,
-    ) -> Result<Acted>
-    where
-        S: Admin,
-    {
-        let found = self.to_backfill(handler)?;
-        let what = ActionKind::Backfill { handler: found.route.key.clone(), kinds: found.types.clone() };
-        self.store().act(&Action::new(self.name().clone(), what).id(id).by(actor, reason)).await
+        Ok(Backfill::new(self.name().clone(), found.route.clone(), found.types.clone()))
     }
 
     /// Returns the handler, if it can get entries for earlier messages.

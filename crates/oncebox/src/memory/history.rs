@@ -43,7 +43,7 @@ impl InboxTables {
         let stored = self.messages.get(&seq)?;
         let mut history = MessageHistory::default();
         (history.now, history.duplicates) = (now, stored.duplicates);
-        history.attempts = stored.attempts.clone();
+        history.attempts.clone_from(&stored.attempts);
         for attempt in &mut history.attempts {
             attempt.handler = self.names.name(&attempt.origin);
         }

@@ -1,4 +1,4 @@
-//! Slows down addresses whose requests fail to prove who sends them.
+//! Slows down addresses whose requests fail to prove their sender. Tests: below, and tests/limits.rs.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,47 +8,47 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::places::network;
+use super::slots::network;
 
-/// Marks the answer to a request whose sender has not proven who it is. Answers with the status 401 need no mark.
+/// Marks the response to an unproven sender. Responses with the status 401 need no mark.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unproven;
 
-/// Marks an answer that every client gets, like that to a probe, in its extensions: its success does not prove who the sender is. A
-/// [`Server`](super::Server) without room closes connections whose senders have proven nothing before all others.
+/// Marks a response that every client gets, such as that to a probe, in its extensions. Its success does not prove the
+/// sender. A full [`Server`](super::Server) closes unproven connections first.
 #[derive(Clone, Copy, Debug)]
 pub struct Anonymous;
 
-/// Time until one more refusal is forgiven.
+/// Time until one refusal is forgiven.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// The longest wait for an answer.
+/// Maximum delay of a response.
 const LONGEST: Duration = Duration::from_secs(5);
-/// Addresses that are remembered. A client with more addresses than this is not slowed down on the others.
+/// Maximum remembered addresses. A client with more addresses is not slowed down on the others.
 const ADDRESSES: usize = 16_384;
 
 /// Refused requests, by address.
 #[derive(Debug)]
 pub(super) struct Refusals {
-    /// Refusals without delay, as the time that forgives them.
+    /// Refusals without delay, as the time in which they are forgiven.
     burst: Duration,
-    /// Answers of HTTP/1 that may wait for one address: each of them keeps a connection.
+    /// Delayed HTTP/1 responses per address: each keeps a connection.
     waiting: usize,
     addresses: Mutex<HashMap<IpAddr, RefusedAddress>>,
 }
 
 #[derive(Debug)]
 struct RefusedAddress {
-    /// When all refusals so far are forgiven.
+    /// Time at which all refusals so far are forgiven.
     forgiven: Instant,
     waiting: usize,
 }
 
-/// The wait of one answer.
+/// The delay of one response.
 #[derive(Debug)]
 pub(super) struct RefusalWait {
     pub(super) wait: Duration,
-    /// The address for which a place is taken; free again when dropped.
-    place: Option<(Arc<Refusals>, IpAddr)>,
+    /// The address whose slot it holds. Dropping it frees the slot.
+    slot: Option<(Arc<Refusals>, IpAddr)>,
 }
 
 impl Refusals {
@@ -56,7 +56,7 @@ impl Refusals {
         Arc::new(Self { burst: INTERVAL.saturating_mul(burst), waiting, addresses: Mutex::default() })
     }
 
-    /// Notes a refusal; returns how long its answer has to wait, if it has to.
+    /// Records a refusal; returns the delay of its response, if any.
     pub(super) fn refuse(
         self: &Arc<Self>,
         address: IpAddr,
@@ -72,23 +72,23 @@ impl Refusals {
             }
         }
         let refused = addresses.entry(address).or_insert(RefusedAddress { forgiven: now, waiting: 0 });
-        // No more than the longest wait is held against anyone.
+        // An address owes at most the longest delay.
         refused.forgiven = (refused.forgiven.max(now) + INTERVAL).min(now + self.burst + LONGEST);
         let wait = (refused.forgiven - now).checked_sub(self.burst).filter(|wait| !wait.is_zero())?;
         if !keeps_connection {
-            return Some(RefusalWait { wait, place: None });
+            return Some(RefusalWait { wait, slot: None });
         }
         if refused.waiting >= self.waiting {
             return None;
         }
         refused.waiting += 1;
-        Some(RefusalWait { wait, place: Some((Arc::clone(self), address)) })
+        Some(RefusalWait { wait, slot: Some((Arc::clone(self), address)) })
     }
 }
 
 impl Drop for RefusalWait {
     fn drop(&mut self) {
-        let Some((refusals, address)) = &self.place else { return };
+        let Some((refusals, address)) = &self.slot else { return };
         if let Some(refused) = refusals.addresses.lock().get_mut(address) {
             refused.waiting -= 1;
         }

@@ -92,7 +92,7 @@ impl SourceState {
             inner.in_hand
         };
         let source = ("source", self.name.to_string().into());
-        emit::set_number(names::DELIVERIES_IN_HAND, in_hand, [emit::inbox(&self.inbox), source]);
+        emit::set_number(names::DELIVERIES_IN_FLIGHT, in_hand, [emit::inbox(&self.inbox), source]);
     }
 
     pub(crate) fn check(&self, now: Duration) -> Check {

@@ -5,12 +5,22 @@ use oncebox::privacy::{Redacted, Redaction};
 use oncebox::state::{ErrorText, InLine, PoisonReason};
 use oncebox::store;
 
-use super::access::hex;
 use super::wire::{
-    BlockedCount, BlockedOrderingKey, BulkReport, DoctorFinding, EntryCount, EntryRecord, FailedAttempt,
-    InboxTotals, KeyText, MessageHeader, MessageIdentity, MessageSummary, OperationRecord, OperationUuid,
-    PausedOrderingKey, PayloadView, QuarantineReasonWord, QuarantinedItem, StatusWord, TimeText,
+    ActionResponse, BlockedCount, BlockedOrderingKey, BulkReport, DoctorFinding, EntryCount, EntryRecord,
+    ErasureResult, FailedAttempt, InboxTotals, KeyText, MessageHeader, MessageIdentity, MessageSummary,
+    OperationRecord, OperationUuid, PausedOrderingKey, PayloadView, QuarantineReasonWord, QuarantinedItem,
+    StatusWord, TimeText,
 };
+
+/// Formats bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut digits, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    })
+}
 
 /// Converts bytes to text, and to hexadecimal digits too if they are not UTF-8.
 fn text(bytes: &[u8]) -> (String, Option<String>) {
@@ -32,6 +42,30 @@ impl Privacy {
 
     fn error(&self, error: Option<&ErrorText>) -> Option<String> {
         error.map(|error| self.line(error.as_str()))
+    }
+
+    /// Converts the result of an action.
+    pub(crate) fn acted(&self, id: store::OperationId, acted: &store::Acted) -> ActionResponse {
+        let mut response = ActionResponse {
+            operation: OperationUuid(id),
+            repeated: acted.repeated,
+            entry: None,
+            changed: None,
+            legacy: Vec::new(),
+            purged: None,
+            erased: None,
+        };
+        match &acted.answer {
+            store::ActionResult::Entry(entry) => response.entry = Some(self.entry(entry)),
+            store::ActionResult::Changed(changed) => response.changed = Some(*changed),
+            store::ActionResult::Erased(counts) => {
+                let (discarded, quarantined) = (counts.discarded as u64, counts.quarantined as u64);
+                response.erased = Some(ErasureResult { discarded, quarantined });
+            }
+            store::ActionResult::Purged(count) => response.purged = Some(*count as u64),
+            _ => {}
+        }
+        response
     }
 
     pub(crate) fn entry(&self, entry: &store::EntryView) -> EntryRecord {

@@ -1,4 +1,4 @@
-//! Counts connections by client address, and chooses the one that makes room for a new one. Tests: below, and
+//! Counts connections by client address, and chooses the one to close for a new one. Tests: below, and
 //! `tests/limits.rs`.
 
 use std::cmp::Reverse;
@@ -15,12 +15,12 @@ use super::activity::Activity;
 /// Connections by address.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionSlots {
-    held: Mutex<HeldPlaces>,
+    held: Mutex<HeldSlots>,
     freed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct HeldPlaces {
+struct HeldSlots {
     next: u64,
     count: usize,
     /// Connections from other machines.
@@ -29,45 +29,45 @@ struct HeldPlaces {
     addresses: HashMap<IpAddr, BTreeMap<u64, Arc<Activity>>>,
 }
 
-/// The slot of one connection; freed when dropped.
+/// The slot of one connection. Dropping it frees the slot.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
-    places: Arc<ConnectionSlots>,
+    slots: Arc<ConnectionSlots>,
     address: IpAddr,
     number: u64,
 }
 
-/// Why there is no place.
+/// Reason why there is no slot.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum NoPlace {
-    /// Until a connection ends or becomes idle.
+pub(super) enum NoSlot {
+    /// No slot until a connection ends or becomes idle.
     Now,
-    /// For this address.
+    /// No slot for this address.
     ForAddress,
 }
 
 impl ConnectionSlots {
-    /// Takes a place for one more connection from `address`. If there is none, another connection gives way. It is one whose sender
-    /// has proven nothing, of the address that has most of them; which of those, [`Activity::nuisance`] says. If all have proven
-    /// something, it is the one that has been idle for longest, of the address with most connections. A connection that has proven
-    /// something and has an open request never gives way.
+    /// Takes a slot for one more connection from `address`. If there is none, another connection closes. Unproven
+    /// connections close first, of the address with most of them, in the order of [`Activity::nuisance`]. If all are
+    /// proven, the one idle for longest closes, of the address with most connections. A proven connection with an open
+    /// request never closes.
     pub(super) fn take(
         self: &Arc<Self>,
         address: IpAddr,
         activity: &Arc<Activity>,
         limits: &ServerLimits,
-    ) -> Result<ConnectionSlot, NoPlace> {
+    ) -> Result<ConnectionSlot, NoSlot> {
         let address = network(address);
         let local = address.is_loopback();
         let of_address = limits.connections_per_address + if local { limits.loopback } else { 0 };
         let of_remote = limits.connections.saturating_sub(limits.loopback);
         let mut held = self.held.lock();
         if held.addresses.get(&address).map_or(0, BTreeMap::len) >= of_address {
-            held.give_way(|other| *other == address).ok_or(NoPlace::ForAddress)?;
+            held.give_way(|other| *other == address).ok_or(NoSlot::ForAddress)?;
         } else if !local && limits.loopback > 0 && held.remote >= of_remote {
-            held.give_way(|other| !other.is_loopback()).ok_or(NoPlace::ForAddress)?;
+            held.give_way(|other| !other.is_loopback()).ok_or(NoSlot::ForAddress)?;
         } else if held.count >= limits.connections {
-            held.give_way(|_| true).ok_or(NoPlace::Now)?;
+            held.give_way(|_| true).ok_or(NoSlot::Now)?;
         }
         let number = held.next;
         held.next += 1;
@@ -75,7 +75,7 @@ impl ConnectionSlots {
         held.remote += usize::from(!local);
         held.addresses.entry(address).or_default().insert(number, Arc::clone(activity));
         drop(held);
-        Ok(ConnectionSlot { places: Arc::clone(self), address, number })
+        Ok(ConnectionSlot { slots: Arc::clone(self), address, number })
     }
 
     /// Waits until a connection has ended.
@@ -84,8 +84,8 @@ impl ConnectionSlots {
     }
 }
 
-impl HeldPlaces {
-    /// Closes one connection of the addresses that `among` takes, if one may be closed.
+impl HeldSlots {
+    /// Closes one connection of the addresses that match `among`, if one may close.
     fn give_way(&mut self, among: impl Fn(&IpAddr) -> bool) -> Option<()> {
         let (address, number) = self.unproven(&among).or_else(|| self.idle(&among))?;
         self.remove(address, number)?.evict();
@@ -128,13 +128,13 @@ impl HeldPlaces {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        // One that gave way has left already.
-        self.places.held.lock().remove(self.address, self.number);
-        self.places.freed.notify_one();
+        // An evicted connection has left already.
+        self.slots.held.lock().remove(self.address, self.number);
+        self.slots.freed.notify_one();
     }
 }
 
-/// The address that counts for limits: a client with a network of IPv6 has all its addresses.
+/// Returns the address that counts for limits: an IPv6 client owns all addresses of its network.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if address.is_loopback() => address.into(),
@@ -154,45 +154,45 @@ mod tests {
         limits
     }
 
-    /// A connection from an address, with what it does.
+    /// A connection from an address, with its activity.
     struct Connected {
-        place: Result<ConnectionSlot, NoPlace>,
+        slot: Result<ConnectionSlot, NoSlot>,
         activity: Arc<Activity>,
     }
 
     impl Connected {
         fn has_given_way(&self) -> bool {
-            let place = self.place.as_ref().unwrap();
-            let held = place.places.held.lock();
-            held.addresses.get(&place.address).is_none_or(|held| !held.contains_key(&place.number))
+            let slot = self.slot.as_ref().unwrap();
+            let held = slot.slots.held.lock();
+            held.addresses.get(&slot.address).is_none_or(|held| !held.contains_key(&slot.number))
         }
     }
 
-    fn connect(places: &Arc<ConnectionSlots>, limits: &ServerLimits, address: &str) -> Connected {
+    fn connect(slots: &Arc<ConnectionSlots>, limits: &ServerLimits, address: &str) -> Connected {
         let activity = Activity::new(1);
-        let place = places.take(address.parse().unwrap(), &activity, limits);
-        Connected { place, activity }
+        let slot = slots.take(address.parse().unwrap(), &activity, limits);
+        Connected { slot, activity }
     }
 
     #[test]
-    fn places_are_counted_by_address_and_given_back() {
-        let (places, limits) = (Arc::new(ConnectionSlots::default()), limits(10, 2, 0));
-        let connect = |address: &str| connect(&places, &limits, address);
+    fn slots_are_counted_by_address_and_released() {
+        let (slots, limits) = (Arc::new(ConnectionSlots::default()), limits(10, 2, 0));
+        let connect = |address: &str| connect(&slots, &limits, address);
         let held = ["10.0.0.1", "::ffff:10.0.0.1", "10.0.0.2", "2001:db8::1"].map(connect);
-        assert!(connect("10.0.0.1").place.is_ok() && held[0].has_given_way() && !held[1].has_given_way());
+        assert!(connect("10.0.0.1").slot.is_ok() && held[0].has_given_way() && !held[1].has_given_way());
         let second = connect("2001:db8::2:1");
-        assert!(connect("2001:db8::3").place.is_ok() && held[3].has_given_way());
-        assert!(connect("2001:db8:0:1::3").place.is_ok() && !second.has_given_way());
+        assert!(connect("2001:db8::3").slot.is_ok() && held[3].has_given_way());
+        assert!(connect("2001:db8:0:1::3").slot.is_ok() && !second.has_given_way());
         drop((held, second));
-        let held = places.held.lock();
+        let held = slots.held.lock();
         assert_eq!((held.count, held.remote, held.addresses.len()), (0, 0, 0));
     }
 
-    // FAULTS S5: strangers make room for each other, and for everybody.
+    // FAULTS S5: untrusted clients make room for each other, and for verified ones.
     #[test]
     fn the_address_with_most_unproven_connections_gives_way() {
-        let (places, limits) = (Arc::new(ConnectionSlots::default()), limits(6, 5, 0));
-        let connect = |address: &str| connect(&places, &limits, address);
+        let (slots, limits) = (Arc::new(ConnectionSlots::default()), limits(6, 5, 0));
+        let connect = |address: &str| connect(&slots, &limits, address);
         let senders = [connect("10.0.0.1"), connect("10.0.0.1"), connect("10.0.0.1")];
         for sender in &senders {
             sender.activity.prove();
@@ -209,38 +209,38 @@ mod tests {
         strangers.push(connect("10.0.0.6"));
         assert!(strangers[0].has_given_way(), "the others have one request, or none");
         assert!(!senders.iter().any(Connected::has_given_way));
-        assert!(strangers.iter().all(|stranger| stranger.place.is_ok()));
+        assert!(strangers.iter().all(|stranger| stranger.slot.is_ok()));
     }
 
     #[test]
     fn those_at_work_stay() {
-        let (places, limits) = (Arc::new(ConnectionSlots::default()), limits(2, 2, 0));
-        let connect = |address: &str| connect(&places, &limits, address);
+        let (slots, limits) = (Arc::new(ConnectionSlots::default()), limits(2, 2, 0));
+        let connect = |address: &str| connect(&slots, &limits, address);
         let (first, second) = (connect("10.0.0.1"), connect("10.0.0.1"));
         let open = [&first, &second].map(|sender| {
             sender.activity.prove();
             sender.activity.open()
         });
-        assert_eq!(connect("10.0.0.1").place.unwrap_err(), NoPlace::ForAddress);
-        assert_eq!(connect("10.0.0.2").place.unwrap_err(), NoPlace::Now);
+        assert_eq!(connect("10.0.0.1").slot.unwrap_err(), NoSlot::ForAddress);
+        assert_eq!(connect("10.0.0.2").slot.unwrap_err(), NoSlot::Now);
         drop(open);
-        assert!(connect("10.0.0.2").place.is_ok() && first.has_given_way() && !second.has_given_way());
+        assert!(connect("10.0.0.2").slot.is_ok() && first.has_given_way() && !second.has_given_way());
     }
 
     #[test]
-    fn some_places_are_for_this_machine() {
-        let (places, limits) = (Arc::new(ConnectionSlots::default()), limits(4, 4, 1));
-        let connect = |address: &str| connect(&places, &limits, address);
+    fn some_slots_are_for_this_machine() {
+        let (slots, limits) = (Arc::new(ConnectionSlots::default()), limits(4, 4, 1));
+        let connect = |address: &str| connect(&slots, &limits, address);
         let remote = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(connect);
         let open = remote.each_ref().map(|one| {
             one.activity.prove();
             one.activity.open()
         });
-        assert_eq!(connect("10.0.0.4").place.unwrap_err(), NoPlace::ForAddress);
+        assert_eq!(connect("10.0.0.4").slot.unwrap_err(), NoSlot::ForAddress);
         let probe = connect("127.0.0.1");
-        assert!(probe.place.is_ok());
+        assert!(probe.slot.is_ok());
         drop(open);
-        assert!(connect("10.0.0.4").place.is_ok() && remote[0].has_given_way());
+        assert!(connect("10.0.0.4").slot.is_ok() && remote[0].has_given_way());
         assert!(!probe.has_given_way());
     }
 }

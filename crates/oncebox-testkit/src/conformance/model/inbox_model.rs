@@ -233,13 +233,13 @@ impl InboxModel {
         claimable
     }
 
-    /// Returns the suspects that a claim takes: the first due one, and others of its level.
+    /// Returns the suspects that a claim takes: the first due one, and others with its suspicion.
     pub(super) fn company(&self, name: &str, due: &[(Timestamp, Seq, u8)], limit: usize) -> Vec<Seq> {
         let suspicion =
             |id: &u8| self.entries.get(&(*id, name)).map_or(Suspicion::NONE, |entry| entry.suspicion);
         let Some(first) = due.first().map(|(.., id)| suspicion(id)) else { return Vec::new() };
-        let same = due.iter().filter(|(.., id)| suspicion(id).level() == first.level());
-        same.map(|(_, seq, _)| *seq).take(limit.min(first.company())).collect()
+        let same = due.iter().filter(|(.., id)| suspicion(id) == first);
+        same.map(|(_, seq, _)| *seq).take(limit.min(first.company(1))).collect()
     }
 
     /// Returns the entries of a handler with an expired lease.

@@ -16,21 +16,21 @@ use crate::problem::{ProblemBody, ProblemType, RequestProblem, after, respond};
 pub(crate) enum MessageOutcome {
     Accepted,
     Duplicate,
-    /// Some of its handlers took it, now or before, and for others it was quarantined.
-    Mixed(MixedAnswer),
+    /// Handlers stored it, now or before; for other handlers it was quarantined.
+    Mixed(MixedResult),
     Problem(RequestProblem),
 }
 
 /// Outcome of a message that was quarantined for some of its handlers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MixedAnswer {
-    /// True if a handler took it with this delivery.
+pub(crate) struct MixedResult {
+    /// True if a handler stored it with this delivery.
     is_new: bool,
     handlers: Vec<(HandlerKey, &'static str)>,
 }
 
-impl MixedAnswer {
-    /// Of a message that was quarantined for some handlers, and not for others.
+impl MixedResult {
+    /// Returns a value if the message was quarantined for some handlers only.
     fn of(received: &Received) -> Option<Self> {
         let answers = || received.handlers.iter().map(|(_, answer)| answer);
         if answers().all(HandlerAnswer::is_quarantined) || !answers().any(HandlerAnswer::is_quarantined) {
@@ -68,9 +68,9 @@ impl MessageOutcome {
                 ProblemType::Rejected,
                 "a handler rejected the message for good",
             )),
-            // Done, and what may come to be.
+            // Done, and variants that later versions add.
             _ => {
-                if let Some(mixed) = MixedAnswer::of(&received) {
+                if let Some(mixed) = MixedResult::of(&received) {
                     return Self::Mixed(mixed);
                 }
                 let marked = HandlerAnswer::Ran(Processed::Conflict);
@@ -115,8 +115,8 @@ impl MessageOutcome {
         }
     }
 
-    /// Rank of a status: a list has the status of its worst message. Messages to retry come first, then refused ones.
-    /// So a sender that reads the status alone never takes a message for stored that is not.
+    /// Ranks a status: a list has the status of its worst message. Messages to retry come first, then refused ones. A
+    /// sender that reads the status alone never drops a message that was not stored.
     fn rank(&self) -> (bool, u16) {
         let status = self.status();
         let again = status.is_server_error() || matches!(status.as_u16(), 408 | 409 | 429);
@@ -124,7 +124,7 @@ impl MessageOutcome {
     }
 }
 
-/// The answer for one message.
+/// Builds the response for one message.
 pub(crate) fn one(answer: MessageOutcome) -> Response {
     let json = |status, text: &'static str| {
         respond(status, "application/json", Body::from(Bytes::from_static(text.as_bytes())))
@@ -153,7 +153,7 @@ struct HandlerItem<'a> {
     outcome: &'static str,
 }
 
-/// The answer for one message, where its handlers differ.
+/// Response for one message whose handlers differ.
 #[derive(Serialize)]
 struct MixedOutcome<'a> {
     outcome: &'static str,
@@ -175,7 +175,7 @@ struct OutcomeList<'a> {
     results: Vec<ListedOutcome<'a>>,
 }
 
-/// The answer for a list of messages: one for each, in their order.
+/// Builds the response for a list of messages: one item for each, in their order.
 pub(crate) fn many(answers: &[MessageOutcome]) -> Response {
     let results = answers.iter().map(|answer| ListedOutcome {
         status: answer.status().as_u16(),
@@ -205,7 +205,7 @@ mod tests {
         MessageOutcome::Problem(RequestProblem::new(cause, "x"))
     }
 
-    // A sender that looks at the status alone must not lose a message.
+    // A sender that reads only the status must not lose a message.
     #[test]
     fn the_worst_of_a_list_is_the_status_of_the_whole() {
         use MessageOutcome::{Accepted, Duplicate};

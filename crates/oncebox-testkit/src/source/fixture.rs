@@ -77,8 +77,8 @@ impl<T: Transport> SourceFixture<T> {
         handler(name, run).retry(Retry::fixed(20, Duration::from_millis(20)))
     }
 
-    pub(super) async fn send(&self, id: &str, kind: &str, payload: impl Into<Bytes>) {
-        self.transport.send(Message::new(id.to_owned(), kind, payload)).await;
+    pub(super) async fn send(&self, id: &str, message_type: &str, payload: impl Into<Bytes>) {
+        self.transport.send(Message::new(id.to_owned(), message_type, payload)).await;
     }
 
     /// Sends messages of the durable type with the numbers of a range, each with its own payload.
@@ -110,8 +110,8 @@ impl<T: Transport> SourceFixture<T> {
         let _ = self.log.entered.subscribe().wait_for(|entered| *entered >= count).await;
     }
 
-    pub(super) async fn books(&self) -> DeliveryLedger {
-        self.transport.books().await
+    pub(super) async fn ledger(&self) -> DeliveryLedger {
+        self.transport.ledger().await
     }
 
     pub(super) async fn counts(&self) -> InboxCounts {
@@ -130,10 +130,10 @@ impl<T: Transport> SourceFixture<T> {
 
     /// Waits until the transport counts so many messages as done and as rejected, and none as waiting.
     pub(super) async fn settled(&self, done: usize, rejected: usize) {
-        self.until(async |world: &Self| {
-            let books = world.books().await;
-            assert!(books.done <= done && books.rejected <= rejected, "more than expected: {books:?}");
-            books.waiting == 0 && books.done == done && books.rejected == rejected
+        self.until(async |fixture: &Self| {
+            let ledger = fixture.ledger().await;
+            assert!(ledger.done <= done && ledger.rejected <= rejected, "more than expected: {ledger:?}");
+            ledger.waiting == 0 && ledger.done == done && ledger.rejected == rejected
         })
         .await;
     }
@@ -143,7 +143,7 @@ impl<T: Transport> SourceFixture<T> {
         let pending = self.counts().await.with_status(Status::Pending);
         format!(
             "the transport has {:?}, {pending} entries are pending, runs: {:?}",
-            self.books().await,
+            self.ledger().await,
             self.log.runs.lock()
         )
     }
@@ -173,6 +173,6 @@ impl HandlerLog {
 
 impl<T: Transport> std::fmt::Debug for SourceFixture<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("World").field("log", &self.log).finish_non_exhaustive()
+        f.debug_struct("SourceFixture").field("log", &self.log).finish_non_exhaustive()
     }
 }
