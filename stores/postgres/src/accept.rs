@@ -1,5 +1,6 @@
 //! Accept: stores each message once per key, with one pending entry per handler. Tests: `tests/accept_races.rs`.
 
+mod accept_in;
 mod duplicate_expectation;
 mod fast_path;
 mod rare_cases;
@@ -15,9 +16,10 @@ use crate::db::{Db, TouchedQueues, millis};
 use crate::error::corrupt;
 use crate::row::get;
 use crate::session::{Query, Sessions, query};
+pub(crate) use accept_in::{StagedCounts, StagedMessages};
 pub(crate) use duplicate_expectation::DuplicateExpectation;
 use fast_path::{FastPath, Statement};
-use rare_cases::{add_unordered, handle_rare_cases};
+use rare_cases::{add_unordered, handle_rare_cases, unordered_entries};
 pub(crate) use rare_cases::{group_of, order_of};
 
 /// The most messages in one statement.
@@ -38,8 +40,8 @@ pub(crate) struct Offered {
     routes: Vec<Vec<i16>>,
     /// The numbers of the keys, in order.
     handlers: Vec<i16>,
-    /// Those of them whose entries ignore the ordering key of the message. Empty if it has none.
-    unordered: Vec<i16>,
+    /// Those of them that ignore ordering keys.
+    ignore_order: Vec<i16>,
     /// If it may have been forgotten: the numbers of all of its handlers' keys, former ones included, or 0 if it has none.
     doubted: Vec<i16>,
 }
@@ -56,10 +58,9 @@ impl Offered {
         let mut handlers: Vec<i16> = routes.iter().filter_map(|ids| ids.first().copied()).collect();
         handlers.sort_unstable();
         handlers.dedup();
-        let is_unordered = |(ids, route): (&Vec<i16>, &Route)| {
-            ids.first().copied().filter(|_| new.order.is_some() && !route.ordered)
-        };
-        let unordered = routes.iter().zip(&*new.routes).filter_map(is_unordered).collect();
+        let is_unordered =
+            |(ids, route): (&Vec<i16>, &Route)| ids.first().copied().filter(|_| !route.ordered);
+        let ignore_order = routes.iter().zip(&*new.routes).filter_map(is_unordered).collect();
         let (lane, home) = (db.lane_of(&new.key), db.home_of(&new.key, new.order.as_ref()));
         let mut doubted: Vec<i16> = routes.iter().flatten().copied().collect();
         match new.doubtful_since() {
@@ -67,7 +68,7 @@ impl Offered {
             Some(_) if doubted.is_empty() => doubted.push(0),
             Some(_) => doubted.sort_unstable(),
         }
-        Ok(Self { new: new.clone(), changes, inbox, lane, home, routes, handlers, unordered, doubted })
+        Ok(Self { new: new.clone(), changes, inbox, lane, home, routes, handlers, ignore_order, doubted })
     }
 
     pub(crate) fn inbox(&self) -> i16 {
@@ -102,9 +103,26 @@ impl Offered {
         }
     }
 
+    /// The handlers whose entries ignore the order of this message. Empty if it has none.
+    fn unordered(&self) -> &[i16] {
+        if self.new.order.is_some() { &self.ignore_order } else { &[] }
+    }
+
+    /// Splits handlers that are added to a stored message into those that keep its order and the others. Leaves out an empty part.
+    fn split_by_order(
+        &self,
+        added: Vec<i16>,
+        order: Option<Vec<u8>>,
+    ) -> impl Iterator<Item = (Vec<i16>, Option<Vec<u8>>)> + use<> {
+        // The stored message may have an order that this one does not have.
+        let keeps_order = |handler: &i16| order.is_some() && !self.ignore_order.contains(handler);
+        let (ordered, unordered): (Vec<i16>, Vec<i16>) = added.into_iter().partition(keeps_order);
+        [(ordered, order), (unordered, None)].into_iter().filter(|(added, _)| !added.is_empty())
+    }
+
     /// The handlers whose entries have the order of the message, if it has one.
     fn keep_order(&self) -> impl Iterator<Item = i16> {
-        self.handlers.iter().copied().filter(|handler| !self.unordered.contains(handler))
+        self.handlers.iter().copied().filter(|handler| !self.unordered().contains(handler))
     }
 }
 
@@ -217,7 +235,7 @@ async fn offer(
     for index in indexes {
         offers[*index].add_lines(&mut lines);
     }
-    let unordered = indexes.iter().any(|index| !offers[*index].unordered.is_empty());
+    let unordered = indexes.iter().any(|index| !offers[*index].unordered().is_empty());
     if let ([round], true) = (&rounds[..], lines.is_empty() && !unordered) {
         return offer_round(db, sessions, offers, round).await;
     }

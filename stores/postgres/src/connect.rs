@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::{TxPhase, innermost, is_connection_lost, lost, store_error};
 use crate::login::Login;
-use crate::sql::strip;
+use crate::sql::FIXED;
 use crate::timeline::Timeline;
 
 /// The driver's counter of nested transactions.
@@ -175,8 +175,7 @@ impl Pool {
             let patience = inner.patience / u32::try_from(logins.len()).unwrap_or(u32::MAX);
             let opened = async {
                 let mut connection = self.open_one(options).await?;
-                let recovering =
-                    sqlx::query_scalar(strip(include_str!("../sql/schema/recovering.sql"))).persistent(false);
+                let recovering = sqlx::query_scalar(FIXED.schema_recovering).persistent(false);
                 Ok((recovering.fetch_one(&mut connection).await?, connection))
             };
             errors.push(match tokio::time::timeout(patience, opened).await {
@@ -380,7 +379,7 @@ impl Drop for PooledConn {
 pub(crate) async fn roll_back(connection: &mut PgConnection) -> sqlx::Result<()> {
     if Manager::get_transaction_depth(connection) == 0 {
         // The driver does not count what a dropped `begin()` has opened.
-        connection.execute(sqlx::raw_sql(strip(include_str!("../sql/transaction/rollback.sql")))).await?;
+        connection.execute(sqlx::raw_sql(FIXED.transaction_rollback)).await?;
     }
     while Manager::get_transaction_depth(connection) > 0 {
         Manager::rollback(connection).await?;

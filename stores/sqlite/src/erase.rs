@@ -7,6 +7,7 @@ use rusqlite::{Connection, params};
 
 use crate::admin;
 use crate::error::store_error;
+use crate::sql::SQL;
 use crate::writer::WriteTx;
 
 pub(crate) fn erase(
@@ -37,22 +38,22 @@ pub(crate) fn erase(
     };
     if let Some(seq) = stored {
         let erased = &Fingerprint::ERASED.as_bytes()[..];
-        execute(include_str!("../sql/erase/message.sql"), params![seq, erased])?;
-        execute(include_str!("../sql/erase/outcomes.sql"), params![seq])?;
-        execute(include_str!("../sql/history/forget_attempts.sql"), params![seq])?;
+        execute(SQL.erase_message, params![seq, erased])?;
+        execute(SQL.erase_outcomes, params![seq])?;
+        execute(SQL.history_forget_attempts, params![seq])?;
     }
     let digest = &key.as_bytes()[..];
-    let quarantined = execute(include_str!("../sql/erase/quarantine.sql"), params![digest, inbox_id])?;
-    let marks = execute(include_str!("../sql/erase/marks.sql"), params![digest])?;
+    let quarantined = execute(SQL.erase_quarantine, params![digest, inbox_id])?;
+    let marks = execute(SQL.erase_marks, params![digest])?;
     if stored.is_none() && quarantined == 0 && marks == 0 {
         return Err(nothing_to_erase(key));
     }
-    let mut statement = work.statement(include_str!("../sql/erase/answers.sql"))?;
+    let mut statement = work.statement(SQL.erase_answers)?;
     let answers = statement.query_map([digest], |row| Ok((row.get(0)?, row.get(1)?))).map_err(store_error)?;
     let answers: Vec<(i64, String)> = answers.collect::<rusqlite::Result<_>>().map_err(store_error)?;
     for (number, answer) in answers {
         if let Some(without) = ActionResult::without_content(&answer) {
-            execute(include_str!("../sql/erase/set_answer.sql"), params![number, without])?;
+            execute(SQL.erase_set_answer, params![number, without])?;
         }
     }
     Ok(ErasureCounts::new(unfinished.len(), quarantined))

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use oncebox::Message;
 use oncebox::state::{Operation, Outcome, Status};
-use oncebox::store::{Accepted, Claim, NewMessage, Settled};
+use oncebox::store::{Accepted, Claim, NewMessage, Route, Settled};
 use oncebox::time::Timestamp;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
@@ -91,10 +92,9 @@ pub async fn an_unordered_handler_ignores_the_key<S: StoreUnderTest>(h: &Harness
     // A handler that is added later, by a duplicate and by a backfill.
     let more = [route("a"), route("mail").unordered(), route("log").unordered(), route("b")];
     for n in 0..3 {
-        assert!(matches!(
-            h.accept(offer_routed(ordered(n), more.clone())).await,
-            Accepted::HandlersAdded(_, 2)
-        ));
+        // A repeat without its key changes nothing.
+        let repeat = if n == 2 { message("2") } else { ordered(n) };
+        assert!(matches!(h.accept(offer_routed(repeat, more.clone())).await, Accepted::HandlersAdded(_, 2)));
     }
     assert_eq!(h.claim("log", 10).await.len(), 3);
     assert_eq!(ids(&h.claim("b", 10).await), ["0"]);
@@ -105,6 +105,29 @@ pub async fn an_unordered_handler_ignores_the_key<S: StoreUnderTest>(h: &Harness
     );
     assert_eq!(h.store.backfill(&params).await.expect("backfill").added, 4);
     assert_eq!(h.claim("late", 10).await.len(), 4);
+}
+
+pub async fn an_unordered_handler_ignores_the_key_in_a_transaction<S: StoreUnderTest>(h: &Harness<S>) {
+    let ordered = |id| message(id).with_ordering_key("k");
+    let offers = |messages: [Message; 2], routes: &[Route]| {
+        messages.map(|message| offer_routed(message, routes.to_vec()))
+    };
+    let mut tx = h.store.begin().await.expect("begin");
+    let batch = offers([ordered("1"), ordered("2")], &[route("a"), route("mail").unordered()]);
+    let accepted = h.store.accept_in(&mut tx, &batch).await.expect("accept");
+    assert!(matches!(accepted[..], [Accepted::First(_), Accepted::First(_)]), "{accepted:?}");
+    h.store.commit(tx).await.expect("commit");
+    let mut tx = h.store.begin().await.expect("begin");
+    let more = [route("a"), route("mail").unordered(), route("log").unordered(), route("b")];
+    // A repeat without its key changes nothing.
+    let batch = offers([ordered("1"), message("2")], &more);
+    let accepted = h.store.accept_in(&mut tx, &batch).await.expect("accept");
+    let added = |accepted: &Accepted| matches!(accepted, Accepted::HandlersAdded(_, 2));
+    assert!(accepted.iter().all(added), "{accepted:?}");
+    h.store.commit(tx).await.expect("commit");
+    for (handler, expected) in [("a", 1), ("b", 1), ("mail", 2), ("log", 2)] {
+        assert_eq!(h.claim(handler, 10).await.len(), expected, "{handler}");
+    }
 }
 
 pub async fn sources_and_inboxes_do_not_wait_for_each_other<S: StoreUnderTest>(h: &Harness<S>) {

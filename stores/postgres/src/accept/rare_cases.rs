@@ -190,12 +190,7 @@ async fn add_handlers(
     let again = query(&db.sql.accept_message_again).bind(seq.0).bind(offer.inbox).bind(digest.clone());
     session.run(bind_message(again, offer).bind(offer.lane)).await?;
     let order = order.map(|order| order.as_bytes().to_vec());
-    let keeps_order = |handler: &i16| order.is_some() && !offer.unordered.contains(handler);
-    let (ordered, unordered): (Vec<i16>, Vec<i16>) = added.into_iter().partition(keeps_order);
-    for (added, order) in [(ordered, order), (unordered, None)] {
-        if added.is_empty() {
-            continue;
-        }
+    for (added, order) in offer.split_by_order(added, order) {
         let add = query(&db.sql.accept_add_handlers)
             .bind(db.now())
             .bind(offer.lane)
@@ -217,21 +212,27 @@ pub(super) async fn add_unordered(
     offers: &[Offered],
     rows: &[AcceptRow],
 ) -> Result<()> {
-    let (mut seqs, mut handlers, mut delays) = (Vec::new(), Vec::new(), Vec::new());
-    for row in rows.iter().filter(|row| row.is_new) {
-        let offer = usize::try_from(row.place).ok().and_then(|place| offers.get(place));
-        let (Some(seq), Some(offer)) = (row.seq, offer) else { continue };
-        for handler in &offer.unordered {
-            seqs.push(seq);
-            handlers.push(*handler);
-            delays.push(millis(offer.new.delay));
-        }
-    }
+    let (seqs, handlers, delays) = unordered_entries(offers, rows);
     if seqs.is_empty() {
         return Ok(());
     }
     let add = query(&db.sql.accept_unordered).bind(db.now()).bind(seqs).bind(handlers).bind(delays);
     session.run(add).await.map(drop)
+}
+
+/// Numbers, handlers and delays of the entries of new messages whose handlers ignore the ordering key.
+pub(super) fn unordered_entries(offers: &[Offered], rows: &[AcceptRow]) -> (Vec<i64>, Vec<i16>, Vec<i64>) {
+    let (mut seqs, mut handlers, mut delays) = (Vec::new(), Vec::new(), Vec::new());
+    for row in rows.iter().filter(|row| row.is_new) {
+        let offer = usize::try_from(row.place).ok().and_then(|place| offers.get(place));
+        let (Some(seq), Some(offer)) = (row.seq, offer) else { continue };
+        for handler in offer.unordered() {
+            seqs.push(seq);
+            handlers.push(*handler);
+            delays.push(millis(offer.new.delay));
+        }
+    }
+    (seqs, handlers, delays)
 }
 
 /// Binds time, source, id, type, ordering key, headers, payload and tenant.
