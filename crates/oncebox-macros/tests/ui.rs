@@ -86,9 +86,11 @@ fn normalized(printed: &str) -> String {
 fn place(line: &str) -> Option<String> {
     let (arrow, path) =
         line.trim_start().split_once(' ').filter(|(arrow, _)| ["-->", ":::"].contains(arrow))?;
+    // The compiler prints a path from the root of the workspace or a whole one: it depends on the build of the library.
+    let path = path.strip_prefix("crates/").map_or_else(|| path.to_owned(), |name| format!("/crates/{name}"));
     let name = match path.rsplit_once("/crates/") {
         Some((_, place)) => format!("$WORKSPACE/crates/{}", place.split(':').next()?),
-        None => path.to_owned(),
+        None => path,
     };
     Some(format!(" {arrow} {name}"))
 }
