@@ -158,6 +158,11 @@ impl OpenRequest {
         self.http2
     }
 
+    /// Returns true if a sender on its connection was verified.
+    pub(super) fn is_proven(&self) -> bool {
+        self.activity.is_proven()
+    }
+
     /// Notes that a request had success.
     pub(super) fn proven(&self) {
         // Most connections know it already; only reading leaves the others their copy of it.

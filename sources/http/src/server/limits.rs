@@ -31,7 +31,8 @@ pub struct ServerLimits {
     /// Requests that a connection may take back before they are answered; then it is closed. Default 200.
     pub resets: usize,
     /// Requests of one address that may fail to prove who sends them and are answered at once; ten more every second. Further
-    /// ones wait for their answer, up to five seconds. Default 100.
+    /// ones wait for their answer, up to five seconds. If answers wait on a quarter of the connections that the address may have,
+    /// further ones get 429 and their connections close; see [`TooManyRefusals`](super::TooManyRefusals). Default 100.
     pub refusals: u32,
     /// Maximum time for open requests after shutdown begins. Default: 20 seconds.
     pub grace: Duration,

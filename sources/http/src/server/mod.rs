@@ -25,9 +25,8 @@ use activity::Activity;
 use connection::ClientConnection;
 pub(crate) use places::network;
 use places::{ConnectionSlot, ConnectionSlots, NoPlace};
-pub use refusals::Anonymous;
 use refusals::Refusals;
-pub(crate) use refusals::Unproven;
+pub use refusals::{Anonymous, TooManyRefusals, Unproven};
 
 /// Pause when there are no more sockets, or no connection gives way.
 const BREATH: Duration = Duration::from_millis(100);
