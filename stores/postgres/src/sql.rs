@@ -230,6 +230,8 @@ statements! {
     admin_set_paused: "../sql/admin/set_paused.sql",
     erase: "../sql/erase/erase.sql",
     erase_answers: "../sql/erase/answers.sql",
+    erase_bodies: "../sql/erase/bodies.sql",
+    erase_set_body: "../sql/erase/set_body.sql",
     admin_purge_quarantine: "../sql/admin/purge_quarantine.sql",
 }
 
