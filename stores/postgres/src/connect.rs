@@ -184,7 +184,7 @@ impl Pool {
         };
         // Without an answer there is nothing to refuse: the store meets the same error soon, if it lasts.
         let lent: Result<bool> = tokio::time::timeout(patience, lent).await.unwrap_or(Ok(false));
-        if lent.unwrap_or(false) {
+        if lent? {
             let what = "the PostgreSQL URL leads to a pooler in transaction mode, such as PgBouncer with `pool_mode = transaction`, which \
                         needs other sessions: write these two lines in the configuration: `[store.NAME]`, with the name of the store, and \
                         `pooled = true`; in a program, `PostgresOptions::pooled(true)`";

@@ -163,7 +163,7 @@ async fn a_parameter_that_a_pooler_refuses_is_named_with_what_to_write() {
 #[tokio::test]
 async fn a_pooler_in_transaction_mode_is_refused_unless_it_is_expected() {
     let schema = Schema::pooled();
-    let options = || Postgres::options(schema.url()).expect("a good URL").schema(&schema.name);
+    let options = || schema.options().pooled(false);
     // Whether other tests use the pooler or not.
     for _ in 0..5 {
         let error = in_time(options().open()).await.expect_err("it is refused");
