@@ -24,6 +24,7 @@ pub use local::{NotLocal, Pages, check_local, is_address_host, is_loopback_host,
 /// CloudEvents: reads and writes events.
 pub use oncebox_cloudevents as cloudevents;
 pub use quota::Quota;
+pub use secret::{SecretStrength, secret_forms, secret_strength};
 pub use server::{Anonymous, Server, ServerLimits, Tls, TooManyRefusals, Unproven, listen};
 pub use verify::{Encoding, Verify};
 
