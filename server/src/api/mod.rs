@@ -173,7 +173,10 @@ impl OperatorApi {
             return Ok(if names_own_host(head) { Some(anyone()) } else { known() });
         };
         if guesses {
-            return Err(ApiProblem::new(ProblemKind::Throttled, "too many refused requests came from this address"));
+            return Err(ApiProblem::new(
+                ProblemKind::Throttled,
+                "too many refused requests came from this address",
+            ));
         }
         let lacks =
             || ApiProblem::new(ProblemKind::Forbidden, format!("this needs the role {}", role.as_str()));
@@ -271,7 +274,10 @@ async fn answered(
     let (head, body) = request.into_parts();
     let current = api.current();
     let foreign = || match head.headers.contains_key(AUTHORIZATION) {
-        false => ApiProblem::new(ProblemKind::Forbidden, "the host header does not name this machine; send a token"),
+        false => ApiProblem::new(
+            ProblemKind::Forbidden,
+            "the host header does not name this machine; send a token",
+        ),
         true => ApiProblem::new(ProblemKind::Unauthenticated, "the token is unknown"),
     };
     let caller = api.authorize(&current, route.role, &head)?.ok_or_else(foreign)?;

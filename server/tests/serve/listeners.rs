@@ -156,7 +156,8 @@ impl TokenClient {
     fn guesses(&mut self, token: &str) -> u64 {
         self.ask("/metrics", token);
         let (_, _, metrics) = self.answer();
-        let line = metrics.lines().find(|line| line.starts_with("oncebox_api_refused_total{reason=\"token\"}"));
+        let line =
+            metrics.lines().find(|line| line.starts_with("oncebox_api_refused_total{reason=\"token\"}"));
         line.and_then(|line| line.rsplit(' ').next()).unwrap().parse().unwrap()
     }
 }
