@@ -1,5 +1,6 @@
 //! Rules of the house that no compiler knows.
 
+mod commands;
 mod facts;
 mod guides;
 mod links;
@@ -51,6 +52,7 @@ const RULES: &[fn(&RuleInput<'_>) -> Vec<String>] = &[
     guides::pages_begin_with_an_example,
     guides::the_glossary_is_short,
     links::links_lead_somewhere,
+    commands::documented_tests_exist,
     travel::names_exist,
     facts::kills_are_those_on_record,
     facts::speeds_are_those_on_record,

@@ -78,7 +78,10 @@ impl ErasedIds {
         let said = |text: &str| part(&hex(text.as_bytes()));
         let mut changed = false;
         let mut remove = |place: &str, names: &dyn Fn(&str) -> bool| {
-            let Some(value) = body.pointer_mut(place).filter(|value| value.as_str().is_some_and(names)) else { return };
+            let Some(value) = body.pointer_mut(place).filter(|value| value.as_str().is_some_and(names))
+            else {
+                return;
+            };
             *value = Self::ERASED.into();
             changed = true;
         };
