@@ -68,7 +68,8 @@ pub(crate) fn erase(
     }
     if !ids.is_empty() {
         let mut statement = work.statement(include_str!("../sql/erase/bodies.sql"))?;
-        let bodies = statement.query_map([inbox_id], |row| Ok((row.get(0)?, row.get(1)?))).map_err(store_error)?;
+        let bodies =
+            statement.query_map([inbox_id], |row| Ok((row.get(0)?, row.get(1)?))).map_err(store_error)?;
         let bodies: Vec<(i64, String)> = bodies.collect::<rusqlite::Result<_>>().map_err(store_error)?;
         for (number, body) in bodies {
             if let Some(without) = ids.without(&body) {

@@ -163,7 +163,8 @@ mod tests {
     #[test]
     fn refusals_beyond_the_burst_wait_and_are_forgiven() {
         let (refusals, start) = (Refusals::new(3, 2), Instant::now());
-        let wait = |address, at: u64| match refusals.refuse(address, start + Duration::from_millis(at), false) {
+        let wait = |address, at: u64| match refusals.refuse(address, start + Duration::from_millis(at), false)
+        {
             RefusalVerdict::Now => 0,
             RefusalVerdict::Later(wait) => wait.wait.as_millis(),
             RefusalVerdict::TooMany => panic!("it keeps no connection"),
@@ -206,7 +207,10 @@ mod tests {
             let addresses = refusals.addresses.lock();
             assert_eq!((addresses.refused.len(), addresses.order.len()), (ADDRESSES, ADDRESSES));
             assert_eq!(addresses.refused[&ONE].waiting, 1, "an answer waits for it");
-            assert!(addresses.refused[&OTHER].forgiven > now + LONGEST / 2, "it has more refusals than others");
+            assert!(
+                addresses.refused[&OTHER].forgiven > now + LONGEST / 2,
+                "it has more refusals than others"
+            );
         }
         drop(held);
         assert_eq!(refusals.addresses.lock().refused[&ONE].waiting, 0);
