@@ -118,8 +118,10 @@ fn server_name() -> ServerName<'static> {
 
 /// Sends a request on a new connection to `https://` or `http://`, and returns the status.
 fn ask(tls: Option<&Arc<ClientConfig>>, url: &str, method: &str, head: &[(&str, &str)], body: &[u8]) -> u16 {
-    let Some(tls) = tls else { return request(method, url, head, body).unwrap().status };
-    let rest = url.strip_prefix("https://").expect("a TLS URL");
+    // The operators' port of this machine has no TLS.
+    let (Some(tls), Some(rest)) = (tls, url.strip_prefix("https://")) else {
+        return request(method, url, head, body).unwrap().status;
+    };
     let (address, path) = rest.split_once('/').expect("a path");
     let stream = std::net::TcpStream::connect(address).expect("the port takes connections");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
