@@ -32,6 +32,6 @@ async fn main() -> Result<(), BoxError> {
     let running = inbox.start();
     running.receive(orders)?;
     tokio::signal::ctrl_c().await?;
-    running.shutdown().await; // what is in hand is stored and acknowledged first
+    running.shutdown().await; // stores and acknowledges open deliveries first
     Ok(())
 }

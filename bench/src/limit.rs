@@ -1,4 +1,4 @@
-//! Hand-written loops of a careful engineer: the same rows, one thread, big transactions, nothing else.
+//! Hand-written loops with the same rows, one thread, big transactions, and nothing else.
 
 use std::path::Path;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use oncebox_sqlite::rusqlite::{Connection, TransactionBehavior, params};
 
 use crate::{payload, rate};
 
-/// Rows in a transaction.
+/// Rows per transaction.
 const BATCH: usize = 500;
 
 /// A file with hand-written tables: the same columns and settings as the store's.
@@ -19,7 +19,7 @@ pub(crate) struct HandWrittenFile {
 }
 
 impl HandWrittenFile {
-    /// `dedupe` keeps each key once, with an ordinary unique index.
+    /// Opens the file. With `dedupe` it keeps each key once, with an ordinary unique index.
     pub(crate) fn open(dir: &Path, dedupe: bool) -> Result<Self> {
         let connection = Connection::open(dir.join("limit.db"))?;
         connection.execute_batch(include_str!("../sql/limit.sql"))?;

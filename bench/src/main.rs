@@ -1,6 +1,6 @@
-//! Throughput of the inbox, in one run beside what a hand-written loop reaches on the same machine and disk.
+//! Throughput of the inbox, compared in one run with a hand-written loop on the same machine and disk.
 //!
-//! Each row is one JSON object on one line: `{"row":…,"ours":…,"limit":…,"ratio":…}`, in messages a second.
+//! Each row is one JSON object on one line: `{"row":…,"ours":…,"limit":…,"ratio":…}`, in messages per second.
 
 mod limit;
 mod ours;
@@ -14,29 +14,29 @@ use clap::{Parser, ValueEnum};
 use oncebox_sqlite::Sqlite;
 use serde::Serialize;
 
-/// Measures accepting and processing on SQLite with full synchronisation, beside hand-written loops.
+/// Measure accept and processing on SQLite with full synchronisation
 #[derive(Debug, Parser)]
 #[command(after_help = "Example:\n  cargo xtask bench --messages 100000 --finished 0 --json")]
 struct Args {
-    /// Messages in each measurement.
+    /// Messages per measurement
     #[arg(long, default_value_t = 200_000)]
     messages: usize,
-    /// Finished messages in the file for the rows that show growth; 0 leaves those rows out.
+    /// Finished messages for the growth rows; 0 skips those rows
     #[arg(long, default_value_t = 2_000_000)]
     finished: usize,
-    /// Concurrent callers of accept.
+    /// Concurrent callers of accept
     #[arg(long, default_value_t = 256)]
     callers: usize,
-    /// Measurements of each row; the median counts.
+    /// Measurements per row; the median counts
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Measures these rows only; may be given more than once.
+    /// Measure only these rows (repeatable)
     #[arg(long, value_enum)]
     only: Vec<Part>,
-    /// Prints one JSON object a line instead of a table.
+    /// Print JSON lines instead of a table
     #[arg(long)]
     json: bool,
-    /// Where the files go: the disk that is measured. Default: the system's directory for temporary files.
+    /// Directory of the files, on the disk to measure (default: the system's)
     #[arg(long)]
     dir: Option<PathBuf>,
 }
@@ -44,13 +44,13 @@ struct Args {
 /// Rows that are measured together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// Accepting and processing beside hand-written loops.
+    /// Compare accept and processing with hand-written loops
     Limit,
-    /// A backlog over many ordering keys beside one without order.
+    /// Compare a backlog over many ordering keys with one without order
     Ordered,
-    /// A file with many finished messages beside a small one.
+    /// Compare a file with many finished messages with a small one
     Growth,
-    /// Time from the kill of a process to the next delivery of its messages.
+    /// Measure from the kill of a process to the next delivery of its messages
     Recovery,
 }
 
@@ -60,7 +60,7 @@ impl Args {
     }
 }
 
-/// Over how many ordering keys the backlog of the row that shows order is spread.
+/// Ordering keys of the backlog in the row for order.
 const ORDERING_KEYS: usize = 10_000;
 
 /// One row of the result, in messages per second.
@@ -83,7 +83,7 @@ fn main() -> Result<()> {
         println!("{:<58} {:>10} {:>10} {:>6}", "row (messages a second)", "ours", "limit", "ratio");
     }
     if args.measures(Part::Limit) {
-        runtime.block_on(beside_the_limit(&args))?;
+        runtime.block_on(compare_with_limit(&args))?;
     }
     if args.measures(Part::Ordered) {
         runtime.block_on(ordered(&args))?;
@@ -97,12 +97,12 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-async fn beside_the_limit(args: &Args) -> Result<()> {
+async fn compare_with_limit(args: &Args) -> Result<()> {
     let n = args.messages;
     let (mut accepts, mut processes) = (Vec::new(), Vec::new());
     let (mut plain, mut bare, mut claims) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..args.rounds {
-        // Ours and the limits take turns, so that a disk that is slower for a while is slower for all.
+        // Ours and the limits take turns, so that a slow period of the disk affects all.
         let dir = fresh(args)?;
         let file = ours::InboxFile::open(dir.path())?;
         accepts.push(file.accept(0, n, args.callers).await?);
@@ -122,7 +122,7 @@ async fn beside_the_limit(args: &Args) -> Result<()> {
     show(args, "process, no-op handler | batched claim and delete".into(), process, median(claims))
 }
 
-/// The longest that a message may wait after its process was killed and started again.
+/// Maximum delay of a message after its process was killed and restarted.
 const RECOVERY: Duration = Duration::from_secs(2);
 
 async fn recover(args: &Args) -> Result<()> {
@@ -135,7 +135,7 @@ async fn recover(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// A backlog over many ordering keys; the limit is our own speed with the same backlog and no order.
+/// Measures a backlog over many ordering keys; the limit is our own speed with the same backlog and no order.
 async fn ordered(args: &Args) -> Result<()> {
     let n = args.messages;
     let (mut ordered, mut plain) = (Vec::new(), Vec::new());
@@ -151,7 +151,7 @@ async fn ordered(args: &Args) -> Result<()> {
     show(args, row, median(ordered), median(plain))
 }
 
-/// The same in a file with many finished messages, taking turns with a small file: the limit is our own speed there.
+/// Measures in a file with many finished messages, alternating with a small file: the limit is our own speed there.
 async fn growth(args: &Args) -> Result<()> {
     let n = args.messages;
     let dir = fresh(args)?;
@@ -202,7 +202,7 @@ fn fresh(args: &Args) -> Result<tempfile::TempDir> {
     Ok(tempfile::Builder::new().prefix("oncebox-bench-").tempdir_in(dir)?)
 }
 
-/// Messages a second.
+/// Returns messages per second.
 fn rate(messages: usize, start: std::time::Instant) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let messages = messages as f64;

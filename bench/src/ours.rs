@@ -47,7 +47,7 @@ impl InboxFile {
         Ok(Self { inbox, done })
     }
 
-    /// Accepts `count` messages, each by a call of its own.
+    /// Accepts `count` messages, one per call.
     pub(crate) async fn accept(&self, first: usize, count: usize, callers: usize) -> Result<f64> {
         let payload = Bytes::from(payload());
         let start = Instant::now();
@@ -68,7 +68,7 @@ impl InboxFile {
         Ok(rate(count, start))
     }
 
-    /// Runs what is pending until all of it is settled.
+    /// Runs pending entries until all are settled.
     pub(crate) async fn process(&self, count: usize) -> Result<f64> {
         self.done.left.store(count, Ordering::Relaxed);
         let start = Instant::now();
@@ -81,14 +81,14 @@ impl InboxFile {
         Ok(rate)
     }
 
-    /// Accepts and processes `count` messages, as fast as batches go.
+    /// Accepts and processes `count` messages in batches.
     pub(crate) async fn fill(&self, count: usize) -> Result<()> {
         self.load(count, None).await?;
         self.process(count).await?;
         Ok(())
     }
 
-    /// Accepts `count` messages, as fast as batches go; they take turns over so many ordering keys, or ask for no order.
+    /// Accepts `count` messages in batches, alternating over `keys` ordering keys, or without order.
     pub(crate) async fn load(&self, count: usize, keys: Option<usize>) -> Result<()> {
         let payload = Bytes::from(payload());
         for first in (0..count).step_by(1_000) {

@@ -1,5 +1,5 @@
-//! Recovery time of the messages of a killed process. A child process takes messages and holds them; it is killed with
-//! SIGKILL and started again, and each message's next delivery is timed from the kill.
+//! Recovery time of the messages of a killed process. A child process takes messages and holds them. After SIGKILL and
+//! a restart, the bench times each message's next delivery from the kill.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -9,18 +9,18 @@ use anyhow::{Context as _, Result, bail, ensure};
 use oncebox::{BoxError, Context, Inbox, Message, Store, handler};
 use serde::Serialize;
 
-/// The variable that makes this program the worker: what the worker does with each message.
+/// Variable that makes this program a worker, with the worker's role.
 const ROLE: &str = "ONCEBOX_BENCH_RECOVERY";
-/// The variable with the store of the worker: a path or a URL.
+/// Variable with the store of the worker: a path or a URL.
 const PLACE: &str = "ONCEBOX_BENCH_RECOVERY_STORE";
 const HOLD: &str = "hold";
 const FINISH: &str = "finish";
-/// Prefix of the line with the id of a message that the worker got.
+/// Prefix of the line with the id of a delivered message.
 const BEGUN: &str = "begun ";
 
 /// Messages without an ordering key.
 const PLAIN: usize = 50;
-/// Ordering keys, and messages of each: the first of them is in hand when the worker dies, and the others wait behind it.
+/// Ordering keys, and messages of each: the first is running when the worker dies, and the others wait behind it.
 const KEYS: usize = 25;
 const OF_A_KEY: usize = 2;
 
@@ -40,7 +40,7 @@ pub(crate) fn role() -> Option<(String, String)> {
     Some((std::env::var(ROLE).ok()?, std::env::var(PLACE).ok()?))
 }
 
-/// The worker, with the default settings: says of each message that it has it, and holds or finishes it.
+/// Runs the worker with the default settings: prints each message it receives, and holds or finishes it.
 pub(crate) async fn work<S: Store>(store: S, role: &str) -> Result<()> {
     let _running = inbox(store, HoldsMessages(role == HOLD))?.start();
     std::future::pending().await
@@ -65,7 +65,7 @@ async fn begin<S: Store>(message: Message, cx: &mut Context<S>) -> Result<(), Bo
     Ok(())
 }
 
-/// Stores the messages, lets a worker take them, kills it and starts another; prints how long the messages waited.
+/// Stores the messages, lets a worker take them, kills it and starts another; prints the delays of the messages.
 pub(crate) async fn measure<S: Store>(store: S, place: &str, aim: Duration, json: bool) -> Result<()> {
     let sender = inbox(store, HoldsMessages(false))?;
     let plain = (0..PLAIN).map(|n| Message::new(format!("plain {n}"), "t", "{}"));
@@ -95,7 +95,7 @@ pub(crate) async fn measure<S: Store>(store: S, place: &str, aim: Duration, json
     Ok(())
 }
 
-/// Kills a worker that holds all that it can, starts another one, and returns how long each message waited.
+/// Kills a worker that holds its maximum, starts another one, and returns the delay of each message.
 fn killed(place: &str) -> Result<Vec<(String, Duration)>> {
     let (mut child, mut lines) = start(place, HOLD)?;
     for _ in 0..PLAIN + KEYS {
@@ -116,7 +116,7 @@ fn killed(place: &str) -> Result<Vec<(String, Duration)>> {
 
 type OutputLines = std::io::Lines<BufReader<ChildStdout>>;
 
-/// A worker in a process of its own, which ends with this value.
+/// A worker process that is killed when this value is dropped.
 struct ChildWorker(Child);
 
 impl Drop for ChildWorker {
@@ -134,7 +134,7 @@ fn start(place: &str, role: &str) -> Result<(ChildWorker, OutputLines)> {
     Ok((child, BufReader::new(output).lines()))
 }
 
-/// The id of the next message that a worker was given.
+/// Returns the id of the next message that a worker received.
 fn next(lines: &mut OutputLines) -> Result<String> {
     for line in lines {
         if let Some(id) = line?.strip_prefix(BEGUN) {

@@ -1,4 +1,5 @@
-//! The planted bugs by name, and where each is looked for. The bugs themselves are compiled with the feature `sabotage`.
+//! Planted bugs by name, and the runs that must detect them. The feature `sabotage` compiles the bugs. Tests: `cargo
+//! xtask chaos sabotage`.
 
 use crate::driver::{Mix, StoreKind};
 
@@ -28,20 +29,23 @@ pub(crate) enum Bug {
     RenewalThatLies,
     RenameForgets,
     DropsTheDenied,
+    OwnerLockIgnored,
+    FenceGoesBack,
+    LossUnreported,
 }
 
-/// A bug, its name, what it is, and where it is looked for.
+/// A bug with its name, its description and its runs.
 pub(crate) struct Planted {
     pub(crate) bug: Bug,
     pub(crate) name: &'static str,
     pub(crate) what: &'static str,
     pub(crate) store: StoreKind,
     pub(crate) mix: Mix,
-    /// The invariants it breaks: it is noticed when one of these is said to be broken.
+    /// The invariants it breaks; a report of one of them detects it.
     pub(crate) breaks: &'static str,
 }
 
-/// All of them.
+/// All planted bugs.
 pub(crate) const BUGS: &[Planted] = &[
     planted(
         Bug::AckBeforeCommit,
@@ -176,7 +180,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "forgets-early",
         "what is finished is forgotten before its window is over",
         StoreKind::Sqlite,
-        // Workers that are killed too often do not get around to sweeping.
+        // Workers that are killed too often do not sweep.
         Mix::Calm,
         "I3 I4",
     ),
@@ -228,6 +232,30 @@ pub(crate) const BUGS: &[Planted] = &[
         Mix::Denied,
         "I4",
     ),
+    planted(
+        Bug::OwnerLockIgnored,
+        "owner-lock-ignored",
+        "the lock of a living process says nothing, so its entries are taken over",
+        StoreKind::Sqlite,
+        Mix::Calm,
+        "I4",
+    ),
+    planted(
+        Bug::FenceGoesBack,
+        "fence-goes-back",
+        "tokens of later claims are lower than those of earlier ones",
+        StoreKind::Postgres,
+        Mix::Kills,
+        "I6",
+    ),
+    planted(
+        Bug::LossUnreported,
+        "loss-unreported",
+        "a failover loses acknowledged messages, and no report names them",
+        StoreKind::Postgres,
+        Mix::FailoverAsync,
+        "I1",
+    ),
 ];
 
 const fn planted(
@@ -251,7 +279,7 @@ impl Planted {
 }
 
 impl Bug {
-    /// The bug of this name.
+    /// Returns the bug of this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         BUGS.iter().find(|planted| planted.name == name).map(|planted| planted.bug)
     }

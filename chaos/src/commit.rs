@@ -1,4 +1,4 @@
-//! Which source a record is of.
+//! The source commit of a record. Tests: below.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,9 +6,9 @@ use std::process::Command;
 use serde::Serialize;
 
 /// Paths without influence on a run.
-const BESIDE: [&str; 3] = ["chaos/runs", "*.md", "bench"];
+const NO_EFFECT: [&str; 3] = ["chaos/runs", "*.md", "bench"];
 
-/// The commit that was built.
+/// The built commit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Commit {
     /// Its hash.
@@ -18,7 +18,8 @@ pub(crate) struct Commit {
 }
 
 impl Commit {
-    /// The commit of the rig's own repository, if there is one: `cargo xtask chaos` builds the rig from it right before a run.
+    /// Returns the commit of the rig's repository, if there is one. `cargo xtask chaos` builds the rig from it right
+    /// before a run.
     pub(crate) fn of_the_rig() -> Option<Self> {
         Self::of(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
     }
@@ -31,7 +32,7 @@ impl Commit {
             output.status.success().then(|| text.trim().to_owned())
         };
         let commit = git(&["rev-parse", "HEAD"])?;
-        let beside = BESIDE.map(|path| format!(":(exclude,top){path}"));
+        let beside = NO_EFFECT.map(|path| format!(":(exclude,top){path}"));
         let mut status = vec!["status", "--porcelain", "--", ":(top)"];
         status.extend(beside.iter().map(String::as_str));
         let dirty = !git(&status)?.is_empty();
@@ -72,7 +73,7 @@ mod tests {
         git(&["commit", "--quiet", "--message", "first"]);
         let clean = Commit::of(dir.path()).unwrap();
         assert!(clean.commit.len() == 40 && !clean.dirty, "{clean:?}");
-        // Its own records and pages make no other product.
+        // Records and pages do not change the product.
         write("chaos/runs/two.json", "{}");
         write("docs/page.md", "text");
         assert_eq!(Commit::of(dir.path()), Some(clean.clone()));

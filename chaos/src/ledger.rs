@@ -1,4 +1,5 @@
-//! Ledgers: each process appends its facts, one line and one write each, so that no `kill -9` loses them.
+//! Ledgers: each process appends its facts, one line and one write each, so that no `kill -9` loses them. Tests:
+//! tests/short.rs.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -9,50 +10,50 @@ use anyhow::{Context as _, Result};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// Microseconds of the machine's clock, which all processes share.
+/// Returns microseconds of the machine's clock, which all processes share.
 pub(crate) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Faults that the checker knows by name: what the replica does not get any more is lost, it took over, something is refused.
+/// Faults that the checker knows by name: the replica is disconnected, it took over, a command is refused.
 pub(crate) const LOSES_FROM_NOW: &str = "server: replica cut off";
 pub(crate) const FAILED_OVER: &str = "server: failed over";
 pub(crate) const DENIED: &str = "denied: ";
-/// The same for so long that leases may run out.
+/// The same for refusals that outlast leases.
 pub(crate) const DENIED_FOR_LONG: &str = "denied for long: ";
 
 /// A fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Fact {
-    /// The generator has handed a message to the transport.
+    /// The generator handed a message to the transport.
     Offered { m: u32, v: u8 },
-    /// The transport was told that a delivery is safe.
+    /// The transport received an acknowledgement.
     Acked { m: u32, v: u8 },
-    /// The transport was told that a message can never be taken.
+    /// The transport received a rejection.
     Refused { m: u32, v: u8, why: String },
-    /// An entry was claimed, to be run.
+    /// A worker claimed an entry to run it.
     Claimed { m: u32, h: String, tok: i64 },
-    /// A handler has begun.
+    /// A handler started.
     Start { m: u32, h: String, tok: i64, v: u8 },
     /// The idempotency key that a run would send to another system.
     Keyed { m: u32, h: String, k: String },
-    /// A handler has ended, and how; `dropped` if it was not let go on.
-    End { m: u32, h: String, tok: i64, said: HandlerEnd },
-    /// A settlement or completion was answered by the store.
-    Settled { m: u32, h: String, tok: i64, to: String, event: String, r: SettleAnswer },
-    /// An operator asks for something, perhaps of one entry.
-    Asked { op: String, m: Option<u32>, h: String },
-    /// The answer to an operator.
-    Acted { op: String, r: SettleAnswer },
-    /// The driver or a failpoint did something to the process `life`, or to everybody (0).
+    /// A handler ended; `dropped` if it was cancelled.
+    End { m: u32, h: String, tok: i64, end: HandlerEnd },
+    /// Response of the store to a settlement or completion.
+    Settled { m: u32, h: String, tok: i64, to: String, event: String, r: SettleResult },
+    /// Request of an operator, possibly for one entry.
+    Requested { op: String, m: Option<u32>, h: String },
+    /// Response to an operator.
+    Acted { op: String, r: SettleResult },
+    /// The driver or a failpoint hit the process `life`, or all processes (0).
     Fault { life: u64, what: String },
-    /// A process was not let run for so many milliseconds.
+    /// A process got no CPU time for this many milliseconds.
     Stall { ms: u64 },
-    /// A call of the store took so many milliseconds: longer than a renewal may.
+    /// A store call took this many milliseconds: longer than a renewal may.
     Slow { verb: String, ms: u64 },
-    /// The store said by itself that it does not know whether a commit happened.
+    /// The store itself reported an unknown commit.
     Unknown { verb: String },
 }
 
@@ -66,21 +67,21 @@ pub(crate) enum HandlerEnd {
     Snooze,
     Reject,
     Dropped,
-    /// It could not get what it needed from the store.
+    /// The store failed the handler.
     Store,
 }
 
-/// Answer of the store to a settlement.
+/// Response of the store to a settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum SettleAnswer {
+pub(crate) enum SettleResult {
     Applied,
     Lost,
     Unknown,
     Error,
 }
 
-/// A fact, when and by whom.
+/// A fact with its time and its process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LedgerLine {
     pub(crate) t: u64,
@@ -104,12 +105,12 @@ impl ProcessLedger {
         Ok(Self { life, file: Mutex::new(file) })
     }
 
-    /// Writes a fact down. A rig that cannot is of no use: it ends.
+    /// Writes a fact. Ends the rig if it cannot.
     pub(crate) fn note(&self, fact: Fact) {
         let line = LedgerLine { t: now(), life: self.life, fact };
         let written = serde_json::to_vec(&line).map_err(anyhow::Error::from).and_then(|mut text| {
             text.push(b'\n');
-            // One call: what was written is there, whatever happens to this process next.
+            // One call: the write persists, whatever happens to this process next.
             Ok(self.file.lock().write_all(&text)?)
         });
         if let Err(error) = written {
@@ -123,7 +124,7 @@ fn path(dir: &Path, life: u64) -> PathBuf {
     dir.join(format!("ledger-{life}.jsonl"))
 }
 
-/// Every line of every ledger, in the order of time. A torn last line of a killed process is not a fact.
+/// Reads every line of every ledger, by time. The torn last line of a killed process is no fact.
 pub(crate) fn read(dir: &Path) -> Result<Vec<LedgerLine>> {
     let mut lines: Vec<LedgerLine> = Vec::new();
     for entry in std::fs::read_dir(dir)? {

@@ -1,4 +1,5 @@
-//! The rig that kills, stops and cuts, and the checker of its ledgers. `cargo xtask chaos --help` is the way in.
+//! The fault injection rig and the checker of its ledgers. `cargo xtask chaos --help` describes it. Tests:
+//! tests/short.rs.
 
 mod bugs;
 mod checker;
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Real processes and real servers, killed and cut, and a checker that shares no code with the product
+/// Inject faults into real processes and servers, and check the result
 #[derive(Debug, Parser)]
 #[command(name = "oncebox-chaos")]
 struct Cli {
@@ -27,7 +28,7 @@ struct Cli {
 enum Command {
     /// Run rounds of faults and check each; exits with 1 on any violation
     Run(driver::RunOptions),
-    /// Turn each planted bug on; exits with 1 if the checker misses one. Needs a build with them
+    /// Plant each bug, and expect the checker to find it (needs a build with bugs)
     Sabotage(sabotage::Args),
     /// Write RELIABILITY.md from the records
     Reliability(reliability::Args),

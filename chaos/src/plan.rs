@@ -1,13 +1,13 @@
-//! Plan of a round: the kind and the outcome of each message, from the seed and its number, so that every process
-//! computes the same.
+//! Plan of a round: type and outcome of each message. The seed and its number determine them, so every process computes
+//! the same. Tests: below.
 
 use serde::{Deserialize, Serialize};
 
-/// Number of ordering keys, and of those in quick rounds: each key runs one message at a time.
+/// Ordering keys, and ordering keys in quick rounds: each key runs one message at a time.
 const LINES: u64 = 8;
 const QUICK_LINES: u64 = 64;
 
-/// The kinds of messages, which are their types.
+/// Message types of the rig.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum PlannedKind {
@@ -35,7 +35,7 @@ impl PlannedKind {
         }
     }
 
-    /// The handlers that a message of this kind goes to.
+    /// Returns the handlers of messages of this type.
     pub(crate) const fn handlers(self) -> &'static [&'static str] {
         match self {
             Self::Tx => &["tx"],
@@ -61,13 +61,13 @@ pub(crate) enum PlannedOutcome {
     Well,
     /// Takes some milliseconds.
     Slow(u64),
-    /// Takes longer than a lease lasts, which is renewed.
+    /// Takes longer than a lease, which is renewed.
     Long,
-    /// Fails so often, then works.
+    /// Fails this often, then succeeds.
     Fails(u32),
     /// Panics at the first attempt.
     Panics,
-    /// Never comes back at the first attempt; there is a timeout.
+    /// Hangs at the first attempt, until its timeout.
     Hangs,
     /// Snoozes once.
     Snoozes,
@@ -79,7 +79,7 @@ pub(crate) enum PlannedOutcome {
     Kills,
 }
 
-/// A message as the generator makes it.
+/// A generated message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlannedMessage {
     pub(crate) number: u32,
@@ -134,7 +134,7 @@ impl RoundPlan {
         }
     }
 
-    /// All kinds, and most of those that cost no commit of their own.
+    /// All types, mostly those without a commit of their own.
     const fn quick_kind(roll: u32) -> PlannedKind {
         match roll {
             0..60 => PlannedKind::Tx,
@@ -147,11 +147,11 @@ impl RoundPlan {
         }
     }
 
-    pub(crate) fn fate(&self, number: u32, handler: &str) -> PlannedOutcome {
+    pub(crate) fn outcome(&self, number: u32, handler: &str) -> PlannedOutcome {
         let salt = handler.bytes().fold(7, |salt: u64, byte| salt.wrapping_mul(31) + u64::from(byte));
         let mut rng = self.rng(number, salt);
         let roll = rng.u32(0..10_000);
-        let fate = match roll {
+        let outcome = match roll {
             0..600 => PlannedOutcome::Fails(rng.u32(1..4)),
             600..800 => PlannedOutcome::Panics,
             800..900 => PlannedOutcome::Rejects,
@@ -163,7 +163,7 @@ impl RoundPlan {
             1_185..3_500 => PlannedOutcome::Slow(rng.u64(1..25)),
             _ => PlannedOutcome::Well,
         };
-        match (handler, fate) {
+        match (handler, outcome) {
             ("killer", _) => PlannedOutcome::Kills,
             (_, PlannedOutcome::Aborts) if self.steady => PlannedOutcome::Well,
             (
@@ -173,43 +173,43 @@ impl RoundPlan {
                 | PlannedOutcome::Hangs
                 | PlannedOutcome::Aborts,
             ) if self.quick => PlannedOutcome::Well,
-            // While SQLite's one transaction is open nothing else is written: there is nothing to be learned from that.
+            // While SQLite's one transaction is open, no other write happens, which shows nothing.
             ("share" | "ordered" | "inline", PlannedOutcome::Long | PlannedOutcome::Hangs)
             | ("tx", PlannedOutcome::Hangs) => PlannedOutcome::Slow(3),
-            // Its retries are the transport's.
+            // The transport does its retries.
             ("inline", PlannedOutcome::Rejects) | ("batch", PlannedOutcome::Hangs | PlannedOutcome::Long) => {
                 PlannedOutcome::Well
             }
-            _ => fate,
+            _ => outcome,
         }
     }
 
-    /// The payload of a message; another `variant` is another payload under the same id.
+    /// Returns the payload of a message; another `variant` gives another payload under the same id.
     pub(crate) fn payload(&self, number: u32, variant: u8) -> String {
         let pad = self.rng(number, u64::from(variant) + 99).usize(0..200);
         format!("{{\"number\":{number},\"variant\":{variant},\"pad\":\"{}\"}}", "x".repeat(pad))
     }
 }
 
-/// The key of a handler after its rename.
+/// Returns the key of a handler after its rename.
 pub(crate) fn renamed(handler: &str) -> String {
     format!("{handler}{RENAMED}")
 }
 
-/// The handler that a key stands for: the keys before and after a rename are one.
+/// Returns the handler of a key: the keys before and after a rename are one handler.
 pub(crate) fn handler_of(key: &str) -> &str {
     key.strip_suffix(RENAMED).unwrap_or(key)
 }
 
 const RENAMED: &str = "-renamed";
 
-/// The number of a message, of its id. One that came over HTTP has its source before it.
+/// Returns the number of a message from its id. Over HTTP the id begins with its source.
 pub(crate) fn number_of(id: &[u8]) -> Option<u32> {
     let text = std::str::from_utf8(id).ok()?;
     text.strip_prefix("chaos ").unwrap_or(text).strip_prefix("m-")?.parse().ok()
 }
 
-/// The id of a message.
+/// Returns the id of a message.
 pub(crate) fn id_of(number: u32) -> String {
     format!("m-{number}")
 }
@@ -226,9 +226,9 @@ mod tests {
             let message = plan.message(number);
             assert_eq!(message, plan.message(number));
             for handler in message.kind.handlers() {
-                let fate = plan.fate(number, handler);
-                assert_eq!(fate, plan.fate(number, handler));
-                seen.insert(std::mem::discriminant(&fate));
+                let outcome = plan.outcome(number, handler);
+                assert_eq!(outcome, plan.outcome(number, handler));
+                seen.insert(std::mem::discriminant(&outcome));
             }
         }
         assert_eq!(seen.len(), 10);

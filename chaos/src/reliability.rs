@@ -1,4 +1,4 @@
-//! RELIABILITY.md: totals of the recorded runs, and nothing else. Tests: below.
+//! RELIABILITY.md: totals of the recorded runs. Tests: below.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,13 +11,13 @@ use serde_json::Value;
 use crate::bugs::BUGS;
 use crate::seam::POINTS;
 
-/// Where the records are, and the page.
+/// Paths of the records and the page.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The records
+    /// Directory of the records
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/runs"))]
     runs: PathBuf,
-    /// The page
+    /// Path of the page
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../RELIABILITY.md"))]
     page: PathBuf,
     /// Write nothing; fail if the page is out of date
@@ -132,7 +132,7 @@ fn totals(text: &mut String, records: &[Value]) -> Result<()> {
     Ok(())
 }
 
-/// Writes the runs of each store after its last recorded violation: that long has its fix held.
+/// Writes the runs of each store since its last recorded violation, which its fix has survived.
 fn since(text: &mut String, records: &[Value]) -> Result<()> {
     let mut last: BTreeMap<&str, u64> = BTreeMap::new();
     for record in records.iter().filter(|record| number(record, "violations") > 0) {
@@ -183,7 +183,7 @@ fn commits(text: &mut String, records: &[Value]) -> Result<()> {
     Ok(())
 }
 
-/// The commit of a record, as the page names it.
+/// Returns the commit of a record, as the page names it.
 fn commit(record: &Value) -> String {
     match (record["commit"].as_str(), record["dirty"] == true) {
         (None, _) => "not recorded".to_owned(),
@@ -193,7 +193,7 @@ fn commit(record: &Value) -> String {
     }
 }
 
-/// Writes the losses of failovers to a replica without the latest commits, beside the losses that the store reports.
+/// Writes the losses of failovers to a replica without the latest commits, and the losses that the store reports.
 fn losses(text: &mut String, records: &[Value]) -> Result<()> {
     let lossy: Vec<&Value> =
         records.iter().filter(|record| word(record, "mix") == "failover-async").collect();
@@ -227,7 +227,9 @@ fn faults(text: &mut String, records: &[Value]) -> Result<()> {
         rows.entry("operators' actions").or_default()[store] += number(record, "operations");
     }
     writeln!(text, "## Faults\n\n| | sqlite | postgres |\n|---|---:|---:|")?;
-    for (name, counts) in rows.iter().filter(|(name, _)| !matches!(**name, "peace" | "gone" | "continue")) {
+    for (name, counts) in
+        rows.iter().filter(|(name, _)| !matches!(**name, "quiescence" | "peace" | "gone" | "continue"))
+    {
         writeln!(text, "| {name} | {} |", counts.map(thousands).join(" | "))?;
     }
     let missed = |point: &&str| {

@@ -1,4 +1,4 @@
-//! Turns each planted bug on, and looks whether the checker notices.
+//! Plants each bug, and expects the checker to detect it. Tests: `cargo xtask chaos sabotage`.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -12,24 +12,24 @@ use crate::bugs::{BUGS, Planted};
 use crate::commit::Commit;
 use crate::driver::{self, RunOptions, SourceKind};
 
-/// Rounds in which a bug has to be noticed.
+/// Maximum rounds to detect a bug.
 const ROUNDS: u64 = 10;
 
-/// Bugs to look for.
+/// Bugs to plant.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The bugs; all of them if none is named
+    /// Names of bugs (default: all)
     names: Vec<String>,
-    /// Chooses everything that is chosen
+    /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Print one JSON object at the end, and nothing else
+    /// Print only one JSON object, at the end
     #[arg(long)]
     json: bool,
-    /// Also write that object to a file in this directory
+    /// Write that object to a file in this directory
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
-    /// Only say which there are
+    /// List the bugs
     #[arg(long)]
     list: bool,
 }
@@ -55,7 +55,7 @@ struct Sabotage {
     bugs: Vec<BugResult>,
 }
 
-/// Looks for bugs; exits with 1 if one is not noticed.
+/// Plants bugs; exits with 1 if one is not detected.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.list {
         for bug in BUGS {
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     controls(&BUGS.iter().filter(wanted).collect::<Vec<_>>(), args)?;
     let mut bugs = Vec::new();
     for bug in BUGS.iter().filter(wanted) {
-        let found = look(bug, args)?;
+        let found = detect(bug, args)?;
         let BugResult { name, caught, rounds, seconds, by, .. } = &found;
         let by = by.as_deref().unwrap_or("NOT NOTICED");
         eprintln!(
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(if caught == report.planted { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Runs the same rounds without a bug: a violation with a bug counts only if there is none without it.
+/// Runs the same rounds without a bug: a violation counts only if the clean run has none.
 fn controls(bugs: &[&Planted], args: &Args) -> Result<()> {
     let mut seen = Vec::new();
     for bug in bugs {
@@ -125,13 +125,13 @@ fn options(bug: &Planted, args: &Args) -> RunOptions {
         workers: 4,
         json: true,
         record: None,
-        peace: 40,
+        patience: 40,
         fail_fast: true,
         sabotage: Some(bug.name.to_owned()),
     }
 }
 
-fn look(bug: &Planted, args: &Args) -> Result<BugResult> {
+fn detect(bug: &Planted, args: &Args) -> Result<BugResult> {
     let start = Instant::now();
     let (mut rounds, mut by) = (0, None);
     while by.is_none() && rounds < ROUNDS {

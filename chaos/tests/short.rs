@@ -1,10 +1,10 @@
-//! A short run of each store, as part of every test run. `cargo xtask chaos` runs for longer.
+//! A short run of each store in every test run. `cargo xtask chaos` runs longer.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Runs the rig, and returns what it says at the end.
+/// Runs the rig, and returns its result.
 fn run(args: &[&str]) -> (bool, Value, String) {
     let mut rig = Command::new(env!("CARGO_BIN_EXE_oncebox-chaos"));
     let output = rig.arg("run").args(args).output().expect("the rig starts");
@@ -14,17 +14,17 @@ fn run(args: &[&str]) -> (bool, Value, String) {
     (output.status.success(), serde_json::from_str(last).unwrap_or(Value::Null), errors)
 }
 
-/// One round of so many seconds. Its record has to count one of the faults of the mix: a round without any proves nothing.
+/// Runs one round. Its record has to count one of the faults of the mix: a round without faults proves nothing.
 fn survives_for(seconds: &str, store: &str, mix: &str, seed: &str, faults: &[&str]) {
-    let (success, said, errors) =
+    let (success, result, errors) =
         run(&["--store", store, "--mix", mix, "--rounds", "1", "--round", seconds, "--seed", seed, "--json"]);
-    assert!(success, "{said}\n{errors}");
+    assert!(success, "{result}\n{errors}");
     for none in ["lost", "doubled", "unexplained", "phantom"] {
-        assert_eq!(said[none], 0, "{said}");
+        assert_eq!(result[none], 0, "{result}");
     }
-    assert_eq!(said["violations"], Value::Array(Vec::new()), "{said}");
-    let count = |name: &str| said[name].as_u64().unwrap_or(0);
-    assert!(count("messages") > 0 && faults.iter().any(|fault| count(fault) > 0), "{said}");
+    assert_eq!(result["violations"], Value::Array(Vec::new()), "{result}");
+    let count = |name: &str| result[name].as_u64().unwrap_or(0);
+    assert!(count("messages") > 0 && faults.iter().any(|fault| count(fault) > 0), "{result}");
 }
 
 fn survives(store: &str, mix: &str, seed: &str) {
@@ -43,13 +43,13 @@ fn postgres_survives_a_short_run() {
     survives("postgres", "all", "12");
 }
 
-// FAULTS I1: processes from before and after the rename of every handler, side by side.
+// FAULTS I1: processes from before and after the rename of every handler, together.
 #[test]
 fn sqlite_survives_a_rolling_rename() {
     survives("sqlite", "rename", "13");
 }
 
-// FAULTS I1: the same, and both keys were known as two handlers before.
+// FAULTS I1: the same, with both keys known as two handlers before.
 #[test]
 fn postgres_survives_a_rolling_rename_that_names_the_former_key_late() {
     survives("postgres", "rename", "16");
@@ -64,6 +64,6 @@ fn postgres_survives_refusals() {
 
 #[test]
 fn a_normal_build_has_no_planted_bugs() {
-    let (success, said, errors) = run(&["--sabotage", "unfenced-complete", "--rounds", "1"]);
-    assert!(!success && said.is_null() && errors.contains("no planted bugs"), "{said} {errors}");
+    let (success, result, errors) = run(&["--sabotage", "unfenced-complete", "--rounds", "1"]);
+    assert!(!success && result.is_null() && errors.contains("no planted bugs"), "{result} {errors}");
 }

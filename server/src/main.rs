@@ -1,10 +1,11 @@
-//! `oncebox`: a durable inbox on the command line, and a sidecar for every language.
+//! `oncebox`: a durable inbox on the command line, and a sidecar for every language. Tests: `tests/`.
 
 mod api;
 mod cli;
 mod config;
 mod delivery;
 mod demo;
+mod operator;
 mod sidecar;
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `cargo xtask chaos`: the rig that kills, stops and cuts, built and started.
+//! `cargo xtask chaos`: builds and starts the fault injection rig. Tests: chaos/tests/short.rs.
 
 use std::ffi::OsString;
 
@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::workspace::Workspace;
 use crate::{run, servers};
 
-/// Builds the rig, with planted bugs if they are asked for, and runs it with these arguments. `--release` is ours: it builds
+/// Builds the rig, with planted bugs if requested, and runs it with these arguments. Removes `--release`, which builds
 /// with optimisations.
 pub(crate) fn chaos(workspace: &Workspace, mut args: Vec<OsString>) -> Result<()> {
     servers::install(workspace)?;
@@ -19,7 +19,7 @@ pub(crate) fn chaos(workspace: &Workspace, mut args: Vec<OsString>) -> Result<()
         rig.arg("--release");
     }
     if planted {
-        // A directory of its own: no other build can pick up what is built here.
+        // A separate directory: no other build can pick up these programs.
         rig.args(["--features", "sabotage", "--target-dir"]).arg(workspace.target.join("sabotage"));
     }
     rig.arg("--");

@@ -1,4 +1,4 @@
-//! Licences, banned crates and where crates come from: `cargo deny`, in a pinned version.
+//! Licences, banned crates and origins of crates: `cargo deny`, in a pinned version. Tests: none; it runs a tool.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,11 +8,11 @@ use anyhow::{Context as _, Result, bail};
 use crate::run;
 use crate::workspace::Workspace;
 
-/// The version the configuration in `deny.toml` is written for.
+/// The version that `deny.toml` is written for.
 const VERSION: &str = "0.20.2";
 
-/// Checks the dependency tree against `deny.toml`; known vulnerabilities only if asked, because their database is
-/// fetched from a host that is not always within reach.
+/// Checks the dependency tree against `deny.toml`. Checks vulnerabilities only on request, because their database comes
+/// from a host that may be unreachable.
 pub(crate) fn check(workspace: &Workspace, advisories: bool) -> Result<()> {
     let mut deny = Command::new(find_or_install(workspace)?);
     deny.current_dir(&workspace.root);
@@ -25,7 +25,7 @@ pub(crate) fn check(workspace: &Workspace, advisories: bool) -> Result<()> {
     run::check(&mut deny)
 }
 
-/// The installed `cargo-deny` if it is the pinned version, else our own under the target directory.
+/// Returns the installed `cargo-deny` if it is the pinned version, or installs it below the target directory.
 fn find_or_install(workspace: &Workspace) -> Result<PathBuf> {
     let tools = workspace.target.join("tools");
     let own = tools.join("bin/cargo-deny");
@@ -36,7 +36,7 @@ fn find_or_install(workspace: &Workspace) -> Result<PathBuf> {
     }
     println!("cargo-deny {VERSION} is not here: building it, once, which takes some minutes");
     let mut install = run::cargo(&workspace.root);
-    // It runs for a second: to optimise it would take minutes.
+    // It runs for a second; optimising it would take minutes.
     install
         .args(["install", "--locked", "--debug", "cargo-deny", "--version", VERSION, "--root"])
         .arg(&tools);

@@ -1,5 +1,5 @@
-//! `docs/faults.md`: every fault that the design names, and the tests that name it. A test with the id of a fault in its comment is
-//! found here; a page that names a test which is gone is refused.
+//! `docs/faults.md`: every fault of the design, and the tests that name it. The command collects tests with a fault id
+//! in their comment. The check refuses a page that names a missing test. Tests: below.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ const FILE: &str = "docs/faults.md";
 
 /// Each fault with its id, in the order of the design.
 const FAULTS: &str = include_str!("faults/list.txt");
-/// Ids that no test names, and why.
+/// Ids without a test, with the reason.
 const UNTESTED: &str = include_str!("faults/untested.txt");
 
 const INTRO: &str = "\
@@ -34,8 +34,8 @@ pub(crate) fn write(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Fails if the page names a test that is not there, or no longer names its fault. Further names in tests are no
-/// mistake: the next run of the command adds them.
+/// Fails if the page names a test that does not exist, or that no longer names its fault. New tests are no mistake: the
+/// next run of the command adds them.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let page = fs::read_to_string(root.join(FILE)).with_context(|| format!("cannot read {FILE}"))?;
     let mut tests = BTreeMap::new();
@@ -87,7 +87,7 @@ fn document(root: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// The tests of all sources below a directory, by the ids that they name.
+/// Collects the tests of all sources below a directory, by fault id.
 fn collect(root: &Path, dir: &Path, tests: &mut BTreeMap<String, Vec<String>>) -> Result<()> {
     let mut paths = fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
     paths.sort();
@@ -110,7 +110,8 @@ fn collect(root: &Path, dir: &Path, tests: &mut BTreeMap<String, Vec<String>>) -
     Ok(())
 }
 
-/// The ids that a source names, each with the function below its comment, or around it; without one for the whole file.
+/// Returns the ids in a source, each with the function below its comment, or around it; an id of the whole file has no
+/// function.
 fn named(source: &str) -> Vec<(String, String)> {
     let (mut found, mut waiting) = (Vec::new(), Vec::new());
     let mut function = String::new();
@@ -142,7 +143,7 @@ fn function_of(line: &str) -> Option<&str> {
     rest.split(['(', '<']).next().filter(|_| is_one)
 }
 
-/// The ids behind the word that announces them: `FAULTS A4, B15: ..`.
+/// Returns the ids after their keyword: `FAULTS A4, B15: ..`.
 fn ids(line: &str) -> Vec<String> {
     let Some((_, rest)) = line.split_once("FAULTS ") else { return Vec::new() };
     let mut ids = Vec::new();

@@ -1,8 +1,10 @@
-//! Rules of the house that no compiler knows.
+//! Rules of this repository beyond the compiler. Tests: below.
 
+mod arrows;
 mod commands;
 mod facts;
 mod guides;
+mod help;
 mod links;
 mod travel;
 mod words;
@@ -17,7 +19,7 @@ use crate::workspace::{Manifest, Workspace, slashes, value};
 
 pub(crate) use self::words::{WordsOptions, words};
 
-/// A longer file is split by verb or noun.
+/// Maximum lines of a file. Split longer files by verb or noun.
 const MAX_LINES: usize = 500;
 
 /// A file of the repository.
@@ -39,7 +41,7 @@ struct RuleInput<'a> {
     members: &'a [Manifest],
 }
 
-/// Every rule returns a sentence for each breach, starting with the file.
+/// All rules. A rule returns a sentence for each breach, starting with the file.
 const RULES: &[fn(&RuleInput<'_>) -> Vec<String>] = &[
     files_are_short,
     nothing_is_left_undone,
@@ -47,10 +49,15 @@ const RULES: &[fn(&RuleInput<'_>) -> Vec<String>] = &[
     sql_stays_in_files,
     lints_are_inherited,
     planted_bugs_stay_where_they_are,
+    arrows::modules_import_downwards,
+    arrows::the_core_has_no_io,
+    arrows::crates_depend_downwards,
     guides::programs_are_compiled,
     guides::pages_are_listed,
     guides::pages_begin_with_an_example,
     guides::the_glossary_is_short,
+    guides::the_front_page_is_short,
+    help::texts_fit_a_line,
     links::links_lead_somewhere,
     commands::documented_tests_exist,
     travel::names_exist,
@@ -63,7 +70,7 @@ const RULES: &[fn(&RuleInput<'_>) -> Vec<String>] = &[
 /// Makes the test command check [`words::RULES`]. `cargo xtask words` lists their breaches in either case.
 const CHECKS_WORDS: bool = true;
 
-/// Fails if a rule is broken, naming every breach.
+/// Fails on any breach, and names all of them.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     let mut files = Vec::new();
     collect(&workspace.root, &workspace.root, &mut files)?;
@@ -99,14 +106,14 @@ pub(crate) fn write_decisions(root: &Path) -> Result<()> {
     }
 }
 
-/// Lists every file below `dir` in the order of their names, with the text of `.rs` and `.sql` files and of documents.
+/// Lists every file below `dir` by name, with the text of `.rs` and `.sql` files and of documents.
 fn collect(root: &Path, dir: &Path, files: &mut Vec<RepoFile>) -> Result<()> {
     let mut entries = fs::read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let path = entry.path();
         if entry.file_type()?.is_dir() {
-            // Hidden directories are not ours, and the tag marks what cargo builds.
+            // Skip hidden directories and build directories, which have a tag.
             let hidden = entry.file_name().to_string_lossy().starts_with('.');
             if !hidden && !path.join("CACHEDIR.TAG").exists() {
                 collect(root, &path, files)?;
@@ -133,7 +140,7 @@ impl RuleInput<'_> {
         self.files.iter().filter(|file| is(&file.path, "rs"))
     }
 
-    /// The directory of the member a file belongs to.
+    /// Returns the directory of the member that a file belongs to.
     fn member_of(&self, path: &str) -> Option<&str> {
         let dirs = self.members.iter().map(|member| member.dir.as_str());
         dirs.filter(|dir| is_below(path, dir)).max_by_key(|dir| dir.len())
@@ -153,7 +160,7 @@ fn files_are_short(tree: &RuleInput<'_>) -> Vec<String> {
 }
 
 fn nothing_is_left_undone(tree: &RuleInput<'_>) -> Vec<String> {
-    // Put together, so that this file does not break its own rule.
+    // Joined, so that this file does not break its own rule.
     let words = [["todo", "!("].concat(), ["unimplemented", "!("].concat(), ["#[", "ignore"].concat()];
     let mut breaches = Vec::new();
     for file in tree.rust() {
@@ -166,8 +173,8 @@ fn nothing_is_left_undone(tree: &RuleInput<'_>) -> Vec<String> {
     breaches
 }
 
-/// A statement that no code runs is read as if it mattered. Migrations are found by their directory. A file outside of every crate
-/// belongs to all of them.
+/// Every SQL file is used: a reader would trust an unused statement. Migrations are found by their directory. A file
+/// outside of every crate belongs to all of them.
 fn sql_files_are_used(tree: &RuleInput<'_>) -> Vec<String> {
     let mut breaches = Vec::new();
     for sql in tree.files.iter().filter(|file| is(&file.path, "sql")) {
@@ -195,7 +202,7 @@ fn names(rust: &RepoFile, sql: &RepoFile, member: Option<&str>) -> bool {
         .any(|literal| from(rust.dir(), literal) || from(member.unwrap_or(""), literal))
 }
 
-/// `path` as seen from `dir`, with `.` and `..` followed. A leading slash, as after a `concat!`, does not matter.
+/// Returns `path` relative to `dir`, with `.` and `..` resolved. Ignores a leading slash, as after a `concat!`.
 fn resolve(dir: &str, path: &str) -> Option<String> {
     let mut parts: Vec<&str> = dir.split('/').filter(|part| !part.is_empty()).collect();
     for part in path.split('/') {
@@ -208,7 +215,7 @@ fn resolve(dir: &str, path: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// All SQL is in files, so that operators of the database find it in one place.
+/// All SQL is in files, so that database operators find it in one place.
 fn sql_stays_in_files(tree: &RuleInput<'_>) -> Vec<String> {
     let is_store_source = |file: &&RepoFile| {
         let mut parts = file.path.split('/');
@@ -224,8 +231,8 @@ fn sql_stays_in_files(tree: &RuleInput<'_>) -> Vec<String> {
     breaches
 }
 
-/// Returns true if a text starts like a statement. Prose that starts with the same verb lacks the second word. The
-/// words of a transaction are verbs of the store as well, and statements in capitals only.
+/// Returns true if a text starts like a statement. Prose with the same verb lacks the second word. Transaction keywords
+/// are also verbs of the store, so only capitals count.
 fn is_sql(text: &str) -> bool {
     let transaction = ["BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE"];
     if text.split_whitespace().next().is_some_and(|first| transaction.contains(&first.trim_end_matches(';')))
@@ -253,14 +260,14 @@ fn lints_are_inherited(tree: &RuleInput<'_>) -> Vec<String> {
     own.map(|member| format!("{}/Cargo.toml: lacks `[lints] workspace = true`", member.dir)).collect()
 }
 
-/// The rig plants bugs with a feature of its own: nothing may depend on it, and nothing may turn the feature on.
+/// Keeps the rig's planted bugs inside it: no crate may depend on the rig or enable its feature.
 fn planted_bugs_stay_where_they_are(tree: &RuleInput<'_>) -> Vec<String> {
     let mut breaches = Vec::new();
     for member in tree.members {
         let rig = value(&member.text, "package", "name") == Some("\"oncebox-chaos\"");
         let code = |line: &&str| !line.trim_start().starts_with('#');
         for line in member.text.lines().filter(code) {
-            // The feature itself names nothing, so that no other crate has it.
+            // The feature itself enables nothing, so no other crate has it.
             let named = line.contains("sabotage") && !(rig && line.trim() == "sabotage = []");
             if named || (line.contains("oncebox-chaos") && !rig) {
                 breaches.push(format!(

@@ -1,4 +1,4 @@
-//! Comments and literals of a Rust file, found without a parser: enough to tell code from text. The tests are below.
+//! Comments and literals of a Rust file, found without a parser: separates code from text. Tests: below.
 
 use std::ops::Range;
 
@@ -21,13 +21,13 @@ pub(crate) struct Lexeme {
 }
 
 impl Lexeme {
-    /// The part between the quotes of a string; otherwise all of it. Empty if a string has no end.
+    /// Returns the part between the quotes of a string; otherwise all of it. Empty if a string has no end.
     pub(crate) fn content<'a>(&self, source: &'a str) -> &'a str {
         source.get(self.content.clone()).unwrap_or("")
     }
 }
 
-/// The contents of every string literal, as written between its quotes.
+/// Returns the contents of every string literal, as written between its quotes.
 pub(crate) fn literals(source: &str) -> Vec<&str> {
     let texts = lexemes(source).into_iter().filter(|lexeme| lexeme.kind == LexemeKind::Text);
     texts.map(|text| text.content(source)).collect()
@@ -54,11 +54,11 @@ pub(crate) fn code(source: &str, lexemes: &[Lexeme]) -> String {
     masked
 }
 
-/// Every comment, string and character of a file, in order.
+/// Returns every comment, string and character of a file, in order.
 pub(crate) fn lexemes(source: &str) -> Vec<Lexeme> {
     let mut found = Vec::new();
     let mut at = 0;
-    // The character before `at`: `r` opens a raw string only where it does not end a name.
+    // The character before `at`: `r` opens a raw string unless it ends a name.
     let mut before = ' ';
     while let Some(first) = source[at..].chars().next() {
         let rest = &source[at..];
@@ -92,7 +92,7 @@ fn is_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// The length of a quoted literal that starts here, quotes included.
+/// Returns the length of the quoted literal at the start, quotes included.
 fn quoted(text: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -106,7 +106,7 @@ fn quoted(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// The number of hashes, if a raw string starts here.
+/// Returns the number of hashes if a raw string starts here.
 fn raw_string(text: &str) -> Option<usize> {
     let after =
         text.strip_prefix("br").or_else(|| text.strip_prefix("cr")).or_else(|| text.strip_prefix('r'))?;
@@ -114,7 +114,7 @@ fn raw_string(text: &str) -> Option<usize> {
     after[hashes..].starts_with('"').then_some(hashes)
 }
 
-/// The lengths of the raw string that starts here: its opening, its end and all of it.
+/// Returns the lengths of the raw string at the start: its opening, its end and all of it.
 fn raw_content(text: &str, hashes: usize) -> (usize, usize, usize) {
     let open = text.find('"').map_or(text.len(), |at| at + 1);
     let end = format!("\"{}", "#".repeat(hashes));
@@ -124,7 +124,7 @@ fn raw_content(text: &str, hashes: usize) -> (usize, usize, usize) {
     }
 }
 
-/// The length of the block comment that starts here; they nest.
+/// Returns the length of the block comment at the start; comments nest.
 fn block_comment(text: &str) -> usize {
     let mut depth = 0;
     let mut at = 0;
@@ -145,7 +145,7 @@ fn block_comment(text: &str) -> usize {
     text.len()
 }
 
-/// The length of a character literal, or of the quote of a lifetime.
+/// Returns the length of a character literal, or of the quote of a lifetime.
 fn char_or_lifetime(text: &str) -> usize {
     let mut chars = text.chars().skip(1);
     match (chars.next(), chars.next()) {

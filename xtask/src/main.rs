@@ -1,4 +1,4 @@
-//! The commands of this repository. `cargo xtask --help` lists them.
+//! Commands of this repository. `cargo xtask --help` lists them. Tests: below.
 
 mod chaos;
 mod deny;
@@ -50,7 +50,7 @@ Examples:
   cargo xtask bench rabbitmq --quick    from RabbitMQ to PostgreSQL, beside each half of the way
   cargo xtask bench peers --help        other queues and ours, measured on one PostgreSQL server";
 
-/// The commands of the Oncebox repository
+/// Commands of the Oncebox repository
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask", after_help = EXAMPLES)]
 struct Cli {
@@ -60,11 +60,11 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run every check a change must pass, and stop at the first that fails
+    /// Run every check a change must pass; stop at the first failure
     #[command(after_help = "Example: cargo xtask test")]
     Test(test::TestOptions),
 
-    /// Install the servers that tests use, as far as they are missing; or start them for a command
+    /// Install missing servers for tests, or start them for a command
     #[command(after_help = "Example: cargo xtask servers run -- cargo test -p oncebox-servers")]
     Servers {
         #[command(subcommand)]
@@ -79,13 +79,13 @@ enum Command {
         check: bool,
     },
 
-    /// Kill, stop and cut real processes and servers, and check what is left; all arguments are the rig's own
+    /// Inject faults into real processes and servers, and check the result
     #[command(
         after_help = "Example: cargo xtask chaos --store postgres --minutes 5 --json",
         disable_help_flag = true
     )]
     Chaos {
-        /// Handed to the rig as they are; `--release` builds it with optimisations, `sabotage [NAME]` plants bugs
+        /// Arguments of the rig, `--release`, or `sabotage [NAME]`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
@@ -101,7 +101,7 @@ enum Command {
     /// Write docs/faults.md from the ids that tests name
     #[command(after_help = "Example: cargo xtask faults --check")]
     Faults {
-        /// Write nothing; fail if the page names a test that is not there
+        /// Write nothing; fail if the page names a missing test
         #[arg(long)]
         check: bool,
     },
@@ -112,15 +112,14 @@ enum Command {
     /// List breaches of the rules for prose and names, by rule and directory
     #[command(after_help = "Example: cargo xtask words server/src")]
     Words(hygiene::WordsOptions),
-    /// Check the rules of this repository that no compiler knows
+    /// Check the rules of this repository beyond the compiler
     #[command(after_help = "Example: cargo xtask hygiene")]
     Hygiene,
 
-    /// Build the benchmark with optimisations and run it; all arguments are its own, after `postgres`, `http`, `rabbitmq` or
-    /// `peers` too
+    /// Build and run a benchmark: SQLite, `postgres`, `http`, `rabbitmq` or `peers`
     #[command(after_help = "Example: cargo xtask bench --help", disable_help_flag = true)]
     Bench {
-        /// Handed to the benchmark as they are
+        /// Arguments of the benchmark
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },

@@ -1,4 +1,4 @@
-//! `docs/metrics.md`: every metric, written from the table that the code describes them by.
+//! `docs/metrics.md`: every metric, written from the table that describes them in the code. Tests: below.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -39,7 +39,7 @@ pub(crate) fn write(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Fails if the file is not what would be written.
+/// Fails if the file is out of date.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let found = fs::read_to_string(root.join(FILE)).with_context(|| format!("cannot read {FILE}"))?;
     if found != document() {
@@ -96,7 +96,7 @@ mod tests {
         check(&crate::workspace::root()).unwrap();
     }
 
-    /// Everything in a text that looks like a metric of ours, without what Prometheus adds to a histogram.
+    /// Returns all metric names of ours in a text, without the suffixes of a Prometheus histogram.
     fn named(text: &str) -> Vec<&str> {
         let word = |c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
         let words =
@@ -110,7 +110,7 @@ mod tests {
         words.map(plain).collect()
     }
 
-    /// The selectors `name{label="value",...}` of a text.
+    /// Returns the selectors `name{label="value",...}` of a text.
     fn selectors(text: &str) -> Vec<(&str, &str)> {
         let mut found = Vec::new();
         for (at, _) in text.match_indices('{') {
@@ -146,7 +146,7 @@ mod tests {
                 }
             }
         }
-        // What is grouped by has to be a label of something.
+        // A grouping label has to be a label of a metric.
         for (at, _) in text.match_indices(" by (") {
             let list = &text[at + 5..at + text[at..].find(')').unwrap()];
             for label in list.split(',').map(str::trim).filter(|label| *label != "le") {
@@ -197,7 +197,7 @@ mod tests {
         }
     }
 
-    /// An outage of any kind is an alert, and its runbook names the kinds that need a person.
+    /// An outage of any kind is an alert, and its runbook names the kinds that need an operator.
     #[test]
     fn every_outage_is_an_alert() {
         let root = crate::workspace::root();

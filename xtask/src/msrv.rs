@@ -1,5 +1,5 @@
-//! The oldest compiler we promise to work with. What we use of the standard library is clippy's to check
-//! (`incompatible_msrv`); what our dependencies ask for is checked here.
+//! The oldest supported compiler. Clippy checks our use of the standard library (`incompatible_msrv`); this checks our
+//! dependencies. Tests: below.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::workspace::{Manifest, Package, Workspace, value};
 
-/// Fails if a dependency needs a newer compiler than the workspace promises, or a member promises its own.
+/// Fails if a dependency needs a newer compiler than the workspace declares, or a member declares its own.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     let promised = value(&workspace.manifest, "workspace.package", "rust-version")
         .map(|text| text.trim_matches('"'))
@@ -42,10 +42,10 @@ fn problems(promised: &str, members: &[Manifest], packages: &[Package]) -> Resul
     Ok(problems)
 }
 
-/// Major, minor and patch; what is missing is 0.
+/// Parses major, minor and patch; missing parts are 0.
 fn version(text: &str) -> Result<[u64; 3]> {
     let mut version = [0; 3];
-    // A pre-release counts as its release: it has what the release has.
+    // A pre-release counts as its release.
     let text = text.split_once('-').map_or(text, |(release, _)| release);
     for (place, part) in version.iter_mut().zip(text.split('.')) {
         *place = part.parse().with_context(|| format!("{text:?} is not a version of Rust"))?;

@@ -1,6 +1,6 @@
-//! `cargo xtask bench peers`: queues that others wrote, on one PostgreSQL server and under the same rows as ours.
+//! `cargo xtask bench peers`: other queues, on one PostgreSQL server, with the same rows as ours. Tests: below.
 //!
-//! The programs that run them are in `bench/peers`; each measures one row and prints it as one line of JSON.
+//! The programs in `bench/peers` run them; each measures one row and prints one line of JSON.
 
 mod install;
 mod server;
@@ -25,10 +25,10 @@ use crate::workspace::Workspace;
 use install::Installed;
 use server::PeerServer;
 
-/// Longer than any deadline of a runner, which says more about what went wrong than being killed does.
+/// Longer than any deadline of a runner, whose error says more than a kill.
 const PATIENCE: Duration = Duration::from_mins(4);
 
-/// Our own rows are measured in one go.
+/// Our own rows are measured in one run.
 const OURS_PATIENCE: Duration = Duration::from_mins(10);
 
 const ROUNDS: usize = 3;
@@ -40,19 +40,19 @@ const ROUNDS: usize = 3;
     after_help = "Example: cargo xtask bench peers --url postgres://bench@127.0.0.1:5432/postgres --only pg-boss"
 )]
 pub(crate) struct PeerOptions {
-    /// The server, over TCP, as a user who may create databases. Default: one of its own, which is gone afterwards
+    /// PostgreSQL URL over TCP, as a user with CREATEDB (default: a temporary server)
     #[arg(long)]
     url: Option<String>,
-    /// Only this peer
+    /// Measure only this peer
     #[arg(long)]
     only: Option<String>,
-    /// One round instead of three
+    /// Run one round instead of three
     #[arg(long)]
     quick: bool,
-    /// Rows of Oncebox, one JSON object a line, to be shown instead of measuring them first on the same server
+    /// Show these Oncebox rows, in JSON lines, instead of measuring them
     #[arg(long)]
     ours: Option<PathBuf>,
-    /// Prints the rows as JSON, one object a line, instead of a table
+    /// Print the rows as JSON lines instead of a table
     #[arg(long)]
     json: bool,
 }
@@ -68,7 +68,7 @@ pub(crate) struct PeerFigure {
     /// Number of messages of the measurement.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) messages: Option<u64>,
-    /// A rate; `unit` names what of.
+    /// A rate; `unit` has its unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) value: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,7 +89,7 @@ pub(crate) struct PeerFigure {
 /// Runtime of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum PeerRuntime {
-    /// The name of the program.
+    /// Name of the program.
     Rust(&'static str),
     Node,
     Python,
@@ -98,7 +98,7 @@ enum PeerRuntime {
 struct PeerQueue {
     name: &'static str,
     kind: PeerRuntime,
-    /// The messages that wait when the worker starts. Less for those that would take minutes.
+    /// Messages that wait when the worker starts. Fewer for peers that would take minutes.
     backlog: usize,
 }
 
@@ -113,7 +113,7 @@ const PEERS: &[PeerQueue] = &[
     PeerQueue { name: "underway", kind: PeerRuntime::Rust("peer-underway"), backlog: 5_000 },
 ];
 
-/// The rows, and how many messages each is measured with.
+/// Returns the rows, with the number of messages of each.
 fn rows(peer: &PeerQueue) -> [(&'static str, usize); 4] {
     [
         ("enqueue-single-8", 16_000),
@@ -123,9 +123,9 @@ fn rows(peer: &PeerQueue) -> [(&'static str, usize); 4] {
     ]
 }
 
-/// Measures, and prints what came of it.
+/// Measures, and prints the results.
 pub(crate) fn bench(options: &PeerOptions) -> Result<()> {
-    // Read first: a file that cannot be read should not be found out after a quarter of an hour.
+    // Read first: an unreadable file must not be noticed after a quarter of an hour.
     let given = options.ours.as_deref().map(ours).transpose()?;
     let (url, _cluster) = if let Some(url) = &options.url {
         (url.clone(), None)
@@ -145,7 +145,7 @@ pub(crate) fn bench(options: &PeerOptions) -> Result<()> {
     Ok(())
 }
 
-/// A server with default durability, whose log files exist already: otherwise the first peer would pay for them.
+/// Starts a server with default durability and existing log files: otherwise the first peer would pay for them.
 fn durable() -> Result<Cluster> {
     let cluster = Cluster::builder(PostgresVersion::Debian)
         .durable(true)
@@ -157,7 +157,7 @@ fn durable() -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// Our own rows, once, on the same server.
+/// Measures our own rows once, on the same server.
 fn measure_ours(url: &str) -> Result<Vec<PeerFigure>> {
     let mut bench = crate::run::cargo(&crate::workspace::root());
     bench.args(["run", "--quiet", "--release", "--locked", "--package", "oncebox-bench-postgres", "--"]);
@@ -171,7 +171,7 @@ fn build_ours() -> Result<()> {
     crate::run::check(build.args(["build", "--release", "--locked", "--package", "oncebox-bench-postgres"]))
 }
 
-/// Rows of Oncebox from a file of JSON lines; what does not say whose it is, is ours.
+/// Reads rows of Oncebox from a file of JSON lines; a row without a name is ours.
 fn ours(path: &std::path::Path) -> Result<Vec<PeerFigure>> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let lines = text.lines().filter(|line| !line.trim().is_empty());
@@ -187,8 +187,8 @@ fn ours(path: &std::path::Path) -> Result<Vec<PeerFigure>> {
         .collect()
 }
 
-/// Runs ours, unless its rows are given, and the peers on the server at `url`, and answers the medians of their rows. What cannot be
-/// installed or fails is a row with an error: one broken peer does not cost the figures of the others.
+/// Measures our rows, unless they are given, and the peers on the server at `url`, and returns the medians. A failed
+/// installation or run becomes a row with an error, and the other figures remain.
 fn run(
     url: &str,
     given: Option<Vec<PeerFigure>>,
@@ -212,7 +212,7 @@ fn run(
     let mut measured: BTreeMap<(usize, usize), Vec<PeerFigure>> = BTreeMap::new();
     let mut ours: BTreeMap<usize, Vec<PeerFigure>> = BTreeMap::new();
     for round in 1..=rounds {
-        // All take turns, so that a machine that is slow for a while is slow for all of them.
+        // All take turns, so that a slow period of the machine affects all of them.
         if given.is_none() {
             for (place, row) in measure_ours(url)?.into_iter().enumerate() {
                 println!("{round}/{rounds}  {:<17} {:<18} {}", row.peer, row.name, table::figure(&row));
@@ -232,7 +232,7 @@ fn run(
     Ok(rows)
 }
 
-/// One row of one peer, in a database of its own.
+/// Measures one row of one peer, in a database of its own.
 fn measure(
     server: &PeerServer,
     installed: &Installed,
@@ -256,7 +256,7 @@ fn measure(
     command.args([name, &server.url_of(&database), &messages.to_string()]);
     let output = output(&mut command, PATIENCE);
     server.drop(&database)?;
-    // A runner, or what it runs, may print more; the row is the line that says so.
+    // A runner may print more; the row is the JSON line.
     let row = output.and_then(|output| {
         let row = output
             .lines()
@@ -288,7 +288,7 @@ fn output(command: &mut Command, patience: Duration) -> Result<String> {
     Ok(text?)
 }
 
-/// One row for several rounds: the medians of those that succeeded, and a note if some did not.
+/// Merges several rounds: the medians of the successful ones, and a note about failures.
 fn median(rounds: Vec<PeerFigure>) -> PeerFigure {
     let total = rounds.len();
     let (good, bad): (Vec<PeerFigure>, Vec<PeerFigure>) =

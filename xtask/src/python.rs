@@ -1,4 +1,4 @@
-//! The Python that tests run clients with, and the packages in it.
+//! Python for the clients in tests, and its packages. Tests: below.
 
 use std::fs;
 use std::path::Path;
@@ -13,12 +13,12 @@ const REQUIREMENTS: &str = include_str!("requirements.txt");
 
 /// Returns true if Python and its packages are installed.
 pub(crate) fn is_installed(target: &Path) -> bool {
-    // Written last, so what it says is there.
+    // Written last, so it proves a complete installation.
     let installed = fs::read_to_string(PythonEnv::home(target).join("requirements.txt"));
     PythonEnv::binary().is_ok() && installed.is_ok_and(|installed| installed == REQUIREMENTS)
 }
 
-/// Makes an environment with the packages. One with others is replaced.
+/// Creates an environment with the packages. Replaces an outdated one.
 pub(crate) fn install(target: &Path) -> Result<()> {
     let home = PythonEnv::home(target);
     println!("installing the clients of the tests into {}", home.display());
@@ -53,7 +53,7 @@ mod tests {
         for package in packages {
             let (name, checksums) = package.split_once(" --hash=sha256:").expect("a checksum");
             assert!(name.contains("=="), "{package}");
-            // What is compiled has one for every Python and machine.
+            // Compiled packages have a checksum for every Python and machine.
             for checksum in checksums.split(" --hash=sha256:") {
                 assert!(checksum.len() == 64 && checksum.bytes().all(|b| b.is_ascii_hexdigit()), "{package}");
             }

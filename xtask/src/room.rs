@@ -1,4 +1,4 @@
-//! The room that the test command needs on the disk.
+//! Free disk space for the test command. Tests: below.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ const NEEDED: u64 = 8_000_000_000;
 /// Bytes that a run in a full target directory needs: new versions of programs, and the servers' data.
 const LEAST: u64 = 3_000_000_000;
 
-/// Prints how much room is free, and fails if the run would fill the disk.
+/// Prints the free space, and fails if the run would fill the disk.
 pub(crate) fn ensure(target: &Path) -> Result<()> {
     fs::create_dir_all(target).with_context(|| format!("cannot create {}", target.display()))?;
     let (free, used) = (free(target)?, used(target));
@@ -52,18 +52,18 @@ fn gigabytes(bytes: u64) -> String {
     format!("{}.{} GB", tenths / 10, tenths % 10)
 }
 
-/// The bytes that are free on the disk of a directory.
+/// Returns the free bytes on the disk of a directory.
 fn free(dir: &Path) -> Result<u64> {
     let text = run::output(Command::new("df").arg("-Pk").arg(dir))?;
     blocks(&text).map(|blocks| blocks * 1024).with_context(|| format!("cannot read what df printed: {text}"))
 }
 
-/// The fourth column of the line that follows the titles.
+/// Returns the fourth column of the line after the titles.
 fn blocks(df: &str) -> Option<u64> {
     df.lines().nth(1)?.split_whitespace().nth(3)?.parse().ok()
 }
 
-/// The size of a directory. Files that vanish meanwhile are not counted.
+/// Returns the size of a directory. Ignores files that vanish meanwhile.
 fn used(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
     entries

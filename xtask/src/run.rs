@@ -1,4 +1,4 @@
-//! Running other programs.
+//! Runs other programs. Tests: below.
 
 use std::env;
 use std::io::{Read as _, Write};
@@ -9,16 +9,16 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::tally::TestTotals;
 
-/// The cargo that runs us, at the root of the workspace.
+/// Returns the current cargo, at the root of the workspace.
 pub(crate) fn cargo(root: &Path) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root);
     command
 }
 
-/// Runs a command to its end; what it prints goes to the terminal. Anything but success is an error.
+/// Runs a command to its end; its output goes to the terminal. Fails unless it succeeds.
 pub(crate) fn check(command: &mut Command) -> Result<()> {
-    say(command);
+    print_command(command);
     let status = command.status().with_context(|| no_start(command))?;
     if !status.success() {
         bail!("`{}` failed ({status})", shown(command));
@@ -26,16 +26,16 @@ pub(crate) fn check(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Like [`check`], and counts the test results on their way to `out`.
+/// Runs a command like [`check`], and counts the test results on their way to `out`.
 pub(crate) fn check_counting(
     command: &mut Command,
     tally: &mut TestTotals,
     out: &mut impl Write,
 ) -> Result<()> {
-    say(command);
+    print_command(command);
     let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| no_start(command))?;
     if let Some(mut output) = child.stdout.take() {
-        // Bytes, not lines: the name of a test that hangs has no newline behind it yet.
+        // Bytes, not lines: the name of a hanging test has no newline yet.
         let mut buffer = [0; 8192];
         loop {
             let count = output.read(&mut buffer)?;
@@ -67,15 +67,15 @@ fn no_start(command: &Command) -> String {
     format!("cannot start `{}`", shown(command))
 }
 
-fn say(command: &Command) {
+fn print_command(command: &Command) {
     println!("$ {}", shown(command));
 }
 
-/// The command as one would type it: what we add to the environment, then the program by its name.
+/// Returns the command as a user would type it: the added environment, then the program by its name.
 fn shown(command: &Command) -> String {
     let mut words = Vec::new();
     for (key, value) in command.get_envs() {
-        // What is taken out of the environment has no value, and makes no difference to one who types it.
+        // Removed variables are irrelevant to a user's shell.
         if let Some(value) = value {
             words.push(format!("{}='{}'", key.display(), value.display()));
         }
@@ -103,7 +103,7 @@ mod tests {
     fn results_are_counted_though_the_command_fails() {
         let mut tally = TestTotals::default();
         let script = "echo 'test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured'; exit 101";
-        // Not to the terminal: there it would be counted as a result of the suite this test is in.
+        // Not to the terminal: there it would count as a result of this test's suite.
         let mut out = Vec::new();
         check_counting(Command::new("sh").args(["-c", script]), &mut tally, &mut out).unwrap_err();
         assert_eq!(tally.to_string(), "2 passed, 1 failed");

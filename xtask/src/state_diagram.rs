@@ -1,4 +1,4 @@
-//! `docs/state.md`: the states of an entry, written from the table the code is tested against.
+//! `docs/state.md`: the states of an entry, written from the table that tests check the code against. Tests: below.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,7 +15,7 @@ const INTRO: &str = "\
 # The states of an entry
 
 An entry is one message for one handler. `decide` chooses the next state after a run, `operate` after an operator's action,
-and `follow` for the entries behind a poisoned one. They are pure functions in `crates/oncebox/src/state`, and no store
+and `follow` for the entries behind a poisoned one. They are pure functions in `crates/oncebox-core/src/state`, and no store
 chooses a state itself. A test calls them with every input and fails unless they produce exactly the arrows drawn here. The
 conformance suite walks the arrows on every store.
 
@@ -30,7 +30,7 @@ pub(crate) fn write(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Fails if the file is not what would be written.
+/// Fails if the file is out of date.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let found = fs::read_to_string(root.join(FILE)).with_context(|| format!("cannot read {FILE}"))?;
     if found != document()? {
@@ -78,8 +78,9 @@ fn meaning(event: EntryEvent) -> Option<&'static str> {
         EntryEvent::Dismiss => "The handler said that the message is not worth handling.",
         EntryEvent::Crash => {
             "The worker died: its lease ran out, or the store knows that its process is gone. The entry is a suspect and runs in \
-             smaller company, and at last alone. Only a death while it ran alone is counted; a growing wait follows. If a later \
-             worker survives a run, the deaths in company are forgotten."
+             smaller company, and at last alone. Only a death while it ran alone is counted. After a counted death, and from the \
+             third death in company, it waits longer each time. If a later worker survives a run, the deaths in company are \
+             forgotten."
         }
         EntryEvent::CrashOut => {
             "As many workers as the handler's `crashes` allows died while they ran the entry alone."

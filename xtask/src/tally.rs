@@ -1,4 +1,4 @@
-//! Adds up what `cargo test` reports, while its output streams by.
+//! Counts the test results of `cargo test` while streaming its output. Tests: below.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ pub(crate) struct TestTotals {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
     pub(crate) ignored: u64,
-    /// The line that has no end yet.
+    /// The incomplete last line.
     line: Vec<u8>,
 }
 
 impl TestTotals {
-    /// Takes the next piece of output; lines may be split anywhere.
+    /// Reads the next piece of output; lines may be split anywhere.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             if byte == b'\n' {
@@ -26,7 +26,7 @@ impl TestTotals {
         }
     }
 
-    /// Adds what another has counted.
+    /// Adds another count.
     pub(crate) fn add(&mut self, other: &Self) {
         self.suites += other.suites;
         self.passed += other.passed;
@@ -34,7 +34,8 @@ impl TestTotals {
         self.ignored += other.ignored;
     }
 
-    /// Such as `test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s`.
+    /// Parses a line such as `test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in
+    /// 0.00s`.
     fn line(&mut self, line: &str) {
         let Some(result) = line.trim().strip_prefix("test result: ") else { return };
         self.suites += 1;

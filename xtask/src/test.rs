@@ -1,7 +1,7 @@
-//! `cargo xtask test`: every check a change must pass, in one list.
+//! `cargo xtask test`: every check a change must pass, in one list. Tests: none; CI runs it.
 //!
-//! A check that needs something running puts its guard into [`Checks`] in a step of its own before; guards are
-//! dropped when the run ends, however it ends.
+//! If a check needs a running program, an earlier step puts its guard into [`Checks`]. Guards are dropped at the end of
+//! every run.
 
 use std::io;
 use std::process::Command;
@@ -17,7 +17,7 @@ use crate::{deny, hygiene, msrv, room, run, servers, toolchain};
 /// Options of `cargo xtask test`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct TestOptions {
-    /// Also check the dependencies for known vulnerabilities; fetches the advisory database
+    /// Check dependencies for vulnerabilities; fetches the advisory database
     #[arg(long)]
     advisories: bool,
 }
@@ -35,7 +35,7 @@ struct CheckStep {
     run: fn(&mut Checks) -> Result<()>,
 }
 
-/// Cheap and telling first; the one that may have to build its tool last.
+/// Steps: cheap and informative ones first, and last the one that may build its tool.
 const STEPS: &[CheckStep] = &[
     CheckStep { name: "disk", run: |checks| room::ensure(&checks.workspace.target) },
     CheckStep { name: "tools", run: |checks| toolchain::ensure(&checks.workspace.root) },
@@ -53,7 +53,7 @@ const STEPS: &[CheckStep] = &[
     },
 ];
 
-/// Runs every step, and stops at the first that fails.
+/// Runs every step, and stops at the first failure.
 pub(crate) fn test(workspace: Workspace, options: TestOptions) -> Result<()> {
     let mut checks = Checks { workspace, options, tally: TestTotals::default(), servers: None };
     let mut times = Vec::new();
@@ -95,8 +95,8 @@ fn format(checks: &mut Checks) -> Result<()> {
         .context("`cargo fmt --all` mends this")
 }
 
-/// The cargo that builds, without what only the next build or a debugger could use: both would be several gigabytes. All steps build
-/// alike, so that none builds a dependency again.
+/// Returns the cargo of all builds, without incremental caches or debug information, which would take several
+/// gigabytes. All steps build alike, so that none rebuilds a dependency.
 fn build(checks: &Checks) -> Command {
     let mut cargo = run::cargo(&checks.workspace.root);
     cargo.env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "false");
@@ -107,29 +107,29 @@ fn clippy(checks: &mut Checks) -> Result<()> {
     let mut clippy = build(checks);
     clippy.args(["clippy", "--workspace", "--all-targets", "--locked"]).args(FEATURES);
     clippy.args(["--", "-D", "warnings"]);
-    // Named, so that it stays on whatever a lint table says: no other step sees which parts of the standard library
-    // are newer than the oldest compiler.
+    // Named, so that no lint table disables it: no other step finds parts of the standard library that are newer than
+    // the oldest compiler.
     clippy.args(["-D", "clippy::incompatible_msrv"]);
     run::check(&mut clippy)
 }
 
 fn documentation(checks: &mut Checks) -> Result<()> {
     let mut doc = build(checks);
-    // With the features of the other steps: their dependencies are there already.
+    // With the features of the other steps, whose dependencies are already built.
     doc.env("RUSTDOCFLAGS", "-D warnings")
         .args(["doc", "--workspace", "--no-deps", "--locked"])
         .args(FEATURES);
     run::check(&mut doc)
 }
 
-/// Runs the test programs of some packages, and leaves those of the others alone. All of them are built in both steps that run tests,
-/// because a package is built anew for each choice of packages whose dependencies have other features.
+/// Runs the test programs of some packages, and skips those of the others. Both test steps build all of them, because
+/// each selection of packages with other features would rebuild a package.
 const ONLY: &str = r#"target."cfg(unix)".runner = ["sh", "-c", 'case " $TESTED " in *" $CARGO_PKG_NAME "*) exec "$@";; esac', "only"]"#;
 
-/// A second driver that the PostgreSQL store works beside of, if it is asked to.
+/// The optional second driver of the PostgreSQL store.
 const FEATURES: [&str; 2] = ["--features", "oncebox-postgres/tokio-postgres"];
 
-/// The test programs of these packages.
+/// Returns the command for the test programs of these packages.
 fn test_programs(checks: &Checks, packages: &[String]) -> Command {
     let mut test = build(checks);
     test.args(["test", "--workspace", "--tests", "--config", ONLY]).args(FEATURES);
@@ -139,7 +139,7 @@ fn test_programs(checks: &Checks, packages: &[String]) -> Command {
     test
 }
 
-/// Those that need nothing but this machine: they tell most, and do not wait for an installation.
+/// Checks that need no installed server. They run first.
 fn tests(checks: &mut Checks) -> Result<()> {
     let mut test = test_programs(checks, &checks.workspace.without_servers);
     run_tests(&mut test, &mut checks.tally)
@@ -152,7 +152,7 @@ fn start_servers(checks: &mut Checks) -> Result<()> {
 }
 
 fn tests_with_servers(checks: &mut Checks) -> Result<()> {
-    // Nothing after these tests needs them any more.
+    // No later step needs the servers.
     let servers = checks.servers.take().context("the servers were not started")?;
     let mut test = test_programs(checks, &checks.workspace.with_servers);
     run_tests(test.envs(servers.variables()), &mut checks.tally)?;
@@ -162,7 +162,7 @@ fn tests_with_servers(checks: &mut Checks) -> Result<()> {
 }
 
 fn run_tests(test: &mut Command, total: &mut TestTotals) -> Result<()> {
-    // One run shows every failure, not only those of the first program that has any.
+    // Show every failure, not only those of the first failing program.
     test.args(["--locked", "--no-fail-fast"]);
     let mut tally = TestTotals::default();
     let result = run::check_counting(test, &mut tally, &mut io::stdout());

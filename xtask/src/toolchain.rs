@@ -1,5 +1,5 @@
-//! The tools the checks need: two parts of the Rust toolchain that small installations leave out, and a C compiler,
-//! because SQLite is built from its source.
+//! Required tools: two parts of the Rust toolchain that small installations omit, and a C compiler, because SQLite is
+//! built from its source. Tests: below.
 
 use std::env;
 use std::io::Write as _;
@@ -10,10 +10,10 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::run;
 
-/// The Debian packages of a compiler and of the headers it needs; `gcc` alone comes without `stdio.h`.
+/// Debian packages of a compiler and its headers; `gcc` alone lacks `stdio.h`.
 const PACKAGES: [&str; 2] = ["gcc", "libc6-dev"];
 
-/// Makes sure that every tool is there, before a step fails in the middle for want of one.
+/// Ensures that every tool exists, before a later step fails without it.
 pub(crate) fn ensure(root: &Path) -> Result<()> {
     for (tool, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {
         let version = run::output(run::cargo(root).args([tool, "--version"])).with_context(|| {
@@ -24,7 +24,7 @@ pub(crate) fn ensure(root: &Path) -> Result<()> {
     ensure_c_compiler()
 }
 
-/// Makes sure that C can be compiled: installs a compiler where that is ours to do, and otherwise says what to do.
+/// Ensures that C compiles: installs a compiler if permitted, otherwise prints instructions.
 fn ensure_c_compiler() -> Result<()> {
     let chosen = env::var("CC").ok();
     let compiler = chosen.as_deref().unwrap_or("cc");
@@ -55,9 +55,9 @@ fn ensure_c_compiler() -> Result<()> {
     Ok(())
 }
 
-/// Tries it: a compiler without the C library's headers is no use.
+/// Compiles a program: a compiler without the C library's headers is useless.
 fn compiles_c(compiler: &str) -> bool {
-    // `CC` may hold arguments, as in "ccache gcc".
+    // `CC` may have arguments, as in "ccache gcc".
     let mut words = compiler.split_whitespace();
     let Some(program) = words.next() else { return false };
     let mut command = Command::new(program);
@@ -65,7 +65,7 @@ fn compiles_c(compiler: &str) -> bool {
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let Ok(mut child) = command.spawn() else { return false };
     if let Some(mut input) = child.stdin.take() {
-        // A program that does not read this is judged by how it ends.
+        // The exit status judges a program that does not read this.
         let _ = input.write_all(b"#include <stdio.h>\n");
     }
     child.wait().is_ok_and(|status| status.success())

@@ -1,4 +1,4 @@
-//! The workspace: its members, their manifests and their dependencies.
+//! The workspace: its members, their manifests and their dependencies. Tests: below.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,18 +8,18 @@ use serde_json::Value;
 
 use crate::run;
 
-/// The root of the workspace.
+/// Returns the root of the workspace.
 pub(crate) fn root() -> PathBuf {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
     xtask.parent().unwrap_or(xtask).to_path_buf()
 }
 
-/// A manifest and where it is.
+/// A manifest and its directory.
 #[derive(Debug)]
 pub(crate) struct Manifest {
-    /// The directory of the package, relative to the root, with forward slashes.
+    /// Directory of the package, relative to the root, with forward slashes.
     pub(crate) dir: String,
-    /// The text of its `Cargo.toml`.
+    /// Text of its `Cargo.toml`.
     pub(crate) text: String,
 }
 
@@ -31,23 +31,23 @@ pub(crate) struct Package {
     pub(crate) rust_version: Option<String>,
 }
 
-/// The workspace as cargo sees it.
+/// The workspace, as cargo describes it.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
-    /// Where cargo builds.
+    /// The target directory.
     pub(crate) target: PathBuf,
-    /// The text of the root's `Cargo.toml`.
+    /// Text of the root's `Cargo.toml`.
     pub(crate) manifest: String,
     pub(crate) members: Vec<Manifest>,
     pub(crate) packages: Vec<Package>,
-    /// The names of the members whose tests need the servers, and of the others.
+    /// Names of the members whose tests need the servers.
     pub(crate) with_servers: Vec<String>,
     pub(crate) without_servers: Vec<String>,
 }
 
 impl Workspace {
-    /// Asks cargo, and reads the manifests.
+    /// Runs `cargo metadata`, and reads the manifests.
     pub(crate) fn load() -> Result<Self> {
         let root = root();
         let mut metadata = run::cargo(&root);
@@ -88,7 +88,7 @@ impl Workspace {
     }
 }
 
-/// Returns true if the tests of a package talk to servers: it starts them, or depends on the package that does.
+/// Returns true if the tests of a package use servers: it starts them, or depends on the package that does.
 fn needs_servers(package: &Value) -> bool {
     const STARTS: &str = "oncebox-servers";
     let uses = || list(package, "dependencies").any(|dependency| string(dependency, "name") == STARTS);
@@ -106,13 +106,13 @@ fn string<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
-/// A path with forward slashes, on any system.
+/// Returns a path with forward slashes, on any system.
 pub(crate) fn slashes(path: &Path) -> String {
     path.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
 }
 
-/// Returns the raw value of `key` in `[section]` of a manifest. Dotted keys are keys like any other: the project writes
-/// inheritance as `rust-version.workspace = true`, and a check may insist on that.
+/// Returns the raw value of `key` in `[section]` of a manifest. Dotted keys are plain keys: the project writes
+/// inheritance as `rust-version.workspace = true`, and checks can require that.
 pub(crate) fn value<'a>(manifest: &'a str, section: &str, key: &str) -> Option<&'a str> {
     let mut inside = false;
     for line in manifest.lines().map(str::trim) {

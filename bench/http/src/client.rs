@@ -1,4 +1,4 @@
-//! A client that does as little as a client can: it shares the processor with the server it measures.
+//! A minimal client: it shares the processor with the measured server.
 
 use std::net::SocketAddr;
 
@@ -21,7 +21,7 @@ impl HttpClient {
         Ok(Self { stream, out: Vec::new(), buffer: Vec::with_capacity(4 << 10) })
     }
 
-    /// Sends one plain message; the status of the answer.
+    /// Sends one plain message; returns the status.
     pub(crate) async fn plain(&mut self, id: &str, payload: &str) -> Result<u16> {
         let head = format!(
             "POST /in/plain HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {TOKEN}\r\nmessage-id: {id}\r\nmessage-type: {KIND}\r\ncontent-length: {}\r\n\r\n",
@@ -33,7 +33,7 @@ impl HttpClient {
         self.exchange().await
     }
 
-    /// Sends a batch of events that is written already; the status of the answer.
+    /// Sends a prepared batch of events; returns the status.
     pub(crate) async fn batch(&mut self, events: &str) -> Result<u16> {
         let head = format!(
             "POST /in/events HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {TOKEN}\r\ncontent-type: application/cloudevents-batch+json\r\ncontent-length: {}\r\n\r\n",

@@ -1,4 +1,4 @@
-//! Many clients at once, of which some are slow, broken or malicious. The others must all be served.
+//! Many clients at once, some slow, broken or malicious. The server must serve all others. Tests: tests/load.rs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ struct LoadCounts {
     failed: AtomicU64,
     attacks: AtomicU64,
     slowest_ms: AtomicU64,
-    /// Connections that a good client itself left unused for too long.
+    /// Connections that a good client left idle too long.
     late: AtomicU64,
     connected: AtomicU64,
 }
@@ -109,7 +109,7 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
 }
 
 fn role(number: usize) -> ClientRole {
-    // Spread evenly: 37 and 100 have no factor in common.
+    // An even spread: 37 and 100 have no common factor.
     let mut place = number * 37 % 100;
     for (role, share) in ROLES {
         if place < share {
@@ -128,7 +128,7 @@ async fn client(number: usize, address: SocketAddr, tally: &LoadCounts) {
             good(number, &mut round, address, tally).await;
         } else {
             tally.connected.fetch_add(1, Ordering::Relaxed);
-            // Whatever becomes of it: the server's limits end it.
+            // Ignore the result: the server's limits end it.
             let _ = tokio::time::timeout(PATIENCE, bad(role, address)).await;
             tally.connected.fetch_sub(1, Ordering::Relaxed);
             tally.attacks.fetch_add(1, Ordering::Relaxed);
@@ -136,21 +136,21 @@ async fn client(number: usize, address: SocketAddr, tally: &LoadCounts) {
     }
 }
 
-/// Sends messages over one connection until the end, and notes whether each is answered.
+/// Sends messages over one connection until the end, and records whether each has a response.
 async fn good(number: usize, round: &mut u64, address: SocketAddr, tally: &LoadCounts) {
     let Ok(mut client) = HttpClient::connect(address).await else {
         tally.failed.fetch_add(1, Ordering::Relaxed);
         return;
     };
     tally.connected.fetch_add(1, Ordering::Relaxed);
-    // Not in step with each other, and not as fast as they can: there are other things to see.
+    // Not in lockstep, and not at full speed: other clients need room.
     let pause = Duration::from_millis(500 + number as u64 % 500);
     let mut beat = tokio::time::interval(pause);
     let mut used = Instant::now();
     while !tally.stop.load(Ordering::Relaxed) {
         beat.tick().await;
         *round += 1;
-        // On a machine that is too busy for its clients, the server is right not to wait for them.
+        // If the machine is too busy for its clients, the server may close their idle connections.
         if used.elapsed() > OWN_FAULT {
             tally.late.fetch_add(1, Ordering::Relaxed);
             break;
@@ -160,7 +160,7 @@ async fn good(number: usize, round: &mut u64, address: SocketAddr, tally: &LoadC
         let answer = tokio::time::timeout(PATIENCE, client.plain(&id, "{}")).await;
         let millis = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
         tally.slowest_ms.fetch_max(millis, Ordering::Relaxed);
-        let said = match answer {
+        let failure = match answer {
             Ok(Ok(202)) => {
                 tally.answered.fetch_add(1, Ordering::Relaxed);
                 used = Instant::now();
@@ -170,9 +170,9 @@ async fn good(number: usize, round: &mut u64, address: SocketAddr, tally: &LoadC
             Ok(Err(error)) => format!("{error:#}"),
             Err(_) => "no answer came".to_owned(),
         };
-        // The first ones tell enough.
+        // The first ones suffice.
         if tally.failed.fetch_add(1, Ordering::Relaxed) < 10 {
-            eprintln!("{id} after {millis} ms: {said}");
+            eprintln!("{id} after {millis} ms: {failure}");
         }
         break;
     }
@@ -207,7 +207,7 @@ async fn bad(role: ClientRole, address: SocketAddr) -> Result<()> {
         }
         ClientRole::Silent | ClientRole::Good => {}
     }
-    // Until the server has had enough.
+    // Until the server closes the connection.
     let mut buffer = [0; 1_024];
     while stream.read(&mut buffer).await? > 0 {}
     Ok(())

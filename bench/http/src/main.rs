@@ -1,7 +1,6 @@
-//! Messages over HTTP: how fast they come in beside direct calls of the same inbox, and whether good clients are served
-//! while others do their worst.
+//! Messages over HTTP: their rate compared with direct calls of the same inbox, and service under malicious load.
 //!
-//! The server runs in a process of its own, so that its memory and its processor time can be told from the clients'.
+//! The server runs in its own process, so that its memory and processor time are measured alone.
 
 mod client;
 mod load;
@@ -13,36 +12,35 @@ use anyhow::Result;
 use clap::Parser;
 use oncebox_servers::{Cluster, PostgresVersion};
 
-/// Measures messages over HTTP into PostgreSQL beside direct calls, or loads a server with good and bad clients.
+/// Measure messages over HTTP into PostgreSQL, or put a server under load
 #[derive(Debug, Parser)]
 #[command(after_help = "Examples:\n  cargo xtask bench http --quick --json\n  cargo xtask bench http --load")]
 pub(crate) struct Args {
-    /// The PostgreSQL to measure. Default: one of its own, with fsync on, which is gone afterwards.
+    /// URL of the PostgreSQL to measure (default: a temporary one, with fsync on)
     #[arg(long)]
     url: Option<String>,
-    /// Fewer messages, once instead of three times.
+    /// Send fewer messages, once instead of three times
     #[arg(long)]
     quick: bool,
-    /// Prints one JSON object a line instead of a table.
+    /// Print JSON lines instead of a table
     #[arg(long)]
     json: bool,
-    /// Connections that send one message after the other, and as many callers beside them.
+    /// Number of connections, and of direct callers
     #[arg(long, default_value_t = 256)]
     connections: usize,
-    /// Instead of measuring: many clients at once, slow, broken and malicious ones among them. Fails if a good one is not
-    /// answered or the server takes too much memory.
+    /// Test many clients at once, some malicious; fail if a good one suffers
     #[arg(long)]
     load: bool,
-    /// Clients of the load.
+    /// Number of clients under load
     #[arg(long, default_value_t = 2_000)]
     clients: usize,
-    /// Seconds of the load.
+    /// Seconds of load
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// The most memory the server may take under the load, in MiB.
+    /// Maximum memory of the server under load, in MiB
     #[arg(long, default_value_t = 256)]
     ceiling: u64,
-    /// Is the server: for the processes that this program starts.
+    /// Run as the server process; used by this program
     #[arg(long, hide = true)]
     serve: Option<String>,
 }

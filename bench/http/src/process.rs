@@ -1,4 +1,4 @@
-//! The process of the server: starting it, and what it takes.
+//! The server process: its start, memory and processor time.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -8,10 +8,10 @@ use anyhow::{Context as _, Result};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-/// Clock ticks of processor time in a second, as Linux reports them to programs.
+/// Clock ticks of processor time per second, as Linux reports them.
 const TICKS: u64 = 100;
 
-/// A server that ends with us.
+/// A server that stops with this process.
 pub(crate) struct ServerProcess {
     pub(crate) address: SocketAddr,
     child: Child,
@@ -19,7 +19,7 @@ pub(crate) struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts it over a store.
+    /// Starts the server with a store.
     pub(crate) async fn start(store: &str) -> Result<Self> {
         let program = std::env::current_exe()?;
         let mut command = Command::new(program);
@@ -31,7 +31,7 @@ impl ServerProcess {
         Ok(Self { address: line.parse()?, child, id })
     }
 
-    /// Its memory, in MiB.
+    /// Returns its memory, in MiB.
     pub(crate) fn memory(&self) -> Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
@@ -39,12 +39,12 @@ impl ServerProcess {
         Ok(kib / 1024)
     }
 
-    /// The processor time it took so far.
+    /// Returns its processor time so far.
     pub(crate) fn cpu(&self) -> Result<Duration> {
         cpu(&self.id.to_string())
     }
 
-    /// Lets it end.
+    /// Stops the server.
     pub(crate) async fn stop(mut self) -> Result<()> {
         drop(self.child.stdin.take());
         self.child.wait().await?;
@@ -52,14 +52,14 @@ impl ServerProcess {
     }
 }
 
-/// The processor time of this process.
+/// Returns the processor time of this process.
 pub(crate) fn own_cpu() -> Result<Duration> {
     cpu("self")
 }
 
 fn cpu(process: &str) -> Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // The name of the program, in parentheses, may hold anything.
+    // The program name, in parentheses, may contain any character.
     let (_, fields) = stat.rsplit_once(')').context("not a stat line")?;
     let mut fields = fields.split_whitespace().skip(11);
     let mut next = || fields.next().context("a short stat line")?.parse::<u64>().context("not a number");

@@ -1,4 +1,4 @@
-//! Messages a second over HTTP, beside direct calls of the same inbox in the same run.
+//! Messages per second over HTTP, compared with direct calls of the same inbox in the same run.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::client::HttpClient;
 use crate::process::{ServerProcess, own_cpu};
 use crate::serve::{KIND, postgres};
 
-/// Messages of a batch, and connections that send batches.
+/// Messages per batch, and connections that send batches.
 const BATCH: usize = 100;
 const BATCHERS: usize = 8;
 
@@ -26,14 +26,14 @@ struct HttpRow {
     limit: u64,
     ratio: f64,
     unit: &'static str,
-    /// Processor time for a message, in microseconds: of the server with its store's client, of the load generator, and of
-    /// a direct call.
+    /// Processor time per message, in microseconds: of the server with its store's client, of the load generator, and
+    /// of a direct call.
     server_us: f64,
     client_us: f64,
     direct_us: f64,
 }
 
-/// A rate, and what it took for one message.
+/// A rate, and the processor time per message.
 #[derive(Clone, Copy, Default)]
 struct Figure {
     rate: f64,
@@ -44,7 +44,7 @@ struct Figure {
 struct HttpBench {
     inbox: Inbox<Postgres>,
     served: ServerProcess,
-    /// Connections, and callers beside them.
+    /// Number of connections, and of direct callers.
     callers: usize,
     count: usize,
     next: usize,
@@ -55,14 +55,14 @@ pub(crate) async fn run(args: &Args, url: &str) -> Result<()> {
     let served = ServerProcess::start(url).await?;
     let (count, rounds) = if args.quick { (20_000, 1) } else { (100_000, 3) };
     let mut bench = HttpBench { inbox, served, callers: args.connections, count, next: 0 };
-    // Plans, connections and files that are made at the first use.
+    // Warm up plans, connections and files.
     bench.count = count / 10;
     bench.direct().await?;
     bench.single().await?;
     bench.count = count;
     let (mut direct, mut single, mut batches, mut direct_batches) = (vec![], vec![], vec![], vec![]);
     for _ in 0..rounds {
-        // They take turns, so that a disk that is slower for a while is slower for all.
+        // They take turns, so that a slow period of the disk affects all.
         direct.push(bench.direct().await?);
         single.push(bench.single().await?);
         direct_batches.push(bench.direct_batches().await?);
@@ -204,7 +204,7 @@ fn payload() -> String {
     format!(r#"{{"order":7,"note":"{}"}}"#, "x".repeat(235))
 }
 
-/// The id of a message: another one in each run, so that a server can be measured twice.
+/// Returns the id of a message, different in each run, so that one server can be measured twice.
 fn id(number: usize) -> String {
     format!("0192f7a0-{:08x}-{number:012}", std::process::id())
 }

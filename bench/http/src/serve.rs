@@ -1,4 +1,4 @@
-//! The server, as a process of its own.
+//! The server process.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use oncebox_postgres::Postgres;
 use oncebox_sqlite::Sqlite;
 use tokio::io::AsyncReadExt as _;
 
-/// The type of every message.
+/// Type of every message.
 pub(crate) const KIND: &str = "bench";
 /// Token of the clients.
 pub(crate) const TOKEN: &str = "bench-token";
 
-/// Serves until its standard input ends, which it does when its parent is gone.
+/// Serves until its standard input ends, which its parent's end closes.
 pub(crate) async fn run(store: &str) -> Result<()> {
     if store.starts_with("postgres") {
         serve(postgres(store).await?).await
@@ -24,7 +24,7 @@ pub(crate) async fn run(store: &str) -> Result<()> {
     }
 }
 
-/// The inbox that is measured.
+/// Opens the measured inbox.
 pub(crate) async fn postgres(url: &str) -> Result<Inbox<Postgres>> {
     let store = Postgres::connect(url).await?;
     inbox(store)
@@ -39,7 +39,7 @@ fn inbox<S: Store>(store: S) -> Result<Inbox<S>> {
 async fn serve<S: Store>(inbox: Inbox<S>) -> Result<()> {
     let tokens = || Verify::tokens([TOKEN]);
     let mut bodies = BodyLimits::default();
-    // Short and little, so that bad clients have many turns in a minute and meet every limit.
+    // Short limits, so that bad clients have many turns per minute and meet every limit.
     (bodies.pause, bodies.timeout, bodies.in_flight) =
         (Duration::from_secs(2), Duration::from_secs(5), 64 << 20);
     let router = Ingress::new()
@@ -55,7 +55,7 @@ async fn serve<S: Store>(inbox: Inbox<S>) -> Result<()> {
     println!("{}", listener.local_addr()?);
     let ended = async {
         let mut input = tokio::io::stdin();
-        // Whatever comes, and the end of it: over.
+        // Any byte, or the end of the input, stops the server.
         let _ = input.read(&mut [0; 1]).await;
     };
     Server::new(listener, router).limits(limits).serve(ended).await;

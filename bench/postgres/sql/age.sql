@@ -1,4 +1,4 @@
--- Fills files of the log, each with next to nothing: 256 of 16 MB are the 4 GB that the server may keep.
+-- Creates log files with almost no content: 256 files of 16 MB are the 4 GB that the server may keep.
 DO $$
 BEGIN
     FOR file IN 1..256 LOOP

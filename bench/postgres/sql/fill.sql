@@ -1,5 +1,4 @@
--- Finished messages, as if they had come and gone: keys, payloads and history. Numbered after the few that gave the names their
--- numbers.
+-- Adds finished messages with keys, payloads and history, numbered after the few that registered the names.
 CREATE TEMP TABLE filled AS
 SELECT (1::bigint << 36) | (n::bigint << 6) | (get_byte(sha256(n::text::bytea), 0) % 4) AS seq, sha256(n::text::bytea) AS digest
 FROM generate_series(100001, 100000 + {count}) n;

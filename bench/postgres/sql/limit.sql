@@ -1,4 +1,4 @@
--- What a careful engineer would write by hand: each key once, thin rows for the work, and a history. One index each.
+-- Tables of a hand-written inbox: each key once, thin rows for the work, and a history. One index each.
 CREATE TABLE message (
     seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     digest bytea NOT NULL UNIQUE,

@@ -1,3 +1,4 @@
+-- Pins the plans of this session: index scans and generic plans, like the store's.
 SET enable_seqscan = off;
 SET enable_bitmapscan = off;
 SET enable_sort = off;

@@ -1,4 +1,4 @@
-//! Hand-written loops of a careful engineer: the same work on prepared statements, nothing else.
+//! Hand-written loops with the same work on prepared statements, and nothing else.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -73,7 +73,7 @@ impl Limit {
         Ok(client)
     }
 
-    /// Batches of 500 on one connection.
+    /// Inserts batches of 500 on one connection.
     pub(crate) async fn accept(&self, count: usize) -> Result<f64> {
         let (payload, inbox) = (payload(), InboxName::new("bench")?);
         let client = self.client().await?;
@@ -88,7 +88,7 @@ impl Limit {
         Ok(rate(count, start))
     }
 
-    /// One message after the other on one connection.
+    /// Inserts one message after the other on one connection.
     pub(crate) async fn accept_one_by_one(&self, count: usize) -> Result<f64> {
         let (payload, inbox) = (payload(), InboxName::new("bench")?);
         let client = self.client().await?;
@@ -122,7 +122,7 @@ impl Limit {
         Ok(rate)
     }
 
-    /// Claims by lease; a transaction for each message, in two round trips.
+    /// Claims by lease, with a transaction per message, in two round trips.
     pub(crate) async fn drain_in_own_transactions(&self, count: usize, workers: usize) -> Result<f64> {
         let start = Instant::now();
         let tasks = (0..workers).map(|_| async {
@@ -148,7 +148,7 @@ impl Limit {
         Ok(rate)
     }
 
-    /// Claims by lease; one commit for 64 messages, each under its savepoint, one round trip for each.
+    /// Claims by lease, with one commit for 64 messages, each in a savepoint, one round trip each.
     pub(crate) async fn drain_in_shared_transactions(&self, count: usize, workers: usize) -> Result<f64> {
         let start = Instant::now();
         let tasks = (0..workers).map(|_| async {
@@ -174,8 +174,8 @@ impl Limit {
         Ok(rate)
     }
 
-    /// A message every 5 ms on one connection; another, told of each at once, claims and completes. The times from the offer to the
-    /// answer of the claim.
+    /// Inserts a message every 5 ms on one connection; another is notified, claims and completes. Returns the times
+    /// from the insert to the claim's result.
     pub(crate) async fn latencies(&self, count: usize) -> Result<Vec<Duration>> {
         let (payload, inbox) = (payload(), InboxName::new("bench")?);
         let client = Arc::new(self.client().await?);
@@ -215,7 +215,7 @@ impl Limit {
             stored.notified().await;
             while let Some(claimed) = worker.claim(BATCH).await? {
                 let offered = offered.lock().await;
-                // Numbers begin with 1, and one connection gives them in the order of the offers.
+                // Numbers begin with 1, and one connection assigns them in insertion order.
                 times.extend(
                     claimed.iter().map(|(seq, _)| offered[usize::try_from(seq - 1).unwrap_or(0)].elapsed()),
                 );
@@ -249,7 +249,7 @@ impl HandWrittenWorker {
         Ok(Self { client, claim, complete, from: 0, looked_back: Instant::now() })
     }
 
-    /// Leases the next messages, and reads them; nothing if there are none.
+    /// Leases the next messages, and reads them; `None` if there are none.
     async fn claim(&mut self, count: usize) -> Result<Option<Vec<(i64, i64)>>> {
         let limit = i64::try_from(count)?;
         if self.looked_back.elapsed() > Duration::from_secs(1) {

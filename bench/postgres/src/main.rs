@@ -1,5 +1,5 @@
-//! Throughput and latency of the inbox on PostgreSQL, each figure in one run beside what a hand-written loop reaches on the same
-//! server.
+//! Throughput and latency of the inbox on PostgreSQL, each compared with a hand-written loop on the same server in one
+//! run.
 //!
 //! Each row is one JSON object on one line: `{"row":…,"ours":…,"limit":…,"ratio":…,"unit":"msg/s"}`.
 
@@ -17,23 +17,23 @@ use clap::Parser;
 use oncebox_postgres::sqlx::{self, Connection as _, Executor as _, PgConnection};
 use oncebox_servers::{Cluster, PostgresVersion};
 
-/// Measures accepting, processing and latency on PostgreSQL, beside hand-written loops.
+/// Measure accept, processing and latency on PostgreSQL
 #[derive(Debug, Parser)]
 #[command(after_help = "Example:\n  cargo xtask bench postgres --quick --json")]
 pub(crate) struct Args {
-    /// The server to measure. Default: one of its own, with fsync on, which is gone afterwards.
+    /// URL of the server to measure (default: a temporary one, with fsync on)
     #[arg(long)]
     url: Option<String>,
-    /// Fewer messages, once instead of three times, and half a million finished messages instead of five.
+    /// Measure once with fewer messages, and 500,000 finished ones instead of 5 million
     #[arg(long)]
     quick: bool,
-    /// Only the rows whose names start with this.
+    /// Measure only rows with this name prefix
     #[arg(long)]
     only: Option<String>,
-    /// Prints one JSON object a line instead of a table.
+    /// Print JSON lines instead of a table
     #[arg(long)]
     json: bool,
-    /// Measures the rows that other queues are measured with, and prints them as those do.
+    /// Measure the rows of the peers, and print them as the peers do
     #[arg(long)]
     beside_peers: bool,
 }
@@ -64,7 +64,7 @@ pub(crate) struct PostgresBench {
     args: Args,
 }
 
-/// A server with default durability, and memory enough for what is measured.
+/// Starts a server with default durability, and enough memory.
 fn server() -> Result<Cluster> {
     Cluster::builder(PostgresVersion::Debian)
         .durable(true)
@@ -74,15 +74,14 @@ fn server() -> Result<Cluster> {
         .start()
 }
 
-/// Lets the server make the files of its log now, as many as it ever needs, and not while something is measured: one that has run for
-/// an hour uses its old ones again.
+/// Makes the server create its log files before the measurement: after an hour of operation, a server reuses them.
 async fn age(url: &str) -> Result<()> {
     let mut connection = PgConnection::connect(url).await?;
     connection.execute(sqlx::raw_sql(include_str!("../sql/age.sql"))).await?;
     Ok(())
 }
 
-/// Messages a second.
+/// Returns messages per second.
 fn rate(messages: usize, start: Instant) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let messages = messages as f64;

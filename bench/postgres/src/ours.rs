@@ -19,13 +19,13 @@ use crate::{id, payload, rate};
 pub(crate) enum Mode {
     /// A handler that does nothing.
     Plain,
-    /// A transaction and a commit for each message, 16 at once.
+    /// A transaction and a commit per message, 16 at once.
     Own,
     /// A commit shared by up to 64 messages.
     Shared,
 }
 
-/// An inbox in a schema of its own.
+/// An inbox in its own schema.
 pub(crate) struct Ours {
     url: String,
     schema: String,
@@ -90,8 +90,8 @@ impl Ours {
         let done = Arc::new(HandlerTimes::default());
         let registration = match mode {
             Mode::Plain => handler("noop", noop).concurrency(8_000),
-            // The store lends 16 connections to handlers: 16 transactions at once. As many are in hand as the loop has, which claims 50
-            // on each of its connections.
+            // The store has 16 connections for handlers: 16 transactions at once. Entries in flight equal those of the
+            // loop, which claims 50 on each connection.
             Mode::Own => handler("noop", business).concurrency(800),
             Mode::Shared => shared(handler("noop", business)),
         };
@@ -104,7 +104,7 @@ impl Ours {
         Ok(Self { url: url.to_owned(), schema: schema.to_owned(), inbox, done })
     }
 
-    /// Accepts `count` messages, each by a call of its own.
+    /// Accepts `count` messages, one per call.
     pub(crate) async fn accept(&self, first: usize, count: usize, callers: usize) -> Result<f64> {
         let payload = Bytes::from(payload());
         let start = Instant::now();
@@ -125,12 +125,12 @@ impl Ours {
         Ok(rate(count, start))
     }
 
-    /// Accepts `count` messages as fast as batches go.
+    /// Accepts `count` messages in batches.
     pub(crate) async fn load(&self, first: usize, count: usize) -> Result<()> {
         self.load_by(first, count, 1_000).await
     }
 
-    /// The same, with so many in a call.
+    /// Accepts `count` messages in calls of `size`.
     pub(crate) async fn load_by(&self, first: usize, count: usize, size: usize) -> Result<()> {
         let payload = Bytes::from(payload());
         for start in (first..first + count).step_by(size) {
@@ -142,7 +142,7 @@ impl Ours {
         Ok(())
     }
 
-    /// Accepts `count` messages that take turns over so many ordering keys.
+    /// Accepts `count` messages that alternate over `keys` ordering keys.
     pub(crate) async fn load_ordered(&self, count: usize, keys: usize) -> Result<()> {
         let payload = Bytes::from(payload());
         for start in (0..count).step_by(1_000) {
@@ -157,7 +157,7 @@ impl Ours {
         Ok(())
     }
 
-    /// Runs what is pending until all of it is settled.
+    /// Runs pending entries until all are settled.
     pub(crate) async fn drain(&self, count: usize) -> Result<f64> {
         self.done.left.store(count, Ordering::Relaxed);
         let start = Instant::now();
@@ -174,15 +174,15 @@ impl Ours {
         Ok(rate)
     }
 
-    /// A sweep of what was filled in, before its first page.
+    /// Returns a sweep of the filled messages, before its first page.
     pub(crate) fn sweeper(&self) -> SweepParams {
         let mut params = SweepParams::new(self.inbox.name().clone(), Duration::from_hours(7 * 24), 10_000);
-        // The few that gave the names their numbers are younger than those that were filled in after them.
+        // The few that registered the names are younger than the filled ones.
         params.after = Some(SweepPosition::new(params.retention, Seq((1 << 36) | (100_000 << 6))));
         params
     }
 
-    /// Forgets `count` old messages, page after page.
+    /// Sweeps `count` old messages, page by page.
     pub(crate) async fn sweep(&self, params: &mut SweepParams, count: usize) -> Result<()> {
         let mut swept = 0;
         while swept < count {
@@ -194,7 +194,7 @@ impl Ours {
         Ok(())
     }
 
-    /// Puts finished messages in, without handling them.
+    /// Fills in finished messages without handling them.
     pub(crate) async fn fill(&self, count: usize) -> Result<()> {
         let mut connection = PgConnection::connect(&self.url).await?;
         let sql = include_str!("../sql/fill.sql");
@@ -205,7 +205,7 @@ impl Ours {
         Ok(())
     }
 
-    /// Accepts and processes together for `time`; how many were processed in each tenth of it... of `window`.
+    /// Accepts and processes together for `time`; returns the number processed per `window`.
     pub(crate) async fn sustain(&self, time: Duration, window: Duration, callers: usize) -> Result<Vec<f64>> {
         self.done.left.store(usize::MAX, Ordering::Relaxed);
         let running = self.inbox.start();
@@ -220,7 +220,7 @@ impl Ours {
                 tokio::spawn(async move {
                     while !stop.load(Ordering::Relaxed) {
                         let number = next.fetch_add(1, Ordering::Relaxed);
-                        // No more backlog than a second's work: it is the balance that is measured.
+                        // Limit the backlog to a second's work: the row measures the balance.
                         while number > done.ran.load(Ordering::Relaxed) + 20_000
                             && !stop.load(Ordering::Relaxed)
                         {
@@ -247,7 +247,7 @@ impl Ours {
         Ok(rates)
     }
 
-    /// Offers a message every 5 ms; the times from the call of accept to the start of the handler.
+    /// Accepts a message every 5 ms; returns the times from accept to the start of the handler.
     pub(crate) async fn latencies(&self, count: usize) -> Result<Vec<Duration>> {
         let epoch = *self.done.epoch.get_or_init(Instant::now);
         self.done.timed.store(1, Ordering::Relaxed);

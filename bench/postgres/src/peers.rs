@@ -1,4 +1,4 @@
-//! The rows that other queues are measured with, for us.
+//! The rows of the peers, for Oncebox.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::ours::{Mode, Ours};
 use crate::rows::{WARM_UP, median, percentile, round, write_out};
 use crate::{PostgresBench, rate};
 
-/// A row as the runners of other queues print it.
+/// A row in the format of the peers' runners.
 #[derive(Debug, Default, Serialize)]
 struct PeerRow {
     #[serde(rename = "row")]
@@ -45,7 +45,7 @@ impl PeerRow {
     }
 }
 
-/// Nothing of the row before is left to be written to the disk: for the others it is written when their database is dropped.
+/// Checkpoints writes of the previous row: the peers' are written when their database is dropped.
 async fn fresh(bench: &PostgresBench) -> Result<Ours> {
     let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
     write_out(bench).await?;
@@ -64,7 +64,7 @@ pub(crate) async fn measure(bench: &PostgresBench) -> Result<()> {
         batches.push(rate(100_000, start));
         let ours = fresh(bench).await?;
         ours.load(0, 50_000).await?;
-        // The others are drained with statistics on their tables, too.
+        // The peers are also drained with statistics on their tables.
         let mut connection = PgConnection::connect(&bench.url).await?;
         connection.execute(sqlx::raw_sql("ANALYZE")).await?;
         drains.push(ours.drain(50_000).await?);

@@ -1,4 +1,4 @@
-//! The rows, and how each is measured.
+//! The rows and their measurement.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::limit::Limit;
 use crate::ours::{Mode, Ours};
 use crate::recovery;
 
-/// The backlog of the row that shows order, and over how many ordering keys it is spread.
+/// Backlog of the row for order, and its ordering keys.
 const ORDERED: usize = 100_000;
 const ORDERING_KEYS: usize = 10_000;
 
-/// Messages that come in while connections open and statements are planned: their times do not count, as with the
+/// Messages during warm-up, while connections open and statements are planned: their times do not count, as with the
 /// peers.
 pub(crate) const WARM_UP: usize = 100;
 
@@ -71,7 +71,7 @@ impl Size {
     }
 }
 
-/// One run: ours and the limit take turns, so that a disk that is slower for a while is slower for both.
+/// Runs all rows: ours and the limit take turns, so that a slow period of the disk affects both.
 pub(crate) async fn measure(bench: &PostgresBench) -> Result<()> {
     let size = Size::new(bench.args.quick);
     if !bench.args.json {
@@ -115,7 +115,7 @@ pub(crate) async fn measure(bench: &PostgresBench) -> Result<()> {
     Ok(())
 }
 
-/// Returns true if a row is wanted, after the writes of the rows before it have reached the disk.
+/// Returns true if a row is selected, after a checkpoint of earlier rows.
 async fn is_next(bench: &PostgresBench, row: &str) -> Result<bool> {
     if bench.args.only.as_deref().is_some_and(|only| !row.starts_with(only)) {
         return Ok(false);
@@ -129,15 +129,15 @@ pub(crate) async fn write_out(bench: &PostgresBench) -> Result<()> {
     Ok(())
 }
 
-/// The longest that a message may wait after its process was killed and started again: a lease, and time to take it over.
+/// Maximum delay of a message after its process was killed and restarted: a lease, and time to rescue it.
 const RECOVERY: Duration = Duration::from_secs(35);
 
-/// The store of the worker that is killed, with the default settings.
+/// Opens the store of the killed worker, with default settings.
 pub(crate) async fn recovery_store(url: &str) -> Result<Postgres> {
     Ok(Postgres::options(url)?.schema("bench_recovery").open().await?)
 }
 
-/// Once: each time waits for a lease.
+/// Measures once: each run waits for a lease.
 async fn recover(bench: &PostgresBench) -> Result<()> {
     let mut connection = PgConnection::connect(&bench.url).await?;
     connection.execute(sqlx::raw_sql("DROP SCHEMA IF EXISTS bench_recovery CASCADE")).await?;
@@ -171,7 +171,7 @@ async fn drain(bench: &PostgresBench, size: &Size) -> Result<()> {
         let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
         ours.load(0, size.backlog).await?;
         rates.ours.push(ours.drain(size.backlog).await?);
-        // The better of one and two connections.
+        // Use the better of one and two connections.
         let mut best = 0.0_f64;
         for workers in [1, 2] {
             let limit = Limit::fresh(&bench.url).await?;
@@ -204,7 +204,7 @@ async fn drain_in_transactions(
     rates.show(bench, row)
 }
 
-/// A backlog over ten thousand ordering keys; the limit is our own speed with the same backlog and no order.
+/// Measures a backlog over ten thousand ordering keys; the limit is our own speed with the same backlog and no order.
 async fn ordered(bench: &PostgresBench, size: &Size) -> Result<()> {
     let mut rates = Rates::default();
     for _ in 0..size.rounds {
@@ -218,10 +218,10 @@ async fn ordered(bench: &PostgresBench, size: &Size) -> Result<()> {
     rates.show(bench, "ordered-10k")
 }
 
-/// With many finished messages and with none; the limit is our own speed there.
+/// Measures with many finished messages and with none; the limit is our own speed with none.
 async fn growth(bench: &PostgresBench, size: &Size) -> Result<()> {
     let big = Ours::fresh(&bench.url, "bench_big", Mode::Plain).await?;
-    // The names get their numbers before rows refer to them.
+    // Register the names before rows refer to them.
     big.load(0, 1_000).await?;
     big.drain(1_000).await?;
     big.fill(size.finished).await?;
@@ -241,7 +241,7 @@ async fn growth(bench: &PostgresBench, size: &Size) -> Result<()> {
     Ok(())
 }
 
-/// While another session holds an old snapshot open, so that nothing that is gone can be removed, and without.
+/// Measures while another session holds an old snapshot, so that no dead row can be removed, and without one.
 async fn pinned_horizon(bench: &PostgresBench, size: &Size) -> Result<()> {
     let mut rates = Rates::default();
     for _ in 0..size.rounds {
@@ -266,8 +266,8 @@ async fn pinned_horizon(bench: &PostgresBench, size: &Size) -> Result<()> {
     rates.show(bench, "pinned-horizon")
 }
 
-/// Accepting while as many old messages are swept at the same time, and without. A round takes a few seconds, in which a shared machine
-/// may become another one: there are more of them than elsewhere, and the pair in the middle counts.
+/// Measures accept during a sweep of as many old messages, and without one. A shared machine may change within the
+/// seconds of a round. So there are more rounds than elsewhere, and the median pair counts.
 async fn retention(bench: &PostgresBench, size: &Size) -> Result<()> {
     let rounds = size.rounds * 2 + 1;
     let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
@@ -275,7 +275,7 @@ async fn retention(bench: &PostgresBench, size: &Size) -> Result<()> {
     ours.drain(1_000).await?;
     ours.fill(size.accepts * rounds).await?;
     let mut pairs = Vec::new();
-    // One sweep over all rounds: while one is under way, another is kept away.
+    // One sweep over all rounds: an active sweep excludes others.
     let mut sweeper = ours.sweeper();
     for round in 0..rounds {
         let first = 1_000 + round * 2 * size.accepts;
@@ -290,8 +290,9 @@ async fn retention(bench: &PostgresBench, size: &Size) -> Result<()> {
     Rates::middle(pairs).show(bench, "retention")
 }
 
-/// Accept and process together: the last sixth of the time beside the first. Machines that are shared change their speed by a third
-/// within a minute, so a last sixth stands beside the first of the run that comes right after it; the pair in the middle counts.
+/// Measures accept and processing together: the last sixth of the time against the first. Shared machines change their
+/// speed by a third within a minute. So a last sixth is compared with the first of the next run, and the median pair
+/// counts.
 async fn sustained(bench: &PostgresBench, size: &Size) -> Result<()> {
     let window = size.sustain / 6;
     let (mut pairs, mut last) = (Vec::new(), None);
@@ -307,7 +308,7 @@ async fn sustained(bench: &PostgresBench, size: &Size) -> Result<()> {
     Rates::middle(pairs).show(bench, "sustained")
 }
 
-/// From the offer of a message to the start of its handler: the middle, and what one in a hundred exceeds.
+/// Measures from accept to the start of the handler: the median and the 99th percentile.
 async fn latency(bench: &PostgresBench, size: &Size) -> Result<()> {
     let mut parts = [("latency-200-p50", 50, Rates::default()), ("latency-200-p99", 99, Rates::default())];
     for _ in 0..size.rounds {
@@ -321,7 +322,7 @@ async fn latency(bench: &PostgresBench, size: &Size) -> Result<()> {
     }
     for (name, _, rates) in parts {
         let (ours, limit) = (median(rates.ours), median(rates.limit));
-        // Less is better: 1 is as soon as by hand, as everywhere.
+        // Less is better: a ratio of 1 equals the hand-written loop, as everywhere.
         let row = PostgresRow {
             name,
             ours: round(ours),
@@ -334,7 +335,7 @@ async fn latency(bench: &PostgresBench, size: &Size) -> Result<()> {
     Ok(())
 }
 
-/// In milliseconds, without those of the first half second.
+/// Returns a percentile in milliseconds, without the first half second.
 pub(crate) fn percentile(times: &[Duration], part: usize) -> f64 {
     let mut times = times[WARM_UP..].to_vec();
     times.sort_unstable();
@@ -348,7 +349,7 @@ struct Rates {
 }
 
 impl Rates {
-    /// Of pairs that were measured one right after the other, the one with the middle ratio.
+    /// Returns the pair with the median ratio, of pairs that ran back to back.
     fn middle(mut pairs: Vec<Self>) -> Self {
         let ratio = |pair: &Self| pair.ours[0] / pair.limit[0];
         pairs.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));

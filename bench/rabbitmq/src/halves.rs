@@ -1,4 +1,4 @@
-//! The two halves of the way, each alone.
+//! The two halves of the path, each alone.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use oncebox::Message;
 use crate::queue::{BrokerClient, NAME};
 use crate::{id, payload, rate, whole};
 
-/// Consumes and acknowledges every message, and does nothing else, with as many messages on their way as ours has.
+/// Consumes and acknowledges every message, and does nothing else, with the same prefetch as ours.
 pub(crate) async fn consume(amqp: &str, messages: usize, prefetch: u16) -> Result<f64> {
     let client = BrokerClient::connect(amqp).await?;
     client.fill(messages).await?;
@@ -23,7 +23,7 @@ pub(crate) async fn consume(amqp: &str, messages: usize, prefetch: u16) -> Resul
     let mut consumer = channel
         .basic_consume(NAME.into(), "plain".into(), BasicConsumeOptions::default(), FieldTable::default())
         .await?;
-    // No acknowledgement waits for the one before it.
+    // No acknowledgement waits for the previous one.
     let mut acks = FuturesUnordered::new();
     for _ in 0..messages {
         let delivery = consumer.next().await.context("the consumer ended")??;
@@ -36,7 +36,7 @@ pub(crate) async fn consume(amqp: &str, messages: usize, prefetch: u16) -> Resul
     Ok(rate(messages, start))
 }
 
-/// Accepts the same messages directly, as many at once as a source has in hand.
+/// Accepts the same messages directly, as many at once as the source's prefetch.
 pub(crate) async fn accept(postgres: &str, messages: usize, prefetch: u16) -> Result<f64> {
     let inbox = whole::inbox(postgres, prefetch).await?;
     let payload = Bytes::from(payload());

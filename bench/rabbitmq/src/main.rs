@@ -1,8 +1,8 @@
-//! From RabbitMQ to PostgreSQL, in one run beside what only one half of the way reaches: consuming and acknowledging the same
-//! queue with the same client, and accepting the same messages directly.
+//! From RabbitMQ to PostgreSQL, compared in one run with each half of the path alone: consuming and acknowledging the
+//! same queue with the same client, and accepting the same messages directly.
 //!
 //! Each row is one JSON object on one line: `{"row":…,"ours":…,"consume":…,"accept":…,"ratio":…,"unit":"msg/s"}`. The
-//! ratio is that to the lower of the two halves.
+//! ratio compares with the lower of the two halves.
 
 mod halves;
 mod queue;
@@ -15,17 +15,17 @@ use clap::Parser;
 use oncebox_servers::{Cluster, PostgresVersion, RabbitMqServer};
 use serde::Serialize;
 
-/// Measures durable accepting from a persistent quorum queue, beside its two halves.
+/// Measure durable accept from a persistent quorum queue
 #[derive(Debug, Parser)]
 #[command(after_help = "Example:\n  cargo xtask bench rabbitmq --quick --json")]
 struct Args {
-    /// Fewer messages, and once instead of three times.
+    /// Send fewer messages, once instead of three times
     #[arg(long)]
     quick: bool,
-    /// Prints one JSON object a line instead of a table.
+    /// Print JSON lines instead of a table
     #[arg(long)]
     json: bool,
-    /// Deliveries in hand at once, and as many callers for the half that only accepts.
+    /// Unacknowledged deliveries, and callers of the accept half
     #[arg(long, default_value_t = 4_096)]
     prefetch: u16,
 }
@@ -54,7 +54,7 @@ fn main() -> Result<()> {
     runtime.block_on(measure(&args, &broker.url(), &cluster.url("postgres")))
 }
 
-/// The three take turns, so that a disk that is slower for a while is slower for all.
+/// The three take turns, so that a slow period of the disk affects all.
 async fn measure(args: &Args, amqp: &str, postgres: &str) -> Result<()> {
     let (rounds, messages) = if args.quick { (1, 20_000) } else { (3, 100_000) };
     let (mut ours, mut consume, mut accept) = (Vec::new(), Vec::new(), Vec::new());
@@ -87,7 +87,7 @@ fn median(mut rates: Vec<f64>) -> f64 {
     rates.get(rates.len() / 2).copied().unwrap_or_default()
 }
 
-/// Messages a second.
+/// Returns messages per second.
 fn rate(messages: usize, start: Instant) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let messages = messages as f64;

@@ -1,4 +1,4 @@
-//! A quorum queue, filled.
+//! A filled quorum queue.
 
 use anyhow::{Result, ensure};
 use futures_util::future::try_join_all;
@@ -8,9 +8,9 @@ use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProper
 
 use crate::{id, payload};
 
-/// The queue that is measured.
+/// Name of the measured queue.
 pub(crate) const NAME: &str = "bench";
-/// Published before anybody waits for confirms.
+/// Messages published before waiting for confirms.
 const BATCH: usize = 1_000;
 
 /// A connection with one channel.
@@ -26,7 +26,7 @@ impl BrokerClient {
         Ok(Self { connection, channel })
     }
 
-    /// Makes the queue anew, with so many persistent messages, all of them confirmed.
+    /// Recreates the queue with `messages` persistent messages, all confirmed.
     pub(crate) async fn fill(&self, messages: usize) -> Result<()> {
         self.channel.queue_delete(NAME.into(), QueueDeleteOptions::default()).await?;
         let mut table = FieldTable::default();
@@ -61,7 +61,7 @@ impl BrokerClient {
         Ok(())
     }
 
-    /// Returns the number of messages that wait in the queue.
+    /// Returns the number of messages in the queue.
     pub(crate) async fn waiting(&self) -> Result<u32> {
         let options = QueueDeclareOptions { passive: true, durable: true, ..QueueDeclareOptions::default() };
         Ok(self.channel.queue_declare(NAME.into(), options, FieldTable::default()).await?.message_count())

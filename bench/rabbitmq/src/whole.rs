@@ -1,4 +1,4 @@
-//! The whole way: from the queue into the inbox, each message acknowledged when it is stored.
+//! The whole path: from the queue into the inbox, each message acknowledged when stored.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ async fn never(_: Message, _: &mut Context<Postgres>) -> Result<(), oncebox::Err
     Ok(())
 }
 
-/// An empty inbox. Its handler is paused: accepting is measured, not processing.
+/// Creates an empty inbox. Its handler is paused: the row measures accept, not processing.
 pub(crate) async fn inbox(postgres: &str, prefetch: u16) -> Result<Inbox<Postgres>> {
     let mut connection = PgConnection::connect(postgres).await?;
     connection.execute(sqlx::raw_sql("DROP SCHEMA IF EXISTS bench_rabbitmq CASCADE")).await?;
@@ -35,17 +35,17 @@ pub(crate) async fn receive(amqp: &str, postgres: &str, messages: usize, prefetc
     let start = Instant::now();
     let running = inbox.start();
     running.receive(source)?;
-    // A look a few times a second costs nothing beside thousands of messages.
-    let mut look = tokio::time::interval(Duration::from_millis(20));
+    // A few reads per second cost nothing beside thousands of messages.
+    let mut reads = tokio::time::interval(Duration::from_millis(20));
     loop {
-        look.tick().await;
+        reads.tick().await;
         if client.waiting().await? == 0
             && inbox.store().count(inbox.name()).await?.messages >= messages as u64
         {
             break;
         }
     }
-    // Until the last acknowledgement is written.
+    // Wait for the last acknowledgement.
     running.shutdown().await;
     let rate = rate(messages, start);
     let waiting = client.waiting().await?;

@@ -1,8 +1,8 @@
-//! The protocol of claims, leases and fences as a model, small enough to look at every state it can reach.
+//! Model of claims, leases and fences, small enough to visit every reachable state. Tests: tests/protocol.rs.
 //!
-//! Two workers, two messages, two handlers each: one whose effect is in its own transaction, one whose effect lies outside.
-//! Workers crash, stand still for longer than their lease and go on, and commits are in doubt; each as often as a budget
-//! allows. [`Protocol::sound`] holds in every state; each of [`Flaw::ALL`] leaves one rule out, and has to lead to the
+//! Two workers, two messages, two handlers each: one with its effect in its own transaction, one with its effect
+//! outside. Workers crash, or are suspended past their lease and continue, and commits are in doubt, each as often as a
+//! budget allows. [`Protocol::sound`] holds in every state. Each of [`Flaw::ALL`] omits one rule, and must lead to the
 //! violation that its rule prevents.
 
 use stateright::{Model, Property};
@@ -11,9 +11,9 @@ use stateright::{Model, Property};
 const MESSAGES: usize = 2;
 /// Entries: message times handler. Even ones are transactional.
 const ENTRIES: usize = MESSAGES * 2;
-/// The entry of the first message's transactional handler under a former key: only with a flaw.
+/// Entry of the first message's transactional handler under a former key: only with a flaw.
 const FORMER: usize = ENTRIES;
-/// Entries there may be.
+/// Maximum entries.
 const SLOTS: usize = ENTRIES + 1;
 /// Workers.
 const WORKERS: usize = 2;
@@ -23,26 +23,26 @@ const WORKERS: usize = 2;
 pub enum Flaw {
     /// A delivery is acknowledged before its message is committed.
     AckBeforeCommit,
-    /// A completion does not look at the token.
+    /// A completion ignores the token.
     UnfencedComplete,
-    /// A failure does not look at the token.
+    /// A failure ignores the token.
     UnfencedFail,
-    /// A commit in doubt counts as made.
+    /// A commit in doubt counts as committed.
     UnknownIsOk,
-    /// A commit in doubt counts as not made, and the step is done again under another identity.
+    /// A commit in doubt counts as rolled back, and the step repeats under another identity.
     UnknownIsRolledBack,
-    /// An entry is taken over though its lease holds.
+    /// A rescue takes an entry with a valid lease.
     RescueOfTheLiving,
     /// The effect is committed before the completion, not with it.
     CompletionApart,
-    /// A lease that ran out is never looked for.
+    /// Expired leases are never rescued.
     NoRescue,
-    /// The keys of a renamed handler are one for new processes, and two for old ones.
+    /// New processes treat the keys of a renamed handler as one, old processes as two.
     RenameForgets,
 }
 
 impl Flaw {
-    /// Every flaw, with the property that it breaks.
+    /// Every flaw, with the property it breaks.
     pub const ALL: [(Self, &'static str); 9] = [
         (Self::AckBeforeCommit, "what is acknowledged is stored"),
         (Self::UnfencedComplete, "a transactional effect happens at most once"),
@@ -56,21 +56,21 @@ impl Flaw {
     ];
 }
 
-/// Where a delivery stands.
+/// State of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum ProtocolDelivery {
     /// The broker has it.
     Waiting,
-    /// The broker was told that it is safe.
+    /// The broker received an acknowledgement.
     Acked,
 }
 
-/// Where an entry stands, for the store.
+/// State of an entry in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum ProtocolEntry {
     Absent,
     Pending,
-    /// Leased under a token; the lease has run out or not.
+    /// Leased under a token; the lease may have expired.
     Running {
         token: u8,
         expired: bool,
@@ -87,19 +87,19 @@ enum Hand {
         entry: u8,
         token: u8,
     },
-    /// The handler is done, and its effect written; a transactional one is not committed yet.
+    /// The handler is done, and its effect written; a transactional effect is not committed yet.
     Done {
         entry: u8,
         token: u8,
     },
-    /// The effect is committed and the completion is not: only with a flaw.
+    /// The effect is committed without the completion: only with a flaw.
     Apart {
         entry: u8,
         token: u8,
     },
 }
 
-/// A state of everything.
+/// The whole state of the model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProtocolState {
     deliveries: [ProtocolDelivery; MESSAGES],
@@ -107,22 +107,22 @@ pub struct ProtocolState {
     stored: [u8; MESSAGES],
     entries: [ProtocolEntry; SLOTS],
     hands: [Hand; WORKERS],
-    /// True if a worker stands still.
+    /// True if a worker is suspended.
     stopped: [bool; WORKERS],
-    /// Committed effects of transactional handlers, and runs that were done of plain ones.
+    /// Committed effects of transactional handlers, and finished runs of plain ones.
     effects: [u8; SLOTS],
     /// Faults that hit an entry while it ran.
     faults: [u8; SLOTS],
     /// True if an entry was completed once.
     was_completed: [bool; SLOTS],
-    /// Number of claims of an entry: the token of its next claim. A fence is compared only with one of the same entry,
-    /// so each entry counts its own tokens; a common counter would only add states of the same kind.
+    /// Number of claims of an entry: the token of its next claim. Fences are compared only within an entry, so each
+    /// entry counts its own tokens. A common counter would only add equivalent states.
     claims: [u8; SLOTS],
     fails: u8,
     crashes: u8,
     zombies: u8,
     unknowns: u8,
-    /// True if an old process got a message again that a new one completed.
+    /// True if an old process received a message again that a new one completed.
     redelivered: bool,
 }
 
@@ -131,23 +131,23 @@ pub struct ProtocolState {
 pub enum ProtocolAction {
     /// The broker delivers, and the message is accepted. `Some(made)` if the commit is in doubt.
     Accept(usize, Option<bool>),
-    /// A worker claims an entry. In doubt: it does not know that it did, or believes that it did not and did not.
+    /// A worker claims an entry. In doubt: it holds the entry without knowing, or does not hold it.
     Claim(usize, usize, Option<bool>),
-    /// A handler comes to its end.
+    /// A handler ends.
     Run(usize),
-    /// A handler says no, and its entry goes back.
+    /// A handler fails, and releases its entry.
     Fail(usize),
     /// A completion, with the effect if it is transactional.
     Complete(usize, Option<bool>),
     /// A worker dies.
     Crash(usize),
-    /// A worker stands still, and its lease runs out.
+    /// A worker is suspended, and its lease expires.
     Stop(usize),
-    /// A worker goes on.
+    /// A worker continues.
     Resume(usize),
-    /// An entry whose lease ran out is taken back.
+    /// A rescue takes an entry with an expired lease.
     Rescue(usize),
-    /// The first message comes again, to a process that knows its handler by a former key.
+    /// The first message comes again, to a process that uses a former key of its handler.
     Redeliver,
 }
 
@@ -161,12 +161,12 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    /// The protocol as it is.
+    /// Returns the real protocol.
     pub const fn sound(crashes: u8, zombies: u8, unknowns: u8) -> Self {
         Self { flaw: None, crashes, zombies, unknowns }
     }
 
-    /// The protocol without one of its rules.
+    /// Returns the protocol without one of its rules.
     pub const fn without(flaw: Flaw) -> Self {
         Self { flaw: Some(flaw), crashes: 1, zombies: 1, unknowns: 1 }
     }
@@ -297,7 +297,7 @@ impl Model for Protocol {
             ProtocolAction::Rescue(entry) => state.entries[entry] = ProtocolEntry::Pending,
             ProtocolAction::Redeliver => {
                 state.redelivered = true;
-                // The store knows that both keys are one handler, so the entry that is there covers it.
+                // The store knows that both keys are one handler, so the existing entry covers it.
                 if self.has(Flaw::RenameForgets) {
                     state.entries[FORMER] = ProtocolEntry::Pending;
                 }
@@ -379,7 +379,7 @@ impl Protocol {
                 state.entries[entry] = ProtocolEntry::Pending;
             }
         } else if made && self.has(Flaw::UnknownIsRolledBack) {
-            // Done again under another identity.
+            // The step repeats under another identity.
             state.stored[message] += 1;
         }
         let believed = doubt.is_none() || self.has(Flaw::UnknownIsOk) || self.has(Flaw::AckBeforeCommit);
@@ -388,7 +388,7 @@ impl Protocol {
         }
     }
 
-    /// A failure gives the entry back, if the claim holds.
+    /// Releases the entry after a failure, if the claim holds.
     fn fail(self, state: &mut ProtocolState, worker: usize) {
         let Hand::Runs { entry, token } = std::mem::replace(&mut state.hands[worker], Hand::Idle) else {
             return;
@@ -422,7 +422,7 @@ impl Protocol {
             state.entries[at] = ProtocolEntry::Completed;
             state.was_completed[at] = true;
         } else if doubt == Some(false) && holds {
-            // Given back under the same fence; if the commit was made, that is refused.
+            // Released under the same fence; refused if the commit succeeded.
             state.entries[at] = ProtocolEntry::Pending;
         }
     }
@@ -433,7 +433,7 @@ fn claim(state: &mut ProtocolState, worker: usize, entry: usize, doubt: Option<b
     if doubt == Some(false) {
         return;
     }
-    // In doubt and made: the worker asks again with the same claim id, and learns that it holds the entry.
+    // In doubt but committed: the worker repeats the call with the same claim id, and learns that it holds the entry.
     state.claims[entry] += 1;
     let token = state.claims[entry];
     state.entries[entry] = ProtocolEntry::Running { token, expired: false };

@@ -1,9 +1,9 @@
-//! Every state of the protocol, and a counterexample for each rule that is left out.
+//! Every state of the protocol, and a counterexample for each omitted rule.
 
 use oncebox_model::{Flaw, Protocol};
 use stateright::{Checker as _, HasDiscoveries, Model as _};
 
-/// Far enough for each counterexample.
+/// Depth that reaches each counterexample.
 const DEPTH: usize = 16;
 
 #[test]

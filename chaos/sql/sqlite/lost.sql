@@ -1,2 +1,2 @@
--- A file does not fail over.
+-- Ids of messages that failovers lost, as the store reports them. A file does not fail over.
 SELECT NULL WHERE false

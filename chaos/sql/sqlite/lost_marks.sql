@@ -1,2 +1,2 @@
--- A file does not fail over.
+-- Number of marks that failovers lost, as the store reports them. A file does not fail over.
 SELECT 0

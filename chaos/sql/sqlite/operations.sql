@@ -1,1 +1,2 @@
+-- Ids of all recorded operations.
 SELECT hex(id) FROM oncebox_operation

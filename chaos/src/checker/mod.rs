@@ -1,5 +1,5 @@
-//! The checker: reads the ledgers and, with SQL of its own, the tables, and does set algebra. It shares no code with the
-//! product.
+//! The checker: reads the ledgers and, with its own SQL, the tables, and compares sets. It shares no code with the
+//! product. Tests: tests/.
 
 mod operations;
 mod round_ledger;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::ledger::{self, Fact, SettleAnswer};
+use crate::ledger::{self, Fact, SettleResult};
 use crate::plan::RoundPlan;
 use round_ledger::RoundLedger;
 use tables::{RoundTables, TableQuery};
@@ -27,72 +27,72 @@ use tables::{RoundTables, TableQuery};
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the round")]
 pub(crate) struct RoundRules {
     pub(crate) plan: RoundPlan,
-    /// Attempts in all.
+    /// Maximum attempts.
     pub(crate) attempts: u32,
-    /// After so many crashes alone a killer is poisoned.
+    /// Number of crashes alone after which a killer is poisoned.
     pub(crate) crashes: u32,
-    /// True if the inbox may forget finished messages within the round.
+    /// True if the inbox may delete finished messages within the round.
     pub(crate) forgets: bool,
-    /// True if a stopped worker may keep all others from writing.
+    /// True if a suspended worker may block all other writers.
     pub(crate) one_writer: bool,
     /// True if another server takes over.
     pub(crate) fails_over: bool,
-    /// True if that one lacks the latest commits: the store's report must name every loss.
+    /// True if that server lacks the latest commits: the store's report must name every loss.
     pub(crate) loses: bool,
-    /// Text that must appear nowhere.
+    /// Secret text that must not appear in any output.
     pub(crate) canary: &'static str,
 }
 
 /// Result of a round, or of many.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct RoundVerdict {
-    /// Processes killed that had been at work.
+    /// Working processes that were killed.
     pub(crate) kills: u64,
-    /// Processes killed before anything was heard of them.
+    /// Processes killed before their first report.
     pub(crate) early_kills: u64,
-    /// Processes that stood still for longer than their lease with claims in hand, and went on.
+    /// Processes suspended past their lease with claims, and continued.
     pub(crate) zombies: u64,
-    /// Processes that were made to stand still, with or without claims.
+    /// Suspended processes, with or without claims.
     pub(crate) stops: u64,
     pub(crate) unknown_commits: u64,
     pub(crate) messages: u64,
-    /// Acknowledged, and neither done nor put where a person finds it.
+    /// Acknowledged messages that neither finished nor reached an operator.
     pub(crate) lost: u64,
-    /// Messages and marks that the store reports as lost in a failover. Some of them are offered again.
+    /// Messages and marks that the store reports as lost in a failover. Some are offered again.
     pub(crate) reported_lost: u64,
-    /// Acknowledged, gone with a failover that lost history, and in that report.
+    /// Acknowledged messages that a failover lost and the store reported.
     pub(crate) gone: u64,
     /// Effects beyond the first.
     pub(crate) doubled: u64,
-    /// Runs after a run that was done, with no fault to explain them.
+    /// Runs after a finished run, without a fault to explain them.
     pub(crate) unexplained: u64,
-    /// Writes that the store refused because another worker had taken over the claim.
+    /// Writes that the store refused because another worker had claimed the entry.
     pub(crate) stale_refused: u64,
     /// Effects of messages that were never offered.
     pub(crate) phantom: u64,
-    /// Runs after another one that a fault explains.
+    /// Repeated runs that a fault explains.
     pub(crate) explained: u64,
     pub(crate) deliveries: u64,
     pub(crate) acked: u64,
     pub(crate) effects: u64,
-    /// Processes ended at a failpoint, or by a handler.
+    /// Processes that a failpoint or a handler ended.
     pub(crate) aborts: u64,
-    /// Processes asked to end.
+    /// Processes that received SIGTERM.
     pub(crate) terminations: u64,
-    /// Things done to the database server.
+    /// Faults of the database server.
     pub(crate) server_faults: u64,
-    /// Operations, as recorded.
+    /// Recorded operations.
     pub(crate) operations: u64,
-    /// Calls made to fail.
+    /// Injected errors.
     pub(crate) errors: u64,
-    /// Times the machine itself kept a process from running.
+    /// Times the machine kept a process from running.
     pub(crate) stalls: u64,
-    /// Calls of the store that took longer than a renewal may.
+    /// Store calls that took longer than a renewal may.
     pub(crate) slow: u64,
     /// Faults of the driver and the failpoints, by name.
     pub(crate) faults: BTreeMap<String, u64>,
     pub(crate) violations: Vec<String>,
-    /// The failpoints something happened at.
+    /// Failpoints that were hit.
     #[serde(skip)]
     pub(crate) points: BTreeSet<String>,
 }
@@ -132,7 +132,7 @@ impl RoundVerdict {
     }
 }
 
-/// Reads everything, and compares.
+/// Reads the ledgers and tables, and compares them.
 pub(crate) fn check(dir: &Path, tables: &dyn RoundTables, rules: &RoundRules) -> Result<RoundVerdict> {
     let lines = ledger::read(dir)?;
     let mut verdict = RoundVerdict::default();
@@ -142,7 +142,7 @@ pub(crate) fn check(dir: &Path, tables: &dyn RoundTables, rules: &RoundRules) ->
     verdict.effects = round_ledger.effects.len() as u64;
     round_ledger.phantoms(rules, &mut verdict);
     round_ledger.reports(rules, &mut verdict);
-    round_ledger.fates(rules, &mut verdict);
+    round_ledger.outcomes(rules, &mut verdict);
     round_ledger.attempts(rules, &mut verdict);
     round_ledger.accounts(rules, &mut verdict);
     round_ledger.order(rules, &mut verdict);
@@ -153,7 +153,7 @@ pub(crate) fn check(dir: &Path, tables: &dyn RoundTables, rules: &RoundRules) ->
 }
 
 fn count(lines: &[ledger::LedgerLine], verdict: &mut RoundVerdict) {
-    // The claims each process has in hand.
+    // Claims of each process.
     let mut held: HashMap<u64, HashSet<i64>> = HashMap::new();
     for line in lines {
         match &line.fact {
@@ -169,7 +169,7 @@ fn count(lines: &[ledger::LedgerLine], verdict: &mut RoundVerdict) {
             Fact::Slow { .. } => verdict.slow += 1,
             Fact::Settled { r, tok, .. } => {
                 held.entry(line.life).or_default().remove(tok);
-                verdict.stale_refused += u64::from(*r == SettleAnswer::Lost);
+                verdict.stale_refused += u64::from(*r == SettleResult::Lost);
             }
             _ => {}
         }
@@ -178,7 +178,7 @@ fn count(lines: &[ledger::LedgerLine], verdict: &mut RoundVerdict) {
 
 fn count_fault(what: &str, verdict: &mut RoundVerdict) {
     let (place, kind) = what.split_once(": ").unwrap_or(("", what));
-    // A failpoint, a handler, or something that was done from outside.
+    // A failpoint, a handler, or a fault from outside.
     let at_a_point = place.contains('.');
     let name = if at_a_point { format!("failpoint: {kind}") } else { what.to_owned() };
     *verdict.faults.entry(name).or_default() += 1;
@@ -194,7 +194,7 @@ fn count_fault(what: &str, verdict: &mut RoundVerdict) {
     }
 }
 
-/// I12: a secret of the connection appears nowhere that is written.
+/// I12: no output contains the connection's secret.
 fn canary(dir: &Path, canary: &str, verdict: &mut RoundVerdict) -> Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
@@ -209,7 +209,7 @@ fn canary(dir: &Path, canary: &str, verdict: &mut RoundVerdict) -> Result<()> {
     Ok(())
 }
 
-/// Watches the effects while a round runs: no effect may be there twice at any time.
+/// Watches the effects during a round: no effect may ever appear twice.
 pub(crate) struct EffectWatcher {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Vec<String>>,
@@ -223,11 +223,11 @@ impl EffectWatcher {
             let mut found = BTreeSet::new();
             while !flag.load(Ordering::Relaxed) {
                 let start = Instant::now();
-                // A server that is down is asked again.
-                for row in tables.ask(TableQuery::Doubled).unwrap_or_default() {
+                // Query again if the server is down.
+                for row in tables.query(TableQuery::Doubled).unwrap_or_default() {
                     found.insert(format!("I3, seen while it ran: message {} at {}", row[0], row[1]));
                 }
-                // It looks on; it is not to take part.
+                // Read rarely, to leave the machine to the workers.
                 std::thread::park_timeout(Duration::from_millis(400).max(10 * start.elapsed()));
             }
             found.into_iter().collect()

@@ -1,4 +1,4 @@
-//! Compares the requests of operators with their records.
+//! Compares the requests of operators with their records. Tests: `tests/round_ledger.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,16 +6,16 @@ use anyhow::Result;
 
 use super::tables::{RoundTables, TableQuery};
 use super::{RoundRules, RoundVerdict};
-use crate::ledger::{Fact, LedgerLine, SettleAnswer};
+use crate::ledger::{Fact, LedgerLine, SettleResult};
 
-/// When which entry was asked to be tried again.
+/// Times of requested retries, by entry.
 pub(super) type Retries = BTreeMap<(u32, String), Vec<u64>>;
 
 /// Returns the retries that operators requested, from the ledgers.
 pub(super) fn retries(lines: &[LedgerLine]) -> Retries {
     let mut retries: Retries = BTreeMap::new();
     for line in lines {
-        if let Fact::Asked { m: Some(m), h, .. } = &line.fact {
+        if let Fact::Requested { m: Some(m), h, .. } = &line.fact {
             retries.entry((*m, h.clone())).or_default().push(line.t);
         }
     }
@@ -29,18 +29,18 @@ pub(super) fn check(
     rules: &RoundRules,
     verdict: &mut RoundVerdict,
 ) -> Result<()> {
-    let (mut asked, mut done) = (BTreeSet::new(), BTreeSet::new());
+    let (mut requested, mut done) = (BTreeSet::new(), BTreeSet::new());
     for line in lines {
         match &line.fact {
-            Fact::Asked { op, .. } => _ = asked.insert(op.replace('-', "")),
-            Fact::Acted { op, r: SettleAnswer::Applied } => _ = done.insert(op.replace('-', "")),
+            Fact::Requested { op, .. } => _ = requested.insert(op.replace('-', "")),
+            Fact::Acted { op, r: SettleResult::Applied } => _ = done.insert(op.replace('-', "")),
             _ => {}
         }
     }
     let mut recorded = BTreeSet::new();
-    for row in tables.ask(TableQuery::Operations)? {
+    for row in tables.query(TableQuery::Operations)? {
         let op = row.first().map(|op| op.to_lowercase().replace('-', "")).unwrap_or_default();
-        if !asked.contains(&op) {
+        if !requested.contains(&op) {
             verdict.violations.push(format!("I5: the operation {op} is recorded, and was never requested"));
         }
         if !recorded.insert(op.clone()) {
@@ -48,7 +48,7 @@ pub(super) fn check(
         }
     }
     let missing: Vec<&String> = done.difference(&recorded).collect();
-    // Records leave with what they are about.
+    // Records are deleted with their messages.
     if let Some(first) = missing.first().filter(|_| !rules.forgets) {
         let count = missing.len();
         verdict

@@ -10,8 +10,8 @@ use super::{RoundRules, RoundVerdict};
 use crate::ledger::{Fact, HandlerEnd, LedgerLine};
 use crate::plan::{PlannedKind, PlannedOutcome, handler_of, is_transactional};
 
-/// A store keeps crashes as one number: up to three for deaths in company, and above that one for each death alone.
-const BEFORE_ALONE: u32 = 3;
+/// Stores keep crashes as one number: up to ten for crashes in company, and higher for each crash alone.
+const BEFORE_ALONE: u32 = 10;
 
 /// A row of the business table.
 pub(super) struct EffectRow {
@@ -21,13 +21,13 @@ pub(super) struct EffectRow {
     pub(super) h: String,
 }
 
-/// An entry that has come to an end.
+/// A finished entry.
 #[derive(Clone, Debug)]
 pub(super) struct EndedEntry {
     pub(super) m: u32,
     pub(super) h: String,
     pub(super) generation: u32,
-    /// Its status, or why it is poisoned.
+    /// Its status, or its poison reason.
     pub(super) word: String,
     pub(super) poisoned: bool,
     pub(super) token: i64,
@@ -35,13 +35,13 @@ pub(super) struct EndedEntry {
     pub(super) crashes: u32,
 }
 
-/// Everything that is compared.
+/// All data to compare.
 pub(super) struct RoundLedger {
     pub(super) offered: BTreeMap<u32, BTreeSet<u8>>,
     pub(super) acked: BTreeMap<u32, BTreeSet<u8>>,
     refused: Vec<(u32, String)>,
     pub(super) effects: Vec<EffectRow>,
-    /// The number the store gave each message.
+    /// Sequence numbers of each message.
     seqs: BTreeMap<u32, Vec<i64>>,
     unknown: Vec<String>,
     pub(super) ended: Vec<EndedEntry>,
@@ -51,14 +51,14 @@ pub(super) struct RoundLedger {
     /// Losses that the store reports: messages, and the number of marks.
     reported: BTreeSet<u32>,
     reported_marks: u64,
-    /// Runs of a handler that said no, by message and handler.
+    /// Failed runs, by message and handler.
     failures: HashMap<(u32, String), u32>,
-    /// Runs that were not let go on: a timeout does that, and so do a shutdown and a lost lease.
+    /// Runs that were cancelled by a timeout, a shutdown or a lost lease.
     dropped: HashMap<(u32, String), u32>,
-    /// Runs that were done, by message and handler, with the payload they saw.
+    /// Finished runs, by message and handler, with their payload.
     done: HashMap<(u32, String), u32>,
     seen: BTreeMap<u32, BTreeSet<u8>>,
-    /// The payloads of those runs that no failover can have taken back.
+    /// Payloads of finished runs that no failover can have lost.
     kept: BTreeMap<u32, BTreeSet<u8>>,
 }
 
@@ -95,7 +95,7 @@ impl RoundLedger {
 
     fn ledgers(&mut self, lines: &[LedgerLine]) {
         let lossy = lossy(lines);
-        // A run says at its start which payload it saw.
+        // A run records its payload at its start.
         for line in lines {
             match &line.fact {
                 Fact::Offered { m, v } => _ = self.offered.entry(*m).or_default().insert(*v),
@@ -107,7 +107,7 @@ impl RoundLedger {
                         self.kept.entry(*m).or_default().insert(*v);
                     }
                 }
-                Fact::End { m, h, said, .. } => match said {
+                Fact::End { m, h, end, .. } => match end {
                     HandlerEnd::Ok => *self.done.entry((*m, h.clone())).or_default() += 1,
                     HandlerEnd::Fail | HandlerEnd::Panic | HandlerEnd::Store => {
                         *self.failures.entry((*m, h.clone())).or_default() += 1;
@@ -122,7 +122,7 @@ impl RoundLedger {
 
     fn tables(&mut self, tables: &dyn RoundTables) -> Result<()> {
         let mut by_seq = HashMap::new();
-        for row in tables.ask(TableQuery::Messages)? {
+        for row in tables.query(TableQuery::Messages)? {
             let (seq, id): (i64, String) = (cell(&row, 0)?, cell(&row, 1)?);
             match crate::plan::number_of(id.as_bytes()) {
                 Some(m) => {
@@ -132,10 +132,10 @@ impl RoundLedger {
                 None => self.unknown.push(id),
             }
         }
-        for (ask, poisoned) in [(TableQuery::Outcomes, false), (TableQuery::Poisoned, true)] {
-            for row in tables.ask(ask)? {
+        for (query, poisoned) in [(TableQuery::Outcomes, false), (TableQuery::Poisoned, true)] {
+            for row in tables.query(query)? {
                 let seq: i64 = cell(&row, 0)?;
-                // A message may be forgotten before its history is.
+                // A message may be deleted before its history.
                 let Some(m) = by_seq.get(&seq).copied() else { continue };
                 self.ended.push(EndedEntry {
                     m,
@@ -149,16 +149,16 @@ impl RoundLedger {
                 });
             }
         }
-        for row in tables.ask(TableQuery::Effects)? {
+        for row in tables.query(TableQuery::Effects)? {
             let (id, m, v, h) = (cell(&row, 0)?, cell(&row, 1)?, cell(&row, 2)?, cell(&row, 3)?);
             self.effects.push(EffectRow { id, m, v, h });
         }
-        for row in tables.ask(TableQuery::Quarantine)? {
+        for row in tables.query(TableQuery::Quarantine)? {
             let id: String = cell(&row, 0)?;
             let m = crate::plan::number_of(id.as_bytes()).context("an unknown message was quarantined")?;
             self.quarantined.entry(m).or_default().insert(cell(&row, 1)?);
         }
-        for row in tables.ask(TableQuery::Lost)? {
+        for row in tables.query(TableQuery::Lost)? {
             let id: String = cell(&row, 0)?;
             self.reported
                 .insert(crate::plan::number_of(id.as_bytes()).context("an unknown message was lost")?);
@@ -167,7 +167,7 @@ impl RoundLedger {
         Ok(())
     }
 
-    /// I2: nothing happens that was not offered, and one key has one payload for ever.
+    /// I2: every effect belongs to an offered message, and one key always has one payload.
     pub(super) fn phantoms(&self, rules: &RoundRules, verdict: &mut RoundVerdict) {
         for id in &self.unknown {
             verdict.phantom += 1;
@@ -182,8 +182,8 @@ impl RoundLedger {
         }
         for (m, seen) in payloads {
             let offered = self.offered.get(&m);
-            // A message may have run in a history that is lost, and come with another payload in the one that is left. An inline run that
-            // does not commit leaves no mark, so the next delivery is the first, whatever its payload.
+            // A message may have run in a lost history, and come with another payload in the remaining one. An inline
+            // run without a commit leaves no mark, so the next delivery counts as the first, whatever its payload.
             let inline = rules.plan.message(m).kind == PlannedKind::Inline;
             let counted = if inline { &stored } else { &kept };
             let apart = counted.get(&m).map_or(0, BTreeSet::len);
@@ -200,8 +200,8 @@ impl RoundLedger {
         }
     }
 
-    /// I1 and I3: what was acknowledged has come to its one end at each of its handlers, and its effect is there once.
-    pub(super) fn fates(&self, rules: &RoundRules, verdict: &mut RoundVerdict) {
+    /// I1 and I3: each acknowledged message finished once at each handler, with one effect.
+    pub(super) fn outcomes(&self, rules: &RoundRules, verdict: &mut RoundVerdict) {
         let mut effects: HashMap<(u32, &str), u64> = HashMap::new();
         for effect in &self.effects {
             *effects.entry((effect.m, &effect.h)).or_default() += 1;
@@ -231,7 +231,7 @@ impl RoundLedger {
         }
     }
 
-    /// Returns true if the store reports the loss: a message by its name, a mark by number.
+    /// Returns true if the store reports the loss: a message by name, marks by number.
     fn is_reported(&self, m: u32, h: &str, marks: &mut u64) -> bool {
         if h == "inline" {
             let left = marks.checked_sub(1);
@@ -241,7 +241,7 @@ impl RoundLedger {
         self.reported.contains(&m) && !self.seqs.contains_key(&m)
     }
 
-    /// I1: nothing is reported as lost that was never offered, or where nothing can be lost.
+    /// I1: the store reports as lost only offered messages, and only if a loss is possible.
     pub(super) fn reports(&self, rules: &RoundRules, verdict: &mut RoundVerdict) {
         let (count, marks) = (self.reported.len(), self.reported_marks);
         verdict.reported_lost = count as u64 + marks;
@@ -273,10 +273,10 @@ impl RoundLedger {
         let only_stale = !self.seqs.contains_key(&m)
             && self.quarantined.get(&m).is_some_and(|reasons| reasons.contains("stale"));
         match end {
-            // Not finished is not lost; that it is not finished is said elsewhere.
+            // An unfinished entry is not lost; another check reports it.
             [] if self.unfinished > 0 && self.seqs.contains_key(&m) => None,
             [] if rules.forgets && happened => None,
-            // Everything the inbox was told of it came too late to know.
+            // Every delivery came too late for its mark.
             [] if rules.forgets && only_stale => None,
             [] => Some("it was acknowledged, and is not there".into()),
             [one] if one.poisoned && happened && is_transactional(h) => {
@@ -292,7 +292,7 @@ impl RoundLedger {
         }
     }
 
-    /// I5 and I7: no message was replayed; attempts are the failures of handlers, and poison has its reason.
+    /// I5 and I7: no message was replayed. Attempts equal the handlers' failures, and poison has its reason.
     pub(super) fn attempts(&self, rules: &RoundRules, verdict: &mut RoundVerdict) {
         for ended in &self.ended {
             let EndedEntry { m, h, attempts, crashes, word, .. } = ended;
@@ -303,25 +303,29 @@ impl RoundLedger {
                 wrong("I5", "it was replayed, and that was never requested".into());
             }
             let place = (*m, h.clone());
-            let mut said = self.failures.get(&place).copied().unwrap_or(0);
-            if rules.plan.fate(*m, h) == PlannedOutcome::Hangs {
-                said += self.dropped.get(&place).copied().unwrap_or(0);
+            let mut failures = self.failures.get(&place).copied().unwrap_or(0);
+            if rules.plan.outcome(*m, h) == PlannedOutcome::Hangs {
+                failures += self.dropped.get(&place).copied().unwrap_or(0);
             }
-            if *attempts > said {
-                wrong("I7", format!("{attempts} attempts are counted, and its handler said no {said} times"));
+            if *attempts > failures {
+                wrong(
+                    "I7",
+                    format!("{attempts} attempts are counted, and its handler failed {failures} times"),
+                );
             }
             if *attempts > rules.attempts {
                 wrong("I7", format!("{attempts} attempts are counted, and {} are allowed", rules.attempts));
             }
-            let fate = rules.plan.fate(*m, h);
+            let outcome = rules.plan.outcome(*m, h);
             if ended.poisoned {
                 let reason = match word.as_str() {
-                    "rejected" => fate == PlannedOutcome::Rejects,
+                    "rejected" => outcome == PlannedOutcome::Rejects,
                     "exhausted" => *attempts == rules.attempts,
                     "crashed" => {
                         let alone = crashes.checked_sub(BEFORE_ALONE);
                         let poisons = rules.crashes..=rules.crashes + 1;
-                        fate == PlannedOutcome::Kills && alone.is_some_and(|alone| poisons.contains(&alone))
+                        outcome == PlannedOutcome::Kills
+                            && alone.is_some_and(|alone| poisons.contains(&alone))
                     }
                     _ => false,
                 };
@@ -331,13 +335,13 @@ impl RoundLedger {
                         format!("it is poisoned as {word} after {attempts} attempts and {crashes} crashes"),
                     );
                 }
-            } else if fate == PlannedOutcome::Kills {
+            } else if outcome == PlannedOutcome::Kills {
                 wrong("I7", "it takes its process down every time, and is completed".into());
             }
         }
     }
 
-    /// I11: what was accepted is what there is, each with an entry for each handler.
+    /// I11: the store holds exactly the accepted messages, each with an entry per handler.
     pub(super) fn accounts(&self, rules: &RoundRules, verdict: &mut RoundVerdict) {
         let mut wrong = |what: String| verdict.violations.push(format!("I11: {what}"));
         if self.unfinished > 0 {
@@ -370,7 +374,7 @@ impl RoundLedger {
                 wrong(format!("message {m} is quarantined as {reasons:?}, and never had another payload"));
             }
         }
-        // A message that is quarantined may be lost, too, and no sender is told so anew.
+        // A failover may lose a quarantined message, too, without a new report to the sender.
         let conflicts =
             |m: &&u32| !rules.loses && self.acked[*m].len() > 1 && !self.quarantined.contains_key(*m);
         if let Some(m) = self.acked.keys().find(conflicts) {
@@ -378,7 +382,7 @@ impl RoundLedger {
         }
     }
 
-    /// I8: effects with one ordering key come in the order in which their messages were accepted.
+    /// I8: effects of one ordering key follow the order of acceptance.
     pub(super) fn order(&self, rules: &RoundRules, verdict: &mut RoundVerdict) {
         let mut last: HashMap<u64, (i64, u32)> = HashMap::new();
         for effect in self.effects.iter().filter(|effect| effect.h == "ordered") {

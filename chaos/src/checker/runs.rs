@@ -6,7 +6,7 @@ use super::operations::{self, Retries};
 use super::round_ledger::RoundLedger;
 use super::{RoundRules, RoundVerdict};
 use crate::ledger::{
-    DENIED, DENIED_FOR_LONG, FAILED_OVER, Fact, HandlerEnd, LOSES_FROM_NOW, LedgerLine, SettleAnswer,
+    DENIED, DENIED_FOR_LONG, FAILED_OVER, Fact, HandlerEnd, LOSES_FROM_NOW, LedgerLine, SettleResult,
 };
 
 /// The runs of one entry under one claim.
@@ -17,55 +17,55 @@ struct ClaimRun {
     claimed: u64,
     start: u64,
     end: Option<u64>,
-    said: Option<HandlerEnd>,
-    /// Every answer of the store to its completion, and whether it was one.
-    settled: Vec<(u64, bool, SettleAnswer)>,
+    ended: Option<HandlerEnd>,
+    /// Every response of the store to its completion, and whether it was one.
+    settled: Vec<(u64, bool, SettleResult)>,
 }
 
 impl ClaimRun {
-    /// When it was known that it is done.
+    /// Returns the time at which the completion was known.
     fn completed(&self) -> Option<u64> {
         self.settled
             .iter()
-            .find(|(_, done, answer)| *done && *answer == SettleAnswer::Applied)
+            .find(|(_, done, answer)| *done && *answer == SettleResult::Applied)
             .map(|(at, ..)| *at)
     }
 
-    /// Returns true if the store refused its completion and got no further call: a commit in doubt elsewhere does not
-    /// excuse that.
+    /// Returns true if the store refused its completion and got no further call. A commit in doubt elsewhere is no
+    /// excuse.
     fn dropped(&self) -> bool {
-        self.said == Some(HandlerEnd::Ok)
+        self.ended == Some(HandlerEnd::Ok)
             && !self.settled.is_empty()
-            && self.settled.iter().all(|(_, done, answer)| *done && *answer == SettleAnswer::Error)
+            && self.settled.iter().all(|(_, done, answer)| *done && *answer == SettleResult::Error)
     }
 
-    /// Returns true if it was given back: a retry, a snooze, a release.
+    /// Returns true if it was released: by a retry, a snooze or a shutdown.
     fn given_back(&self) -> bool {
-        self.settled.iter().any(|(_, done, answer)| !done && *answer != SettleAnswer::Lost)
+        self.settled.iter().any(|(_, done, answer)| !done && *answer != SettleResult::Lost)
     }
 }
 
-/// Spans of time of faults, by process.
+/// Time spans of faults, by process.
 struct FaultSpans {
     by_life: HashMap<u64, Vec<(u64, u64)>>,
-    /// When the driver noticed that a process was gone.
+    /// Times at which the driver noticed an ended process.
     gone: HashMap<u64, u64>,
-    /// To all processes.
+    /// Faults of all processes.
     global: Vec<(u64, u64)>,
-    /// From when to when a failover may have lost what was done.
+    /// Spans in which a failover may have lost writes.
     lossy: Vec<(u64, u64)>,
-    /// When the server refused something.
+    /// Times at which the server refused commands.
     denied: Vec<u64>,
-    /// When it refused something for longer than leases may last.
+    /// The same for refusals longer than a lease.
     denied_for_long: Vec<u64>,
-    /// When a process stood still or was gone: what a process cannot help.
+    /// Spans in which a process was suspended or gone, which excuse it.
     disabled: HashMap<u64, Vec<(u64, u64)>>,
 }
 
-/// Maximum lag of a replica that is cut off, in microseconds.
+/// Maximum lag of a disconnected replica, in microseconds.
 const LAG: u64 = 2_000_000;
 
-/// From when to when a failover may have lost what was done.
+/// Returns the spans in which a failover may have lost writes.
 pub(super) fn lossy(lines: &[LedgerLine]) -> Vec<(u64, u64)> {
     let (mut spans, mut cut) = (Vec::new(), None);
     for line in lines {
@@ -95,25 +95,25 @@ impl FaultSpans {
             let before = |ms: &u64| line.t.saturating_sub(ms * 1_000);
             match &line.fact {
                 Fact::Fault { life: 0, what } if what == LOSES_FROM_NOW => {}
-                // It is over before a lease is: it is no reason to drop a settlement.
+                // It ends before a lease does, so it excuses no dropped settlement.
                 Fact::Fault { life: 0, what } if what.starts_with(DENIED) => faults.denied.push(line.t),
                 Fact::Fault { life: 0, what } if what.starts_with(DENIED_FOR_LONG) => {
                     faults.global.push((line.t, line.t));
                     faults.denied_for_long.push(line.t);
                 }
-                Fact::Fault { life: 0, what } if what != "peace" => faults.global.push((line.t, line.t)),
+                Fact::Fault { life: 0, what } if what != "quiescence" => faults.global.push((line.t, line.t)),
                 Fact::Fault { life, what } => {
                     if what == "gone" {
                         faults.gone.insert(*life, line.t);
                     }
                     faults.by_life.entry(*life).or_default().push((line.t, line.t));
                     faults.disabled.entry(*life).or_default().push((line.t, line.t));
-                    // A worker that stands still may hold the one lock of the file.
+                    // A suspended worker may hold the one lock of the file.
                     if rules.one_writer && (what == "stop" || what == "continue") {
                         faults.global.push((line.t, line.t));
                     }
                 }
-                // One that the machine kept from running did not renew; and it may hold the lock, too.
+                // A process without CPU time did not renew; it may also hold the lock.
                 Fact::Stall { ms } if rules.one_writer => faults.global.push((before(ms), line.t)),
                 Fact::Stall { ms } | Fact::Slow { ms, .. } => {
                     faults.by_life.entry(line.life).or_default().push((before(ms), line.t));
@@ -126,16 +126,16 @@ impl FaultSpans {
         faults
     }
 
-    /// Returns true if a handler failed, and its process ended before it could write the store's answer to the ledger.
+    /// Returns true if a handler failed, and its process ended before the store's response was recorded.
     fn unwritten(&self, run: &ClaimRun) -> bool {
         let said_no = matches!(
-            run.said,
+            run.ended,
             Some(HandlerEnd::Fail | HandlerEnd::Panic | HandlerEnd::Snooze | HandlerEnd::Store)
         );
         said_no && run.settled.is_empty() && self.gone.contains_key(&run.life)
     }
 
-    /// Returns true if a later reader may not see a write at `done`.
+    /// Returns true if a later reader may miss a write at `done`.
     fn undone(&self, done: u64, later: u64) -> bool {
         self.lossy.iter().any(|(from, until)| (*from..=*until + LAG).contains(&done) && *from <= later)
     }
@@ -151,14 +151,14 @@ impl FaultSpans {
         run.dropped() && self.denied.iter().any(within) && !disabled && !for_long
     }
 
-    /// Returns true if a fault hit a process, or all, between two times.
+    /// Returns true if a fault hit a process, or all processes, between two times.
     fn between(&self, life: u64, from: u64, to: u64) -> bool {
         let within = |spans: &[(u64, u64)]| spans.iter().any(|(first, last)| *first <= to && *last >= from);
         self.by_life.get(&life).is_some_and(|spans| within(spans)) || within(&self.global)
     }
 }
 
-/// The entries that ran, with their runs in the order of their claims.
+/// Returns the entries that ran, with their runs in claim order.
 fn runs(lines: &[LedgerLine]) -> BTreeMap<(u32, String), BTreeMap<i64, ClaimRun>> {
     let mut all: BTreeMap<(u32, String), BTreeMap<i64, ClaimRun>> = BTreeMap::new();
     for line in lines {
@@ -172,12 +172,12 @@ fn runs(lines: &[LedgerLine]) -> BTreeMap<(u32, String), BTreeMap<i64, ClaimRun>
                     (run.start, run.life, run.token) = (line.t, line.life, *tok);
                 }
             }
-            Fact::End { m, h, tok, said } if *tok > 0 => {
+            Fact::End { m, h, tok, end } if *tok > 0 => {
                 let run = all.entry((*m, h.clone())).or_default().entry(*tok).or_default();
-                (run.end, run.said) = (Some(line.t), Some(*said));
+                (run.end, run.ended) = (Some(line.t), Some(*end));
             }
             Fact::Settled { m, h, tok, to, event, r } => {
-                // Those that a rescuer settles did not run under this claim.
+                // A rescuer's settlements did not run under this claim.
                 if let Some(run) = all.get_mut(&(*m, h.clone())).and_then(|runs| runs.get_mut(tok)) {
                     let done = to == "completed" || to == "poisoned";
                     debug_assert!(event != "done" || done);
@@ -207,14 +207,14 @@ pub(super) fn check(
     if rules.fails_over {
         growing(lines, &faults, verdict);
     }
-    // Another claim may have been told so in a history that is lost.
+    // A lost history may have given another claim that response.
     if !rules.loses {
         fences(lines, round_ledger, verdict);
     }
     overlaps(&all, rules, verdict);
 }
 
-/// I4 and I10: no run follows one that was known to be done, and each that follows another is explained.
+/// I4 and I10: no run follows one known to be done, and a fault explains each repeat.
 fn repeats(
     m: u32,
     h: &str,
@@ -225,8 +225,8 @@ fn repeats(
 ) {
     for pair in runs.windows(2) {
         let [before, after] = pair else { continue };
-        if before.said == Some(HandlerEnd::Reject) && asked(m, h, after.start, retries) {
-            // An operator wanted it to be tried again.
+        if before.ended == Some(HandlerEnd::Reject) && was_requested(m, h, after.start, retries) {
+            // An operator requested the retry.
         } else if before.completed().is_some_and(|at| at < after.start && faults.undone(at, after.start)) {
             verdict.explained += 1;
         } else if before.completed().is_some_and(|at| at < after.start) {
@@ -236,7 +236,7 @@ fn repeats(
         } else if (before.given_back() || faults.unwritten(before))
             && before.end.is_some_and(|end| end < after.start)
         {
-            // The handler said no, or was told to stop: that is no repeat.
+            // The handler failed or was cancelled: that is no repeat.
         } else if !faults.refused(before, after.start)
             && faults.between(before.life, before.claimed.min(before.start), after.start.max(before.start))
         {
@@ -245,13 +245,13 @@ fn repeats(
             verdict.unexplained += 1;
             verdict.violations.push(format!(
                 "I4: message {m} ran at {h} again (process {}, token {}), and nothing had happened to process {} (token {}, {:?})",
-                after.life, after.token, before.life, before.token, before.said
+                after.life, after.token, before.life, before.token, before.ended
             ));
         }
     }
 }
 
-/// I4: other systems know a repeat by its key, whatever the process calls the handler.
+/// I4: the idempotency key is stable, whatever key the process uses for the handler.
 fn keys(lines: &[LedgerLine], verdict: &mut RoundVerdict) {
     let mut keys: BTreeMap<(u32, &str), BTreeSet<&str>> = BTreeMap::new();
     for line in lines {
@@ -265,13 +265,13 @@ fn keys(lines: &[LedgerLine], verdict: &mut RoundVerdict) {
 }
 
 /// Returns true if an operator had requested another run by then. Each request counts once.
-fn asked(m: u32, h: &str, by: u64, retries: &mut Retries) -> bool {
+fn was_requested(m: u32, h: &str, by: u64, retries: &mut Retries) -> bool {
     let Some(times) = retries.get_mut(&(m, h.to_owned())) else { return false };
     let first = times.iter().position(|at| *at < by);
     first.map(|place| times.remove(place)).is_some()
 }
 
-/// I6: a handler that refuses lower fences refuses no run that is needed, whichever server gave them.
+/// I6: a handler that refuses lower fences loses no needed run, whichever server issued them.
 fn growing(lines: &[LedgerLine], faults: &FaultSpans, verdict: &mut RoundVerdict) {
     let mut greatest: HashMap<(u32, &str), (i64, u64)> = HashMap::new();
     for line in lines {
@@ -280,7 +280,7 @@ fn growing(lines: &[LedgerLine], faults: &FaultSpans, verdict: &mut RoundVerdict
         if *tok >= before {
             greatest.insert((*m, h), (*tok, line.t));
         } else if !faults.by_life.get(&line.life).is_some_and(|spans| {
-            // A process that stood still wrote it down late.
+            // A suspended process recorded it late.
             spans.iter().any(|(first, last)| *first <= line.t && *last >= at.saturating_sub(LAG))
         }) {
             verdict.violations.push(format!(
@@ -291,15 +291,15 @@ fn growing(lines: &[LedgerLine], faults: &FaultSpans, verdict: &mut RoundVerdict
     }
 }
 
-/// I6: what the store has written was written under a claim that it did not refuse, and each entry was completed once.
+/// I6: every write happened under a claim that the store accepted, and each entry completed once.
 fn fences(lines: &[LedgerLine], round_ledger: &RoundLedger, verdict: &mut RoundVerdict) {
     let mut refused: BTreeSet<(u32, &str, i64)> = BTreeSet::new();
     let mut applied: HashMap<(u32, &str), BTreeSet<i64>> = HashMap::new();
     for line in lines {
         if let Fact::Settled { m, h, tok, to, r, .. } = &line.fact {
             match r {
-                SettleAnswer::Lost => _ = refused.insert((*m, h, *tok)),
-                SettleAnswer::Applied if to == "completed" => {
+                SettleResult::Lost => _ = refused.insert((*m, h, *tok)),
+                SettleResult::Applied if to == "completed" => {
                     _ = applied.entry((*m, h)).or_default().insert(*tok);
                 }
                 _ => {}
@@ -313,11 +313,11 @@ fn fences(lines: &[LedgerLine], round_ledger: &RoundLedger, verdict: &mut RoundV
         let was_applied =
             applied.get(&(ended.m, ended.h.as_str())).is_some_and(|tokens| tokens.contains(&ended.token));
         if was_refused && !was_applied && !ended.poisoned {
-            // A snooze after a commit in doubt is refused because the commit did happen.
+            // After a commit in doubt, the store refuses a snooze because the commit succeeded.
             let in_doubt = lines.iter().any(|line| {
                 matches!(&line.fact, Fact::Settled { m, h, tok, to, r, .. }
                     if *m == ended.m && *h == ended.h && *tok == ended.token && to == "completed"
-                        && matches!(r, SettleAnswer::Unknown | SettleAnswer::Error))
+                        && matches!(r, SettleResult::Unknown | SettleResult::Error))
             });
             if !in_doubt {
                 verdict.violations.push(format!(
@@ -338,7 +338,7 @@ fn fences(lines: &[LedgerLine], round_ledger: &RoundLedger, verdict: &mut RoundV
     }
 }
 
-/// I8: runs of one line whose claims held do not overlap.
+/// I8: runs of one ordering key with valid claims do not overlap.
 fn overlaps(
     all: &BTreeMap<(u32, String), BTreeMap<i64, ClaimRun>>,
     rules: &RoundRules,

@@ -1,4 +1,4 @@
-//! Reads the stores' tables for the checker, with SQL of its own.
+//! Reads the stores' tables for the checker, with its own SQL. Tests: tests/short.rs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,30 +25,30 @@ pub(crate) enum TableQuery {
     Quarantine,
     Marks,
     Operations,
-    /// The messages and marks that the store reports as lost.
+    /// Messages and marks that the store reports as lost.
     Lost,
     LostMarks,
 }
 
 /// The tables of a round.
 pub(crate) trait RoundTables: Send + Sync {
-    /// Asks a question.
-    fn ask(&self, ask: TableQuery) -> Result<Vec<TableRow>>;
+    /// Runs a query.
+    fn query(&self, query: TableQuery) -> Result<Vec<TableRow>>;
 
     /// Returns the number of sessions left after the last worker is gone, if any.
     fn sessions(&self) -> Result<Option<u64>>;
 
-    /// Removes what is outside the directory of the round.
+    /// Deletes the round's data outside its directory.
     fn forget(&self);
 
-    /// Returns the number of entries that wait or run.
+    /// Returns the number of waiting or running entries.
     fn unfinished(&self) -> Result<u64> {
         self.number(TableQuery::Unfinished)
     }
 
-    /// The one number that answers a question.
-    fn number(&self, ask: TableQuery) -> Result<u64> {
-        let rows = self.ask(ask)?;
+    /// Returns the single number of a query.
+    fn number(&self, query: TableQuery) -> Result<u64> {
+        let rows = self.query(query)?;
         let text = rows.first().and_then(|row| row.first()).context("there is no answer")?;
         Ok(text.parse()?)
     }
@@ -72,8 +72,8 @@ impl SqliteTables {
 }
 
 impl RoundTables for SqliteTables {
-    fn ask(&self, ask: TableQuery) -> Result<Vec<TableRow>> {
-        let sql = match ask {
+    fn query(&self, query: TableQuery) -> Result<Vec<TableRow>> {
+        let sql = match query {
             TableQuery::Effects => include_str!("../../sql/sqlite/effects.sql"),
             TableQuery::Doubled => include_str!("../../sql/sqlite/doubled.sql"),
             TableQuery::Messages => include_str!("../../sql/sqlite/messages.sql"),
@@ -115,7 +115,7 @@ fn text(value: ValueRef<'_>) -> String {
     }
 }
 
-/// The server that takes writes, which another one may become.
+/// The server that takes writes; a failover replaces it.
 pub(crate) struct Primary(Mutex<Arc<Cluster>>);
 
 impl Primary {
@@ -128,13 +128,13 @@ impl Primary {
     }
 
     pub(crate) fn set(&self, cluster: Cluster) {
-        // The one before goes outside the lock, with all its data.
+        // Drop the old one outside the lock, with all its data.
         let before = std::mem::replace(&mut *self.0.lock(), Arc::new(cluster));
         drop(before);
     }
 }
 
-/// A database of a PostgreSQL server, asked with `psql`.
+/// A PostgreSQL database, queried with `psql`.
 pub(crate) struct PostgresTables {
     primary: Arc<Primary>,
     database: String,
@@ -151,8 +151,8 @@ impl PostgresTables {
 }
 
 impl RoundTables for PostgresTables {
-    fn ask(&self, ask: TableQuery) -> Result<Vec<TableRow>> {
-        let sql = match ask {
+    fn query(&self, query: TableQuery) -> Result<Vec<TableRow>> {
+        let sql = match query {
             TableQuery::Effects => include_str!("../../sql/postgres/effects.sql"),
             TableQuery::Doubled => include_str!("../../sql/postgres/doubled.sql"),
             TableQuery::Messages => include_str!("../../sql/postgres/messages.sql"),
@@ -172,7 +172,7 @@ impl RoundTables for PostgresTables {
     fn sessions(&self) -> Result<Option<u64>> {
         let start = Instant::now();
         loop {
-            // A server notices that its client is gone when it looks.
+            // A server notices a closed connection only when it checks.
             let left =
                 self.primary.now().sql(&self.database, include_str!("../../sql/postgres/sessions.sql"))?;
             let left: u64 = left.parse()?;

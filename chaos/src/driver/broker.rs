@@ -1,4 +1,5 @@
-//! The transport and the generator: knows what was offered, delivers too often, and brings again what was not acknowledged.
+//! Generator and direct transport: tracks offered messages, duplicates deliveries, and redelivers unacknowledged ones.
+//! Tests: tests/short.rs.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -7,19 +8,19 @@ use crate::ledger::{Fact, ProcessLedger, now};
 use crate::plan::RoundPlan;
 use crate::worker::HandedDelivery;
 
-/// Deliveries a worker may hold unacknowledged.
+/// Maximum unacknowledged deliveries of a worker.
 const PREFETCH: usize = 48;
 
-/// Deliveries to make, and those without an answer.
+/// Planned deliveries, and unanswered ones.
 pub(super) struct DriverBroker {
     plan: RoundPlan,
     rng: fastrand::Rng,
     /// Maximum messages offered ahead of handled ones.
     ahead: usize,
     offered: u32,
-    /// Deliveries that are to be made again, or once more.
+    /// Deliveries to repeat.
     again: VecDeque<HandedDelivery>,
-    /// Unacknowledged deliveries, by worker; the last are those on their way to a real broker.
+    /// Unacknowledged deliveries, by worker; the last are in flight to a real broker.
     out: Vec<HashMap<u64, HandedDelivery>>,
     /// Deliveries that a real broker has confirmed.
     confirmed: Vec<HandedDelivery>,
@@ -27,9 +28,9 @@ pub(super) struct DriverBroker {
     ran: HashSet<u32>,
     pub(super) deliveries: u64,
     pub(super) acked: u64,
-    /// True while new messages are made.
+    /// True while new messages are generated.
     pub(super) open: bool,
-    /// Messages still to make for the worker without handlers.
+    /// Remaining messages for the worker without handlers.
     pub(super) late: u32,
     made: u32,
 }
@@ -59,7 +60,7 @@ impl DriverBroker {
         self.made
     }
 
-    /// The next delivery for a worker, if it may have one. One that runs nothing gets nothing that is to be run inline.
+    /// Returns the next delivery for a worker, if it may have one. A worker without handlers gets no inline messages.
     pub(super) fn next(
         &mut self,
         worker: usize,
@@ -71,7 +72,7 @@ impl DriverBroker {
         }
         if front && self.late > 0 {
             self.late -= 1;
-            // The next one that it takes.
+            // The next one it accepts.
             while is_inline(&self.plan, self.offered) {
                 self.offered += 1;
             }
@@ -79,7 +80,7 @@ impl DriverBroker {
             return Some(self.hand(worker, handed));
         }
         let takes = |plan: &RoundPlan, handed: &HandedDelivery| !front || !is_inline(plan, handed.m);
-        // Old deliveries and new ones in turn, so that neither waits for the other.
+        // Alternate old and new deliveries, so that neither waits for the other.
         let old = (self.rng.bool() || !self.may_offer())
             .then(|| self.again.iter().position(|handed| takes(&self.plan, handed)))
             .flatten()
@@ -108,7 +109,7 @@ impl DriverBroker {
         self.open && (self.offered as usize) < self.ran.len() + self.ahead
     }
 
-    /// Makes a message, and decides how often it will be delivered.
+    /// Generates a message, and chooses its number of deliveries.
     fn offer(&mut self, ledger: &ProcessLedger) -> HandedDelivery {
         let at = i64::try_from(now() / 1_000).unwrap_or(i64::MAX);
         let handed = HandedDelivery { d: 0, m: self.offered, v: 0, at };
@@ -137,7 +138,7 @@ impl DriverBroker {
         Some(handed)
     }
 
-    /// A real broker has a delivery: now it may not be lost.
+    /// Records a broker's confirm: from now on the delivery may not be lost.
     pub(super) fn confirmed(&mut self, delivery: u64) {
         let on_their_way = self.out.len() - 1;
         if let Some(handed) = self.acked(on_their_way, delivery) {
@@ -150,14 +151,14 @@ impl DriverBroker {
         std::mem::take(&mut self.confirmed)
     }
 
-    /// A worker gave a delivery back.
+    /// Queues a delivery that a worker returned.
     pub(super) fn again(&mut self, worker: usize, delivery: u64) {
         if let Some(handed) = self.out[worker].remove(&delivery) {
             self.again.push_back(handed);
         }
     }
 
-    /// A worker is gone: what it did not acknowledge is delivered again.
+    /// Redelivers the unacknowledged deliveries of an ended worker.
     pub(super) fn lost_worker(&mut self, worker: usize) {
         for (_, handed) in std::mem::take(&mut self.out[worker]) {
             self.again.push_back(handed);

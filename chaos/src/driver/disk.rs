@@ -1,4 +1,4 @@
-//! A disk of its own with little room, which can be filled.
+//! A small separate disk that can be filled. Tests: tests/short.rs.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-/// A directory with room for so much. Needs root.
+/// A directory of limited size. Needs root.
 pub(super) struct Disk {
     dir: tempfile::TempDir,
 }
@@ -29,7 +29,7 @@ impl Disk {
         self.dir.path()
     }
 
-    /// Takes all the room there is.
+    /// Fills the disk.
     pub(super) fn fill(&self) -> Result<DiskFill> {
         let ballast = DiskFill(self.path().join("ballast"));
         let mut file = File::create(&ballast.0)?;
@@ -57,7 +57,7 @@ impl Drop for DiskFill {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Even if a process still has a file open: the directory must be removed.
+        // Even if a process has an open file: the directory must be removed.
         let _ = Command::new("umount").arg("-l").arg(self.dir.path()).status();
     }
 }

@@ -1,4 +1,4 @@
-//! Which faults there are, and when: chosen by the seed.
+//! Faults and their times, chosen by the seed. Tests: below.
 
 use std::time::{Duration, Instant};
 
@@ -12,34 +12,34 @@ use crate::seam::PointOdds;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mix {
-    /// Everything the store can suffer
+    /// Every fault that the store can meet
     All,
     /// Workers are killed
     Kills,
-    /// Workers are stopped for longer than their leases, and go on
+    /// Suspend workers past their leases, then continue them
     Zombies,
-    /// Commits are in doubt, calls fail
+    /// Put commits in doubt, fail calls
     Unknown,
-    /// Sessions are ended, the server is killed and suspended
+    /// End sessions, kill and suspend the server
     Storm,
-    /// Delays, drops and cuts connections to the server or broker
+    /// Delay, drop and cut connections to the server or broker
     Network,
-    /// The server is killed, and a replica takes its place
+    /// Kill the server, and promote a replica
     Failover,
-    /// The same with a replica that lacks the latest commits
+    /// Promote a replica that lacks the latest commits
     #[serde(rename = "failover-async")]
     FailoverAsync,
-    /// The server refuses logins, rights or connections for a while
+    /// Make the server refuse logins, rights or connections
     Denied,
-    /// The disk is full, and has room again
+    /// Fill the disk for a while
     Full,
-    /// Workers are killed while they make the tables
+    /// Kill workers while they create the tables
     Migrate,
-    /// As many messages as possible, and some kills
+    /// Send as many messages as possible, with some kills
     Volume,
-    /// Handlers are renamed: each process is from before or after that, with kills and restarts
+    /// Rename handlers: old and new processes together, with kills and restarts
     Rename,
-    /// Nothing: what is left is what handlers do
+    /// Inject no faults: only handlers fail
     Calm,
 }
 
@@ -47,26 +47,26 @@ pub(crate) enum Mix {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DriverFault {
     Kill,
-    /// Stops a worker for so long.
+    /// Suspends a worker.
     Stop(Duration),
     Terminate,
     /// Ends sessions of the database.
     EndSessions,
-    /// A commit is made, and its answer never comes.
+    /// Commits without reporting the result.
     LoseCommits,
     /// Kills the database server and starts it again.
     KillServer,
-    /// Suspends the whole server for so long.
+    /// Suspends the whole server.
     SuspendServer(Duration),
-    /// Kills the server, and puts its replica in its place.
+    /// Kills the server and promotes its replica.
     FailOver,
-    /// Cuts the replica off for so long before that: it lacks what was committed meanwhile.
+    /// Disconnects the replica before that, so that it lacks the commits meanwhile.
     FailOverBehind(Duration),
-    /// Refuses something for so long, and ends the sessions of the workers.
+    /// Refuses commands, and ends the sessions of the workers.
     Deny(Denial, Duration),
-    /// Takes all room on the disk for so long.
+    /// Fills the disk.
     FillDisk(Duration),
-    /// Does something to a connection.
+    /// Disturbs a connection.
     Disturb(LinkFault),
     /// Kills the broker and starts it again.
     KillBroker,
@@ -79,7 +79,7 @@ impl DriverFault {
     }
 }
 
-/// Commands that the server refuses.
+/// Commands that the server can refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Denial {
     Logins,
@@ -99,18 +99,18 @@ impl Denial {
     }
 }
 
-/// Shortest interval in milliseconds of faults that wait for their turn if they cannot be done at once.
+/// Minimum interval, in milliseconds, of a fault that is queued if it cannot happen at once.
 const RARE: u64 = 1_000;
 const SOON: Duration = Duration::from_millis(10);
 
-/// A fault, and the shortest and longest time between two in milliseconds.
+/// A fault, and the minimum and maximum interval in milliseconds.
 type FaultInterval = (DriverFault, u64, u64);
 
 /// Times of the next faults.
 pub(super) struct Schedule {
     rng: fastrand::Rng,
     lease: Duration,
-    /// With when the next one is.
+    /// Each with the time of its next fault.
     kinds: Vec<(FaultInterval, Instant)>,
 }
 
@@ -119,7 +119,7 @@ impl Mix {
     pub(super) fn lease(self) -> Duration {
         Duration::from_millis(match self {
             Self::Kills | Self::Zombies | Self::Rename => 700,
-            // A settlement waits for longer than the server refuses it.
+            // A settlement waits longer than a refusal lasts.
             Self::Volume | Self::Denied => 4_000,
             _ => 1_500,
         })
@@ -135,7 +135,7 @@ impl Mix {
     }
 
     /// Returns the maximum messages offered ahead of handled ones: enough to keep all workers busy, few enough that all
-    /// are under way when a fault comes.
+    /// are in flight at a fault.
     pub(super) fn ahead(self) -> usize {
         match self {
             Self::Volume => 2_000,
@@ -156,7 +156,7 @@ impl Mix {
         }
     }
 
-    /// Returns the milliseconds from the first sign of work of each worker until it is killed.
+    /// Returns the range of milliseconds from a worker's first sign of work to its kill.
     pub(super) fn doom(self) -> Option<(u64, u64)> {
         (self == Self::Kills).then_some((20, 300))
     }
@@ -175,7 +175,7 @@ impl Mix {
         if self == Self::Zombies { workers.saturating_sub(2).max(1) } else { 1 }
     }
 
-    /// Returns true if an operator pauses handlers and retries messages meanwhile.
+    /// Returns true if an operator pauses handlers and retries messages.
     pub(super) fn is_operated(self) -> bool {
         matches!(
             self,
@@ -203,7 +203,7 @@ impl Mix {
         self == Self::Volume
     }
 
-    /// Returns true if a proxy stands between the workers and the server.
+    /// Returns true if the workers reach the server through a proxy.
     pub(super) fn has_proxy(self) -> bool {
         matches!(self, Self::Network | Self::Failover | Self::FailoverAsync)
     }
@@ -213,7 +213,7 @@ impl Mix {
         matches!(self, Self::Failover | Self::FailoverAsync)
     }
 
-    /// Returns true if a failover loses history: then processes must live, to report what they remember.
+    /// Returns true if a failover loses history: then processes must live to report their effects.
     pub(super) fn loses(self) -> bool {
         self == Self::FailoverAsync
     }
@@ -223,8 +223,8 @@ impl Mix {
         self == Self::Denied
     }
 
-    /// Returns true if leases may expire while the server refuses commands for so long. Workers renew at a third, so
-    /// two thirds are left at least; a process needs some of that to recover.
+    /// Returns true if leases may expire while the server refuses commands. Workers renew at a third, so at least two
+    /// thirds are left; recovery needs some of that.
     pub(super) fn outlasts_leases(self, time: Duration) -> bool {
         time > self.lease() / 2
     }
@@ -295,11 +295,11 @@ impl Schedule {
         Self { rng, lease: mix.lease(), kinds }
     }
 
-    /// The next fault whose time has come.
+    /// Returns the next due fault.
     pub(super) fn due(&mut self) -> Option<DriverFault> {
         let now = Instant::now();
         let ((fault, least, max), next) = self.kinds.iter_mut().find(|(_, next)| *next <= now)?;
-        // From now on, not from when it was due: a driver that was late does not catch up with a salvo.
+        // Counted from now: a late driver must not fire a salvo.
         *next = now + Duration::from_millis(self.rng.u64(*least..=*max));
         let times =
             |low: f64, high: f64, rng: &mut fastrand::Rng| self.lease.mul_f64(low + (high - low) * rng.f64());
@@ -313,8 +313,7 @@ impl Schedule {
         })
     }
 
-    /// A fault that could not be done now is due again soon. One that comes often need not be made up for; a rare one would be
-    /// crowded out by those.
+    /// Postpones a fault that cannot happen now. Frequent faults are dropped; rare ones would never get their turn.
     pub(super) fn postpone(&mut self, fault: DriverFault) {
         let same = |kind: &DriverFault| std::mem::discriminant(kind) == std::mem::discriminant(&fault);
         if let Some((_, next)) =
@@ -324,12 +323,12 @@ impl Schedule {
         }
     }
 
-    /// One of so many.
+    /// Returns a random index.
     pub(super) fn one_of(&mut self, many: usize) -> usize {
         self.rng.usize(0..many.max(1))
     }
 
-    /// A number of milliseconds.
+    /// Returns a random duration in milliseconds.
     pub(super) fn millis(&mut self, (least, max): (u64, u64)) -> Duration {
         Duration::from_millis(self.rng.u64(least..=max))
     }
@@ -370,7 +369,7 @@ mod tests {
         storm.postpone(DriverFault::EndSessions);
         assert!(next(&storm, DriverFault::KillServer) < late);
         assert_eq!(next(&storm, DriverFault::EndSessions), before[1]);
-        // However long it is to last.
+        // However long it lasts.
         storm.postpone(DriverFault::SuspendServer(Duration::from_secs(9)));
         assert!(next(&storm, DriverFault::SuspendServer(Duration::ZERO)) < late);
     }

@@ -1,4 +1,4 @@
-//! Inflicts the faults of a round on the workers.
+//! Inflicts the faults of a round on the workers. Tests: tests/short.rs.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ impl Round<'_> {
         self.ledger.note(Fact::Fault { life, what: what.to_owned() });
     }
 
-    /// Kills workers that have just been born, while they make the tables: two of them at a time.
+    /// Kills new workers while they create the tables: two at a time.
     pub(super) fn births(&mut self, place: &StoreLocation) -> Result<()> {
         for _ in 0..self.options.mix.births() {
             let mut born = [self.spawn(0, place)?, self.spawn(1, place)?];
@@ -30,18 +30,18 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// A worker is heard of at its work: from now on it may be killed.
+    /// Marks a worker as working: from now on it may be killed.
     pub(super) fn at_work(&mut self, number: usize) {
         let worker = &mut self.workers[number];
         if !worker.worked {
             worker.worked = true;
-            if let Some(span) = self.options.mix.doom().filter(|_| !self.at_peace) {
+            if let Some(span) = self.options.mix.doom().filter(|_| !self.is_quiescent) {
                 worker.doom = Some(Instant::now() + self.schedule.millis(span));
             }
         }
     }
 
-    /// Kills those whose time has come.
+    /// Kills the workers that are due.
     pub(super) fn reap(&mut self) {
         let now = Instant::now();
         for number in 0..self.workers.len() {
@@ -57,7 +57,7 @@ impl Round<'_> {
         let worker = &mut self.workers[number];
         let killed = u64::from(worker.kill());
         worker.leaving = true;
-        // One that had done nothing yet is no proof of anything.
+        // An idle worker proves nothing.
         if worker.worked {
             self.seen.kills += killed;
         } else {
@@ -77,7 +77,7 @@ impl Round<'_> {
                 }
             }
             DriverFault::KillBroker => transports.kill_broker(&self.ledger),
-            // A failover before anything was stored shows nothing.
+            // A failover before the first message proves nothing.
             fault if fault.fails_over() && !self.workers.iter().any(|one| one.worked) => {
                 self.schedule.postpone(fault);
             }
@@ -86,7 +86,7 @@ impl Round<'_> {
         }
     }
 
-    /// Does something to one of the workers.
+    /// Inflicts a fault on one of the workers.
     fn hit(&mut self, fault: DriverFault) {
         let now = Instant::now();
         let able: Vec<usize> = (0..self.workers.len())
@@ -120,12 +120,12 @@ impl Round<'_> {
         }
     }
 
-    /// Lets those go on whose time has come.
+    /// Continues suspended workers that are due.
     pub(super) fn wake(&mut self) {
         let now = Instant::now();
         let spared = now + self.options.mix.lease() / 5;
         for worker in &mut self.workers {
-            if worker.stopped.is_some_and(|until| until <= now || self.at_peace) {
+            if worker.stopped.is_some_and(|until| until <= now || self.is_quiescent) {
                 worker.stopped = None;
                 worker.spared = spared;
                 self.ledger.note(Fact::Fault { life: worker.life, what: "continue".into() });

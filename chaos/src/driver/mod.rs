@@ -1,4 +1,4 @@
-//! Runs rounds: each has a fresh store, a seed, some seconds of faults, a quiet end, and a check.
+//! Runs rounds: each has a fresh store, a seed, some seconds of faults, quiescence, and a check. Tests: tests/short.rs.
 
 mod broker;
 mod disk;
@@ -32,55 +32,55 @@ pub(crate) use transports::dead_letters;
 /// Options of a run.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct RunOptions {
-    /// The store under test
+    /// Store under test
     #[arg(long, value_enum, default_value_t = StoreKind::Sqlite)]
     pub(crate) store: StoreKind,
-    /// The transport of messages
+    /// Transport of the messages
     #[arg(long, value_enum, default_value_t = SourceKind::Direct)]
     pub(crate) source: SourceKind,
-    /// Stop after so many minutes
+    /// Stop after this many minutes
     #[arg(long)]
     pub(crate) minutes: Option<f64>,
-    /// Stop after so many workers were killed
+    /// Stop after this many killed workers
     #[arg(long)]
     pub(crate) kills: Option<u64>,
-    /// Stop after so many workers stood still past their lease with claims
+    /// Stop after this many workers suspended past their leases with claims
     #[arg(long)]
     pub(crate) zombies: Option<u64>,
-    /// Stop after so many commits were in doubt
+    /// Stop after this many commits in doubt
     #[arg(long)]
     pub(crate) unknown: Option<u64>,
-    /// Stop after so many messages were offered
+    /// Stop after this many offered messages
     #[arg(long)]
     pub(crate) messages: Option<u64>,
-    /// Stop after so many rounds
+    /// Stop after this many rounds
     #[arg(long)]
     pub(crate) rounds: Option<u64>,
-    /// Seed of all random choices; default: a new one each time
+    /// Seed of all random choices (default: random)
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// The mix of faults
+    /// Mix of faults
     #[arg(long, value_enum, default_value_t = Mix::All)]
     pub(crate) mix: Mix,
-    /// Seconds of faults in a round
+    /// Seconds of faults per round
     #[arg(long, default_value_t = 12.0)]
     pub(crate) round: f64,
     /// Number of worker processes
     #[arg(long, default_value_t = 4)]
     pub(crate) workers: usize,
-    /// Print one JSON object at the end, nothing else
+    /// Print only one JSON object, at the end
     #[arg(long)]
     pub(crate) json: bool,
-    /// Also write that object to a new file in this directory
+    /// Write that object to a new file in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) record: Option<PathBuf>,
-    /// Seconds without progress after the last fault that fail the round
+    /// Fail the round after this many seconds without progress
     #[arg(long, default_value_t = 90)]
-    pub(crate) peace: u64,
+    pub(crate) patience: u64,
     /// Stop at the first round with a violation
     #[arg(long)]
     pub(crate) fail_fast: bool,
-    /// Turn on a planted bug; only in a build that has them
+    /// Plant this bug (needs a build with bugs)
     #[arg(long)]
     pub(crate) sabotage: Option<String>,
 }
@@ -97,11 +97,11 @@ pub(crate) enum StoreKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum SourceKind {
-    /// A pipe to each worker
+    /// Use a pipe to each worker
     Direct,
-    /// CloudEvents, posted to each worker
+    /// Post CloudEvents to each worker
     Http,
-    /// A queue that all workers consume from
+    /// Consume one queue with all workers
     Rabbitmq,
 }
 
@@ -116,14 +116,14 @@ pub(crate) struct RunReport {
     seconds: f64,
     #[serde(flatten)]
     pub(crate) verdict: RoundVerdict,
-    /// Failpoints that something happened at, of those there are.
+    /// Failpoints that were hit, and all failpoints.
     failpoints: (usize, usize),
-    /// Points that nothing happened at.
+    /// Failpoints that were not hit.
     missed: Vec<&'static str>,
 }
 
 impl RunOptions {
-    /// The command that runs one round again.
+    /// Returns the command that repeats one round.
     fn again(&self, seed: u64) -> String {
         let name = |value: &dyn erased::ChoiceName| value.name();
         let mut command = format!(
@@ -140,7 +140,7 @@ impl RunOptions {
         command
     }
 
-    fn goes_on(&self, start: Instant, rounds: u64, verdict: &RoundVerdict) -> bool {
+    fn continues(&self, start: Instant, rounds: u64, verdict: &RoundVerdict) -> bool {
         if self.fail_fast && !verdict.violations.is_empty() {
             return false;
         }
@@ -160,7 +160,7 @@ impl RunOptions {
 }
 
 mod erased {
-    //! The name of a choice on the command line.
+    //! The command-line name of a choice.
 
     pub(super) trait ChoiceName {
         fn name(&self) -> String;
@@ -194,17 +194,17 @@ pub(crate) fn rounds(options: &RunOptions) -> Result<RunReport> {
     let mut transports = Transports::start(options)?;
     let mut verdict = RoundVerdict::default();
     let mut rounds = 0;
-    while options.goes_on(start, rounds, &verdict) {
-        // The first round of a seed is the round with that seed, so that one round can be run again alone.
+    while options.continues(start, rounds, &verdict) {
+        // Round 0 of a seed uses that seed, so that a single round can be repeated.
         let own = seed + rounds;
         let one = Round::new(options, own)?
             .run(&mut server, &mut transports)
             .with_context(|| format!("the rig itself failed; to repeat: {}", options.again(own)))?;
         rounds += 1;
-        say(options, own, &one);
+        print_round(options, own, &one);
         verdict.add(one);
         if let Some(dir) = &options.record {
-            // After every round: what a long run has shown is kept however it ends.
+            // Record after every round, so that an aborted run keeps its results.
             record(dir, &report(options, seed, rounds, start, verdict.clone()), commit.as_ref())?;
         }
     }
@@ -220,7 +220,7 @@ fn report(options: &RunOptions, seed: u64, rounds: u64, start: Instant, verdict:
     RunReport { store, source, mix, seed, rounds, seconds, verdict, failpoints, missed }
 }
 
-fn say(options: &RunOptions, seed: u64, one: &RoundVerdict) {
+fn print_round(options: &RunOptions, seed: u64, one: &RoundVerdict) {
     if !options.json {
         eprintln!(
             "round {seed}: {} messages, {} deliveries, {} kills, {} zombies, {} unknown commits, {} repeats explained, \
@@ -235,7 +235,7 @@ fn say(options: &RunOptions, seed: u64, one: &RoundVerdict) {
             one.violations.len()
         );
     }
-    // A planted bug is meant to be found.
+    // The checker must find a planted bug.
     if !one.violations.is_empty() && options.sabotage.is_none() {
         for violation in one.violations.iter().take(12) {
             eprintln!("  VIOLATION {violation}");

@@ -1,4 +1,4 @@
-//! A proxy between a worker and a server: passes bytes on, and delays, drops or cuts them on request.
+//! A proxy between a worker and a server: delays, drops or cuts bytes on request. Tests: below.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -22,11 +22,11 @@ pub(super) enum LinkFault {
     Delay,
     /// Nothing arrives for a while.
     BlackHole,
-    /// One side is told that the other has nothing more to say.
+    /// One side sees the end of the stream.
     HalfClose,
-    /// Both sides are told that there is no such connection.
+    /// Both sides get a connection reset.
     Reset,
-    /// So many bytes are passed on, and then it is reset.
+    /// Forwards this many bytes, then resets.
     Cut,
 }
 
@@ -44,31 +44,31 @@ impl LinkFault {
     }
 }
 
-/// The way bytes go.
+/// Direction of bytes.
 #[derive(Clone, Copy)]
 enum ByteDirection {
     There,
     Back,
 }
 
-/// One connection, and what is wrong with it.
+/// One connection and its faults.
 #[derive(Default)]
 struct Link {
-    /// Milliseconds that everything takes longer.
+    /// Added delay of everything, in milliseconds.
     delay: AtomicU64,
     /// Delay of the next bytes, in milliseconds.
     hold: AtomicU64,
-    /// Bytes that may still pass each way, plus one; 0 without a limit.
+    /// Bytes that may still pass each way, plus one; 0 for no limit.
     room: [AtomicU64; 2],
     reset: Notify,
     closed: [Notify; 2],
 }
 
-/// A port that leads to a server.
+/// A proxied port of a server.
 pub(super) struct FaultProxy {
     port: u16,
     shared: Arc<Shared>,
-    /// Its tasks end with it.
+    /// Ends the tasks when dropped.
     _runtime: Runtime,
 }
 
@@ -78,7 +78,7 @@ struct Shared {
 }
 
 impl FaultProxy {
-    /// A port on this machine that leads to another one.
+    /// Starts a proxy to a local port.
     pub(super) fn start(target: u16) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
@@ -97,7 +97,7 @@ impl FaultProxy {
         self.port
     }
 
-    /// Leads to another server from now on, and resets every connection to the one before.
+    /// Targets another server, and resets every connection to the old one.
     pub(super) fn lead_to(&self, target: u16) {
         *self.shared.target.lock() = local(target);
         for link in self.shared.alive() {
@@ -105,7 +105,7 @@ impl FaultProxy {
         }
     }
 
-    /// Does something to one of the connections, if there is one.
+    /// Disturbs one of the connections, if there is one.
     pub(super) fn disturb(&self, trouble: LinkFault, rng: &mut fastrand::Rng) -> bool {
         let links = self.shared.alive();
         if links.is_empty() {
@@ -136,10 +136,10 @@ impl Shared {
     }
 }
 
-/// Passes on what comes, both ways, until one side or the rig has enough.
+/// Forwards both ways until one side or the rig ends it.
 async fn pass(mut client: TcpStream, shared: Arc<Shared>) {
     let target = *shared.target.lock();
-    // A server that is down: the client is told as the kernel would tell it.
+    // A server that is down: reset the client, as the kernel would.
     let Ok(mut server) = TcpStream::connect(target).await else {
         let _ = client.set_zero_linger();
         return;
@@ -180,7 +180,7 @@ async fn pump(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, link: &Link, way: B
         let left = room.load(Ordering::Relaxed);
         let many = u64::try_from(read).unwrap_or(u64::MAX);
         if left > 0 && left <= many {
-            // The bytes that still go, and then nothing.
+            // Forward the remaining bytes, then nothing.
             let some = usize::try_from(left - 1).unwrap_or(0);
             let _ = to.write_all(&buffer[..some]).await;
             link.reset.notify_one();
@@ -202,7 +202,7 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::net;
 
-    /// A server that says everything twice, and a connection to it through the proxy.
+    /// Returns a server that echoes everything twice, and a connection to it through the proxy.
     fn echo() -> (FaultProxy, net::TcpStream) {
         let listener = net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -1,4 +1,4 @@
-//! Publishes to a broker, with confirms: what is confirmed may not be lost.
+//! Publishes to a broker with confirms: confirmed messages may not be lost. Tests: tests/short.rs.
 
 use std::sync::mpsc::Sender;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::plan::{RoundPlan, id_of};
 use crate::seam::pause;
 use crate::worker::{HandedDelivery, LINE_HEADER};
 
-/// A message that is to be published.
+/// A message to publish.
 struct Outgoing {
     delivery: u64,
     properties: BasicProperties,
@@ -28,12 +28,12 @@ pub(super) struct QueuePublisher {
     theirs: String,
     queue: String,
     outgoing: mpsc::UnboundedSender<Outgoing>,
-    /// Its tasks end with it.
+    /// Ends the tasks when dropped.
     _runtime: Runtime,
 }
 
 impl QueuePublisher {
-    /// Publishes to a queue at `url`; the workers get to it at `theirs`.
+    /// Publishes to a queue at `url`; the workers reach it at `theirs`.
     pub(super) fn start(
         url: String,
         theirs: String,
@@ -55,7 +55,7 @@ impl QueuePublisher {
         &self.queue
     }
 
-    /// Publishes a delivery. Whether the broker has it is told as an event.
+    /// Publishes a delivery. An event reports the confirm.
     pub(super) fn publish(&self, plan: &RoundPlan, handed: HandedDelivery) {
         let planned = plan.message(handed.m);
         let mut headers = FieldTable::default();
@@ -73,8 +73,8 @@ impl QueuePublisher {
     }
 }
 
-/// A connection and a channel that confirms, with the queues in place. Durable and classic: a quorum queue counts
-/// redeliveries, and each kill of a consumer redelivers.
+/// Opens a connection and a channel with confirms, and declares the queues. Durable and classic: a quorum queue counts
+/// redeliveries, and each killed consumer redelivers.
 async fn open(url: &str, queue: &str) -> lapin::Result<(Connection, Channel)> {
     let connection = Connection::connect(url, ConnectionProperties::default()).await?;
     let channel = connection.create_channel().await?;
@@ -90,7 +90,7 @@ async fn open(url: &str, queue: &str) -> lapin::Result<(Connection, Channel)> {
     Ok((connection, channel))
 }
 
-/// Publishes what comes, and connects again when that does not work.
+/// Publishes deliveries, and reconnects on failure.
 async fn publish(
     url: String,
     queue: String,
@@ -102,10 +102,10 @@ async fn publish(
         if line.is_none() {
             line = open(&url, &queue).await.ok();
         }
-        let said = |confirmed: bool| ProcessEvent::Published(one.delivery, confirmed);
+        let published = |confirmed: bool| ProcessEvent::Published(one.delivery, confirmed);
         let Some((_, channel)) = &line else {
             pause(Duration::from_millis(50)).await;
-            let _ = events.send(said(false));
+            let _ = events.send(published(false));
             continue;
         };
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };

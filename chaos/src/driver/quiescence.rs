@@ -11,16 +11,16 @@ use crate::checker::tables::RoundTables;
 use crate::ledger::Fact;
 use crate::worker::{self, StoreLocation};
 
-/// Messages that come in at the end, through the worker without handlers.
+/// Messages at the end, through the worker without handlers.
 const LATE: u32 = 8;
-/// More than there ever are entries: deliveries that are not taken yet count above them.
+/// More than the number of entries; unaccepted deliveries count above them.
 const UNTAKEN: u64 = 1 << 40;
 /// Maximum open files of an idle worker.
 const MAX_FILES: usize = 96;
 const MAX_MEMORY: u64 = 400 << 20;
 
-/// Progress towards an empty backlog. A slow machine may take long. No finished entry for `patience`, or ten times that
-/// in all, is a violation.
+/// Progress towards an empty backlog. Too long a pause between finished entries (`patience`), or ten times that in all,
+/// is a violation.
 struct QuiescenceProgress {
     start: Instant,
     patience: Duration,
@@ -42,7 +42,7 @@ impl QuiescenceProgress {
     }
 }
 
-/// I13: what a process still has when there is nothing to do.
+/// I13: returns the excess resources of an idle process.
 fn too_much(life: u64, files: usize, memory: u64) -> Option<String> {
     (files > MAX_FILES || memory > MAX_MEMORY).then(|| {
         format!(
@@ -60,16 +60,16 @@ impl Round<'_> {
         tables: &dyn RoundTables,
         transports: &Transports,
     ) -> Result<()> {
-        self.at_peace = true;
+        self.is_quiescent = true;
         self.broker.open = false;
         self.wake();
         for worker in &mut self.workers {
             worker.doom = None;
-            worker.feed(format!("{}\n", worker::PEACE).as_bytes());
+            worker.feed(format!("{}\n", worker::QUIESCE).as_bytes());
         }
-        self.ledger.note(Fact::Fault { life: 0, what: "peace".into() });
+        self.ledger.note(Fact::Fault { life: 0, what: "quiescence".into() });
         let mut looked = Instant::now();
-        let mut progress = QuiescenceProgress::new(Duration::from_secs(self.options.peace), looked);
+        let mut progress = QuiescenceProgress::new(Duration::from_secs(self.options.patience), looked);
         let mut late = self.workers.iter().any(|worker| worker.front);
         loop {
             self.step(place)?;
@@ -79,7 +79,7 @@ impl Round<'_> {
                 let taken = untaken == 0;
                 let left = if taken { Some(tables.unfinished()?) } else { None };
                 if left == Some(0) && std::mem::take(&mut late) {
-                    // Those who run are idle now: whether they are told of these or not, they have to find them.
+                    // The other workers are idle now: notified or not, they must find these messages.
                     self.broker.late = LATE;
                 } else if left == Some(0) {
                     return Ok(());
@@ -96,8 +96,8 @@ impl Round<'_> {
         }
     }
 
-    /// Returns the number of unacknowledged deliveries: those to be made, those without an answer, and those that a
-    /// broker has. A message that left the broker was acknowledged, or refused if it is a dead letter.
+    /// Returns the unacknowledged deliveries: planned, unanswered, and those at a broker. A message that left the
+    /// broker was acknowledged, or refused if it is a dead letter.
     fn untaken(&mut self, transports: &Transports) -> Result<u64> {
         let outstanding = self.broker.outstanding();
         let RoundTransport::Rabbit(publisher) = &self.entrance else { return Ok(outstanding) };
@@ -130,7 +130,7 @@ impl Round<'_> {
         }
     }
 
-    /// The workers go, and leave nothing behind.
+    /// Stops the workers, and checks for leftovers.
     pub(super) fn dismiss(&mut self, tables: &dyn RoundTables) -> Result<()> {
         for worker in &mut self.workers {
             worker.hang_up();
@@ -166,19 +166,19 @@ mod tests {
         options: RunOptions,
     }
 
-    fn options(peace: &str) -> RunOptions {
-        ParsedOptions::parse_from(["rig", "--seed", "1", "--peace", peace]).options
+    fn options(patience: &str) -> RunOptions {
+        ParsedOptions::parse_from(["rig", "--seed", "1", "--patience", patience]).options
     }
 
-    /// Tables in which nothing is but what waits and who is still connected.
+    /// Tables with only waiting entries and open sessions.
     struct LeftOver {
         entries: u64,
         sessions: Option<u64>,
     }
 
     impl RoundTables for LeftOver {
-        fn ask(&self, ask: TableQuery) -> Result<Vec<TableRow>> {
-            Ok(match ask {
+        fn query(&self, query: TableQuery) -> Result<Vec<TableRow>> {
+            Ok(match query {
                 TableQuery::Unfinished => vec![vec![self.entries.to_string()]],
                 _ => Vec::new(),
             })
@@ -204,16 +204,16 @@ mod tests {
 
     #[test]
     fn i9_a_machine_that_is_slow_is_no_violation() {
-        // One entry comes to its end every 89 seconds; after 800 seconds all have.
+        // One entry finishes every 89 seconds; after 800 seconds all have.
         assert_eq!(over((0..=800).map(|second| (second, 9 - second / 89))), None);
     }
 
     #[test]
     fn i9_entries_that_stand_still_are_noticed() {
         assert_eq!(over((0..=800).map(|second| (second, 7))), Some(90));
-        // The last one that came to its end did so after 89 seconds.
+        // The last one finished after 89 seconds.
         assert_eq!(over((0..=800).map(|second| (second, 7 - (second / 89).min(1)))), Some(179));
-        // What goes up and down again is no progress.
+        // A number that goes up and down is no progress.
         assert_eq!(over((0..=800).map(|second| (second, 7 + second % 2))), Some(90));
     }
 
@@ -223,7 +223,7 @@ mod tests {
     }
 
     /// Returns the violations of a round with these leftovers and no worker.
-    fn said(left: &LeftOver) -> Vec<String> {
+    fn violations(left: &LeftOver) -> Vec<String> {
         let options = options("0");
         let mut round = Round::new(&options, 1).unwrap();
         let place = StoreLocation::Sqlite("none".into());
@@ -234,8 +234,8 @@ mod tests {
 
     #[test]
     fn i9_a_round_says_what_is_left() {
-        assert_eq!(said(&LeftOver { entries: 0, sessions: None }), [""; 0]);
-        let stuck = said(&LeftOver { entries: 3, sessions: None });
+        assert_eq!(violations(&LeftOver { entries: 0, sessions: None }), [""; 0]);
+        let stuck = violations(&LeftOver { entries: 3, sessions: None });
         assert!(
             stuck.len() == 1 && stuck[0].starts_with("I9: ") && stuck[0].contains("Some(3)"),
             "{stuck:?}"
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn i13_sessions_that_outlive_their_processes_are_noticed() {
-        let found = said(&LeftOver { entries: 0, sessions: Some(2) });
+        let found = violations(&LeftOver { entries: 0, sessions: Some(2) });
         assert_eq!(found, ["I13: 2 sessions of the database outlive their processes"]);
     }
 

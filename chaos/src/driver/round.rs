@@ -1,4 +1,4 @@
-//! One round: seconds of faults, then quiescence, then the check.
+//! One round: seconds of faults, then quiescence, then the check. Tests: below.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -18,7 +18,7 @@ use crate::plan::RoundPlan;
 use crate::seam::PointOdds;
 use crate::worker::{self, HandedDelivery, StoreLocation, WorkerJob, WorkerReport};
 
-/// A round that has not begun.
+/// A round before its start.
 pub(super) struct Round<'a> {
     pub(super) options: &'a RunOptions,
     plan: RoundPlan,
@@ -33,27 +33,27 @@ pub(super) struct Round<'a> {
     lives: u64,
     /// True once the tables exist.
     born: bool,
-    pub(super) at_peace: bool,
+    pub(super) is_quiescent: bool,
     retention: Duration,
     connections: usize,
-    /// In `rename`: whether both keys of each handler are known before a process links them.
+    /// In `rename`: true if both keys of each handler are known before a process links them.
     keys_apart: bool,
     pub(super) seen: RoundVerdict,
 }
 
-/// Maximum wait of a round for its failover after its end.
+/// Maximum wait for the failover after the end of a round.
 const OVERTIME: Duration = Duration::from_mins(2);
 
 /// Phase of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Faults,
-    /// Nothing but the failover: workers that die have to start first, and a server that has no replica gets one.
+    /// Waits for the failover only: ended workers restart first, and a server without a replica gets one.
     Overtime,
 }
 
 impl Phase {
-    /// The phase at a time, or none if the round is over.
+    /// Returns the phase at a time; `None` after the end.
     fn of(now: Instant, end: Instant, failover_awaited: bool) -> Option<Self> {
         if now < end {
             Some(Self::Faults)
@@ -75,11 +75,11 @@ impl<'a> Round<'a> {
         let dir = tempfile::Builder::new().prefix("oncebox-chaos-").tempdir()?;
         let ledger = Arc::new(ProcessLedger::open(dir.path(), 0)?);
         let mut rng = fastrand::Rng::with_seed(seed ^ 0x40d);
-        // In every third round the inbox forgets within the round: what comes later than that is stale. Messages from a
-        // broker do not say when they were made.
+        // In every third round the inbox deletes messages within the round, so later copies are stale. Messages from a
+        // broker have no creation time.
         let forgets = rng.u32(0..3) == 0 && options.source != SourceKind::Rabbitmq && !options.mix.loses();
         let retention = if forgets { Duration::from_secs(4) } else { Duration::from_hours(1) };
-        // In every fourth round handlers have one connection between them.
+        // In every fourth round all handlers share one connection.
         let connections = if rng.u32(0..4) == 0 && options.sabotage.is_none() { 1 } else { 8 };
         let keys_apart = options.mix.renames() && seed.is_multiple_of(2);
         let rabbit = options.source == SourceKind::Rabbitmq;
@@ -96,7 +96,7 @@ impl<'a> Round<'a> {
             entrance: RoundTransport::Pipe,
             lives: 0,
             born: false,
-            at_peace: false,
+            is_quiescent: false,
             retention,
             connections,
             keys_apart,
@@ -104,7 +104,7 @@ impl<'a> Round<'a> {
         })
     }
 
-    /// Runs it, and says what came out.
+    /// Runs the round, and returns its result.
     pub(super) fn run(
         mut self,
         server: &mut DatabaseServer,
@@ -178,7 +178,7 @@ impl<'a> Round<'a> {
             store: place.clone(),
             plan: self.plan,
             life: self.lives,
-            odds: if self.at_peace { PointOdds::default() } else { mix.odds() },
+            odds: if self.is_quiescent { PointOdds::default() } else { mix.odds() },
             front: number + 1 == self.options.workers && number >= 2 && way.has_front(),
             way,
             lease_ms: u64::try_from(mix.lease().as_millis()).unwrap_or(u64::MAX),
@@ -188,7 +188,7 @@ impl<'a> Round<'a> {
             retention_ms: u64::try_from(self.retention.as_millis()).unwrap_or(u64::MAX),
             migrates: !self.born,
             connections: self.connections,
-            // A process that knows one of two keys that were apart claims only what is stored under that: one knows both.
+            // A process that knows one of two separate keys claims only that key's entries: one process knows both.
             renamed: mix.renames().then(|| self.rng.bool() || (self.keys_apart && number == 0)),
             sabotage: self.options.sabotage.clone(),
         }
@@ -197,13 +197,13 @@ impl<'a> Round<'a> {
     pub(super) fn spawn(&mut self, number: usize, place: &StoreLocation) -> Result<RigWorker> {
         let job = self.job(number, place);
         let mut worker = RigWorker::spawn(number, &job, &self.events.0)?;
-        if self.at_peace {
-            worker.feed(format!("{}\n", worker::PEACE).as_bytes());
+        if self.is_quiescent {
+            worker.feed(format!("{}\n", worker::QUIESCE).as_bytes());
         }
         Ok(worker)
     }
 
-    /// Feeds the workers, and hears what they say.
+    /// Feeds the workers, and processes their reports.
     pub(super) fn step(&mut self, place: &StoreLocation) -> Result<()> {
         if let RoundTransport::Rabbit(publisher) = &self.entrance {
             while let Some(handed) = self.broker.next(self.options.workers, false, &self.ledger) {
@@ -230,7 +230,7 @@ impl<'a> Round<'a> {
         if let RoundTransport::Http(http) = &self.entrance {
             let Some(port) = worker.port else { return };
             while let Some(handed) = self.broker.next(number, worker.front, &self.ledger) {
-                http.post((number, worker.life, port), &self.plan, handed, self.at_peace);
+                http.post((number, worker.life, port), &self.plan, handed, self.is_quiescent);
             }
             return;
         }
@@ -247,8 +247,8 @@ impl<'a> Round<'a> {
 
     fn note(&mut self, event: ProcessEvent, place: &StoreLocation) -> Result<()> {
         match event {
-            ProcessEvent::Told(number, life, told) if self.workers[number].life == life => {
-                self.hear(number, told);
+            ProcessEvent::Reported(number, life, report) if self.workers[number].life == life => {
+                self.process_report(number, report);
             }
             ProcessEvent::Gone(number, life) if self.workers[number].life == life => {
                 // The driver did not cause this end: a failpoint or a handler aborted the worker.
@@ -259,16 +259,16 @@ impl<'a> Round<'a> {
             }
             ProcessEvent::Published(delivery, true) => self.broker.confirmed(delivery),
             ProcessEvent::Published(delivery, false) => self.broker.again(self.options.workers, delivery),
-            ProcessEvent::Told(..) | ProcessEvent::Gone(..) => {}
+            ProcessEvent::Reported(..) | ProcessEvent::Gone(..) => {}
         }
         Ok(())
     }
 
-    fn hear(&mut self, number: usize, told: WorkerReport) {
-        if matches!(told, WorkerReport::Acked(_) | WorkerReport::Ran(_)) {
+    fn process_report(&mut self, number: usize, report: WorkerReport) {
+        if matches!(report, WorkerReport::Acked(_) | WorkerReport::Ran(_)) {
             self.at_work(number);
         }
-        match told {
+        match report {
             WorkerReport::Acked(delivery) => {
                 if let Some(HandedDelivery { m, v, .. }) = self.broker.acked(number, delivery) {
                     self.ledger.note(Fact::Acked { m, v });

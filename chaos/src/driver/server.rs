@@ -1,4 +1,4 @@
-//! The store's side of a round: a fresh file or database, and what can be done to the server.
+//! Database of a round: a fresh file or database, and the faults of its server. Tests: tests/short.rs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,31 +17,31 @@ use crate::checker::tables::{PostgresTables, Primary, RoundTables, SqliteTables}
 use crate::ledger::{DENIED, DENIED_FOR_LONG, FAILED_OVER, Fact, LOSES_FROM_NOW, ProcessLedger};
 use crate::worker::StoreLocation;
 
-/// A word that stands in the address of the database, and nowhere else.
+/// Secret in the database address that must not appear in any output.
 pub(crate) const CANARY: &str = "canary-Zq7vX2";
 
-/// The role of the workers where they are refused something.
+/// Role of the workers while the server refuses them commands.
 const ROLE: &str = "chaos_app";
 
-/// Bytes on a disk that becomes full.
+/// Size of the disk that becomes full, in bytes.
 const ROOM: u64 = 96 << 20;
 
 /// The database server of all rounds.
 pub(super) struct DatabaseServer {
     mix: Mix,
     postgres: Option<Arc<RunningPostgres>>,
-    /// For a file, where the disk gets full.
+    /// For a file: the disk that becomes full.
     disk: Option<Arc<Disk>>,
     /// True while a fault acts on the server.
     busy: Arc<AtomicBool>,
     rounds: u64,
 }
 
-/// A PostgreSQL server, and what stands before and behind it.
+/// A PostgreSQL server with its proxy and its replica.
 struct RunningPostgres {
     primary: Arc<Primary>,
     proxy: Option<FaultProxy>,
-    /// Takes over when the primary is gone.
+    /// Promoted when the primary is gone.
     replica: Mutex<Option<Cluster>>,
     /// True if commits wait for it.
     synchronous: bool,
@@ -59,7 +59,7 @@ impl DatabaseServer {
         Ok(Self { mix: options.mix, postgres, disk: None, busy: Arc::default(), rounds: 0 })
     }
 
-    /// A fresh place for a round, with the business table in it.
+    /// Creates a fresh database for a round, with the business table.
     pub(super) fn prepare(&mut self, dir: &Path) -> Result<(StoreLocation, Arc<dyn RoundTables>)> {
         self.rounds += 1;
         let Some(server) = &self.postgres else {
@@ -86,13 +86,13 @@ impl DatabaseServer {
         Ok((StoreLocation::Postgres(url), Arc::new(tables)))
     }
 
-    /// Does something to a connection to the server. Says whether there was one.
+    /// Disturbs a connection to the server. Returns whether there was one.
     pub(super) fn disturb(&self, trouble: LinkFault, rng: &mut fastrand::Rng) -> bool {
         let proxy = self.postgres.as_ref().and_then(|server| server.proxy.as_ref());
         proxy.is_some_and(|proxy| proxy.disturb(trouble, rng))
     }
 
-    /// Does something to the server, beside the driver. Nothing if something is being done to it already.
+    /// Inflicts a fault on the server in the background, unless one is active.
     pub(super) fn suffer(&self, fault: DriverFault, ledger: &Arc<ProcessLedger>) -> bool {
         if self.busy.swap(true, Ordering::AcqRel) {
             return false;
@@ -120,7 +120,7 @@ impl DatabaseServer {
         self.postgres.as_ref().map_or(0, |server| server.failovers.load(Ordering::Acquire))
     }
 
-    /// Waits until nothing is being done to the server any more.
+    /// Waits until no fault acts on the server.
     pub(super) fn settle(&self) {
         while self.busy.load(Ordering::Acquire) {
             std::thread::park_timeout(Duration::from_millis(10));
@@ -157,7 +157,7 @@ impl RunningPostgres {
         Ok(running)
     }
 
-    /// Gives the primary a replica, for which every commit waits from now on, if it is synchronous.
+    /// Creates a replica. If it is synchronous, every commit waits for it from now on.
     fn follow(&self) -> Result<()> {
         let primary = self.primary.now();
         let replica = primary.replica()?;
@@ -175,7 +175,7 @@ impl RunningPostgres {
 
     fn fail_over(&self, behind: Option<Duration>, note: &dyn Fn(&str)) -> Result<()> {
         if self.replica.lock().is_none() {
-            // The last one could not follow in time.
+            // The previous replica could not catch up in time.
             self.follow()?;
         }
         let Some(replica) = self.replica.lock().take() else { return Ok(()) };
@@ -219,7 +219,7 @@ impl RunningPostgres {
                     cluster.sql("postgres", &hanging)?;
                 }
                 cluster.configure("synchronous_standby_names", "")?;
-                // The new setting releases sessions that hang now.
+                // The new setting releases hanging sessions.
                 note("server: commits are answered again");
             }
             DriverFault::KillServer => {
@@ -242,7 +242,7 @@ impl RunningPostgres {
                 let before = without_room(&cluster);
                 note("disk: full");
                 let ballast = cluster.fill_disk()?;
-                // Otherwise it has room in its log for longer than this lasts. It may well end at this.
+                // Otherwise its log has room for longer than this lasts. The server may crash here.
                 let _ = cluster.sql("postgres", "select pg_switch_wal()");
                 std::thread::park_timeout(time);
                 drop(ballast);
@@ -262,14 +262,14 @@ impl RunningPostgres {
     }
 }
 
-/// Refuses something to the workers, and ends their sessions.
+/// Refuses commands of the workers, and ends their sessions.
 fn deny(cluster: &Cluster, database: &str, what: (Denial, Duration), note: &dyn Fn(&str)) -> Result<()> {
     let (denial, time) = what;
     let (refuse, allow) = match denial {
         Denial::Logins => (format!("alter role {ROLE} nologin"), format!("alter role {ROLE} login")),
         Denial::Rights => {
             let all = "all on all tables in schema public";
-            // What handlers write is no business of the store.
+            // Handlers' tables are not the store's concern.
             let refuse = format!("revoke {all} from {ROLE}; grant all on chaos_effect to {ROLE}");
             (refuse, format!("grant {all} to {ROLE}"))
         }
@@ -294,14 +294,14 @@ fn without_room(cluster: &Cluster) -> usize {
     cluster.log_text().map_or(0, |text| text.matches("No space left on device").count())
 }
 
-/// A server that found no room for its log has ended itself; it starts again by itself, or not.
+/// Restarts a server that crashed without room for its log. It may also restart by itself.
 fn revive(cluster: &Cluster) -> Result<()> {
     let start = Instant::now();
     loop {
         match cluster.sql("postgres", "select 1") {
             Ok(_) => return Ok(()),
             Err(error) if start.elapsed() > Duration::from_mins(3) => return Err(error),
-            // One that is still running refuses to be started.
+            // A running server refuses to start.
             Err(_) => drop(cluster.start_again()),
         }
     }

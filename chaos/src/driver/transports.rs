@@ -1,4 +1,4 @@
-//! Transports to the workers: a pipe to each, HTTP to each, or a broker that all consume from.
+//! Transports to the workers: a pipe each, HTTP each, or a shared broker. Tests: tests/short.rs.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) struct Transports {
 
 struct SharedBroker {
     broker: RabbitMqServer,
-    /// Stands between the workers and the broker.
+    /// Proxy between the workers and the broker.
     proxy: FaultProxy,
     /// True while a fault acts on the broker.
     busy: AtomicBool,
@@ -44,7 +44,7 @@ pub(super) enum RoundTransport {
 }
 
 impl RoundTransport {
-    /// Returns the transport as the workers' jobs name it.
+    /// Returns the transport as worker jobs name it.
     pub(super) fn way(&self) -> WorkerTransport {
         match self {
             Self::Pipe => WorkerTransport::Pipe,
@@ -88,7 +88,7 @@ impl Transports {
         })
     }
 
-    /// Returns the number of messages in a queue of the broker, and of refused ones.
+    /// Returns the number of messages in a queue of the broker, and of its dead letters.
     pub(super) fn left(&self, queue: &str) -> Result<(usize, usize)> {
         let Some(rabbit) = &self.rabbit else { return Ok((0, 0)) };
         Ok((rabbit.broker.total(queue)?, rabbit.broker.total(&dead_letters(queue))?))
@@ -99,7 +99,7 @@ impl Transports {
         self.rabbit.as_ref().is_some_and(|rabbit| rabbit.proxy.disturb(trouble, rng))
     }
 
-    /// Kills the broker and starts it again, beside the driver.
+    /// Kills the broker and starts it again, in the background.
     pub(super) fn kill_broker(&self, ledger: &Arc<ProcessLedger>) {
         let Some(rabbit) = self.rabbit.clone() else { return };
         if rabbit.busy.swap(true, Ordering::AcqRel) {
@@ -125,7 +125,7 @@ impl Transports {
     }
 }
 
-/// Where a broker puts what was refused.
+/// Returns the dead-letter queue of a queue.
 pub(crate) fn dead_letters(queue: &str) -> String {
     format!("{queue}.dead")
 }
@@ -142,38 +142,38 @@ impl HttpSender {
         Ok(Self { runtime, events })
     }
 
-    /// Posts a delivery to a worker: its place, its life and its port. Some senders hang up before they have heard the
-    /// answer, and send again; not after the last fault.
+    /// Posts a delivery to a worker. Some senders disconnect before the response and send again; not after the last
+    /// fault.
     pub(super) fn post(
         &self,
         (place, life, port): (usize, u64, u16),
         plan: &RoundPlan,
         handed: HandedDelivery,
-        peace: bool,
+        quiescent: bool,
     ) {
         let request = request(plan, handed, port);
-        let leaves = !peace && handed.d % 50 == 7;
+        let leaves = !quiescent && handed.d % 50 == 7;
         let events = self.events.clone();
         self.runtime.spawn(async move {
             let answer =
                 tokio::time::timeout(Duration::from_secs(30), exchange(port, &request, leaves)).await;
-            let told = match answer {
-                Ok(Ok((status, text))) => told(handed.d, status, &text),
+            let report = match answer {
+                Ok(Ok((status, text))) => interpret(handed.d, status, &text),
                 Ok(Err(_)) | Err(_) => WorkerReport::Again(handed.d),
             };
-            if matches!(told, WorkerReport::Again(_)) {
+            if matches!(report, WorkerReport::Again(_)) {
                 pause(Duration::from_millis(20)).await;
             }
-            let _ = events.send(ProcessEvent::Told(place, life, told));
+            let _ = events.send(ProcessEvent::Reported(place, life, report));
         });
     }
 }
 
-/// Returns the meaning of an answer for a sender.
-fn told(delivery: u64, status: u16, text: &str) -> WorkerReport {
+/// Returns the sender's interpretation of a response.
+fn interpret(delivery: u64, status: u16, text: &str) -> WorkerReport {
     match status {
         200..300 => WorkerReport::Acked(delivery),
-        // Quarantined, for a person: it is not to be sent again.
+        // Quarantined for an operator: do not send it again.
         422 if text.contains("conflict") || text.contains("stale") => WorkerReport::Acked(delivery),
         408 | 409 | 429 | 500.. => WorkerReport::Again(delivery),
         _ => WorkerReport::Refused(delivery, format!("{status} {text}")),
@@ -197,7 +197,7 @@ fn request(plan: &RoundPlan, handed: HandedDelivery, port: u16) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Sends a request, and returns the status and the text of the answer. One that leaves does not wait for it.
+/// Sends a request, and returns the status and the text of the response. With `leaves` it does not wait for it.
 async fn exchange(port: u16, request: &[u8], leaves: bool) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
     stream.write_all(request).await?;

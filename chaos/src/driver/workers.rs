@@ -1,4 +1,4 @@
-//! The worker processes: started, fed, killed, stopped and let go on.
+//! Worker processes: starts, feeds, kills, suspends and continues them. Tests: below.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -12,9 +12,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::worker::{WorkerJob, WorkerReport};
 
-/// Something a worker did, with its place.
+/// An event of a worker, with its place.
 pub(super) enum ProcessEvent {
-    Told(usize, u64, WorkerReport),
+    Reported(usize, u64, WorkerReport),
     Gone(usize, u64),
     /// True if a broker has confirmed a delivery.
     Published(u64, bool),
@@ -24,19 +24,19 @@ pub(super) enum ProcessEvent {
 pub(super) struct RigWorker {
     child: Child,
     input: Option<ChildStdin>,
-    /// Tells what it says from what an earlier process in its place said.
+    /// Distinguishes its reports from those of earlier processes in its place.
     pub(super) life: u64,
     pub(super) front: bool,
-    /// Stopped until then.
+    /// Suspended until then.
     pub(super) stopped: Option<Instant>,
-    /// Not to be killed before: a zombie that was woken is to show what it does.
+    /// Not killed before then: a continued zombie has to show its actions.
     pub(super) spared: Instant,
     pub(super) leaving: bool,
     /// True after its first sign of work.
     pub(super) worked: bool,
-    /// When it is killed.
+    /// Time of its kill.
     pub(super) doom: Option<Instant>,
-    /// Where it takes requests.
+    /// Port for requests.
     pub(super) port: Option<u16>,
 }
 
@@ -55,8 +55,8 @@ impl RigWorker {
         let (events, life) = (events.clone(), job.life);
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(std::result::Result::ok) {
-                if let Ok(told) = serde_json::from_str(&line) {
-                    let _ = events.send(ProcessEvent::Told(place, life, told));
+                if let Ok(report) = serde_json::from_str(&line) {
+                    let _ = events.send(ProcessEvent::Reported(place, life, report));
                 }
             }
             let _ = events.send(ProcessEvent::Gone(place, life));
@@ -77,7 +77,7 @@ impl RigWorker {
         })
     }
 
-    /// Writes to its input. One that is gone, or full, is noticed otherwise.
+    /// Writes to its input. Other checks notice an ended or stalled worker.
     pub(super) fn feed(&mut self, lines: &[u8]) {
         if let Some(input) = &mut self.input {
             let _ = input.write_all(lines).and_then(|()| input.flush());
@@ -98,7 +98,7 @@ impl RigWorker {
 
     pub(super) fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // One that is gone already is no error.
+            // An ended process is no error.
             let _ = kill_process(pid, signal);
         }
     }
@@ -108,7 +108,7 @@ impl RigWorker {
         Ok(())
     }
 
-    /// Waits for its end, and kills it if that takes too long. Says whether it ended by itself.
+    /// Waits for its end, and kills it after `patience`. Returns whether it ended by itself.
     pub(super) fn leave(&mut self, patience: Duration) -> Result<bool> {
         self.hang_up();
         self.signal(Signal::CONT);
@@ -142,7 +142,7 @@ pub(super) fn log(dir: &Path, place: usize) -> std::path::PathBuf {
 mod tests {
     use super::*;
 
-    /// A worker that is a shell with these commands, once it has said that it is ready.
+    /// Returns a worker that is a shell with these commands, once it reports that it is ready.
     fn shell(commands: &str) -> RigWorker {
         let mut child = Command::new("sh")
             .args(["-c", commands])
@@ -150,10 +150,10 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .expect("a shell");
-        let mut said = String::new();
+        let mut line = String::new();
         let output = child.stdout.take().expect("its output");
-        BufReader::new(output).read_line(&mut said).expect("its first line");
-        assert_eq!(said, "ready\n");
+        BufReader::new(output).read_line(&mut line).expect("its first line");
+        assert_eq!(line, "ready\n");
         let input = child.stdin.take();
         RigWorker {
             child,

@@ -1,4 +1,5 @@
-//! A store around the product's: fails between any two steps as the seed says, and writes down what was answered.
+//! A wrapper around the product's store: injects the seed's faults between any two steps, and records responses. Tests:
+//! tests/short.rs.
 
 mod points;
 #[cfg(feature = "sabotage")]
@@ -21,7 +22,7 @@ use oncebox::store::{
 use oncebox::{BoxError, Error, ErrorKind, Key, Result};
 use parking_lot::Mutex;
 
-use crate::ledger::{Fact, ProcessLedger, SettleAnswer};
+use crate::ledger::{Fact, ProcessLedger, SettleResult};
 use crate::plan::{handler_of, number_of};
 use points::{PointFault, Points};
 
@@ -34,7 +35,7 @@ pub(crate) struct NewEffect {
     pub(crate) life: u64,
 }
 
-/// A store that the rig can work on: it knows how to write an effect in a handler's transaction.
+/// A store for the rig: writes effects in a handler's transaction.
 pub(crate) trait Rigged:
     oncebox::store::Transactional
     + oncebox::store::MarkIn<<Self as oncebox::store::Transactional>::Tx>
@@ -46,7 +47,7 @@ pub(crate) trait Rigged:
         effect: NewEffect,
     ) -> impl Future<Output = std::result::Result<(), BoxError>> + Send;
 
-    /// Does what an operator asks for.
+    /// Applies an operator's action.
     fn act(&self, action: &Action) -> impl Future<Output = Result<Acted>> + Send;
 
     /// Lists entries for an operator.
@@ -59,9 +60,9 @@ pub(crate) struct Notes {
     pub(crate) ledger: ProcessLedger,
     pub(crate) life: u64,
     points: Points,
-    /// A call that takes longer is noted.
+    /// Slower calls are recorded.
     slow_ms: u64,
-    /// The messages that were claimed, and the token of the last claim of each by handler.
+    /// Claimed messages, and the last token of each by handler.
     numbers: Mutex<HashMap<Key, u32>>,
     tokens: Mutex<HashMap<(Key, String), i64>>,
 }
@@ -78,22 +79,22 @@ impl Notes {
         }
     }
 
-    /// The token under which this process runs an entry; 0 for inline handlers, which have none.
+    /// Returns the token under which this process runs an entry; 0 for inline handlers, which have none.
     pub(crate) fn token(&self, key: &Key, handler: &str) -> i64 {
         self.tokens.lock().get(&(*key, handler.to_owned())).copied().unwrap_or(0)
     }
 
-    /// From here on nothing fails by itself.
+    /// Stops injecting errors.
     pub(crate) fn quiesce(&self) {
         self.points.quiesce();
     }
 
     /// Returns true after the last failpoint may fail.
-    pub(crate) fn at_peace(&self) -> bool {
-        self.points.at_peace()
+    pub(crate) fn is_quiescent(&self) -> bool {
+        self.points.is_quiescent()
     }
 
-    /// A handler begins or has ended: its process may go down here.
+    /// A failpoint at the start or end of a handler: its process may end here.
     pub(crate) fn pass(&self, begins: bool) {
         let (point, dies) = match (self.points.draw("handler"), begins) {
             (Some(PointFault::AbortBefore), true) => ("handler.before: abort", true),
@@ -124,14 +125,14 @@ impl Notes {
         }
     }
 
-    fn settled(&self, claim: &Claim, to: &str, event: &str, r: SettleAnswer) {
+    fn settled(&self, claim: &Claim, to: &str, event: &str, r: SettleResult) {
         let m = self.numbers.lock().get(&claim.key).copied().unwrap_or(u32::MAX);
         let (h, tok) = (handler_of(claim.handler.as_str()).to_owned(), claim.token.0);
         self.ledger.note(Fact::Settled { m, h, tok, to: to.to_owned(), event: event.to_owned(), r });
     }
 }
 
-/// The product's store, between the failpoints.
+/// The product's store between failpoints.
 #[derive(Clone, Debug)]
 pub(crate) struct Chaos<S> {
     store: S,
@@ -148,7 +149,7 @@ impl<S> Chaos<S> {
         self.notes.ledger.note(fact);
     }
 
-    /// Makes a call as the seed says.
+    /// Makes a call with the seed's faults.
     async fn run<T>(&self, verb: &'static str, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
         self.run_as(verb, self.notes.points.draw(verb), call).await
     }
@@ -166,8 +167,8 @@ impl<S> Chaos<S> {
         let answer = if let Ok(answer) = tokio::time::timeout(patience, &mut made).await {
             answer
         } else {
-            // Note it now and again at the end: a call that waits for a lock may be abandoned, or its process may end,
-            // before an answer.
+            // Record it now and again at the end: a waiting call may be abandoned, or its process may end, before a
+            // response.
             slow(self.notes.slow_ms);
             let answer = made.await;
             slow(u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX));
@@ -230,17 +231,17 @@ impl<S> Chaos<S> {
     }
 }
 
-/// Lets time pass on the machine's own clock.
+/// Waits on the machine's own clock.
 pub(crate) async fn pause(time: Duration) {
     oncebox::time::SystemClock::shared().sleep(time).await;
 }
 
-fn answer_of(result: &Result<Vec<Settled>>, index: usize) -> SettleAnswer {
+fn answer_of(result: &Result<Vec<Settled>>, index: usize) -> SettleResult {
     match result {
-        Ok(settled) if settled.get(index) == Some(&Settled::Applied) => SettleAnswer::Applied,
-        Ok(_) => SettleAnswer::Lost,
-        Err(error) if error.kind() == ErrorKind::CommitUnknown => SettleAnswer::Unknown,
-        Err(_) => SettleAnswer::Error,
+        Ok(settled) if settled.get(index) == Some(&Settled::Applied) => SettleResult::Applied,
+        Ok(_) => SettleResult::Lost,
+        Err(error) if error.kind() == ErrorKind::CommitUnknown => SettleResult::Unknown,
+        Err(_) => SettleResult::Error,
     }
 }
 

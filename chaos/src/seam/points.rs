@@ -1,4 +1,4 @@
-//! The failpoints: before and after every verb, and how often something happens there.
+//! Failpoints before and after every verb, and their odds. Tests: below.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// The verbs a process can fail at. Each has a point before and one after.
+/// Verbs with failpoints: one before and one after each.
 const VERBS: [&str; 14] = [
     "accept", "claim", "settle", "renew", "rescue", "sweep", "begin", "commit", "complete", "mark", "hold",
     "register", "act", "handler",
@@ -14,7 +14,7 @@ const VERBS: [&str; 14] = [
 
 /// Every failpoint.
 pub(crate) const POINTS: [&str; 28] = {
-    // Written out, so that a report can be read beside it.
+    // Written out, so that a reader can compare a report.
     [
         "accept.before",
         "accept.after",
@@ -47,14 +47,14 @@ pub(crate) const POINTS: [&str; 28] = {
     ]
 };
 
-/// Odds of faults, in a million calls of a verb.
+/// Odds of faults per million calls of a verb.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PointOdds {
-    /// The process ends at once.
+    /// The process aborts.
     pub(crate) abort: u32,
-    /// The call fails and was not made.
+    /// The call fails without effect.
     pub(crate) error: u32,
-    /// The call is said to be in doubt; it was made, or not.
+    /// The call is reported in doubt; it may have succeeded.
     pub(crate) unknown: u32,
     /// The call waits.
     pub(crate) delay: u32,
@@ -66,44 +66,44 @@ pub(super) enum PointFault {
     AbortBefore,
     AbortAfter,
     ErrBefore,
-    /// Only where nothing is committed: it was made, and is as if it was not.
+    /// Only where nothing is committed: the call succeeded, and has no effect.
     ErrAfter,
     UnknownBefore,
     UnknownAfter,
     Delay(Duration),
 }
 
-/// Chooses what happens.
+/// Chooses faults.
 #[derive(Debug)]
 pub(super) struct Points {
     rng: Mutex<fastrand::Rng>,
     odds: PointOdds,
-    quiet: AtomicBool,
+    quiescent: AtomicBool,
 }
 
 impl Points {
     pub(super) fn new(seed: u64, odds: PointOdds) -> Self {
-        Self { rng: Mutex::new(fastrand::Rng::with_seed(seed)), odds, quiet: AtomicBool::new(false) }
+        Self { rng: Mutex::new(fastrand::Rng::with_seed(seed)), odds, quiescent: AtomicBool::new(false) }
     }
 
     pub(super) fn quiesce(&self) {
-        self.quiet.store(true, Ordering::Relaxed);
+        self.quiescent.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn at_peace(&self) -> bool {
-        self.quiet.load(Ordering::Relaxed)
+    pub(super) fn is_quiescent(&self) -> bool {
+        self.quiescent.load(Ordering::Relaxed)
     }
 
     pub(super) fn draw(&self, verb: &'static str) -> Option<PointFault> {
         debug_assert!(VERBS.contains(&verb));
-        if self.at_peace() {
+        if self.is_quiescent() {
             return None;
         }
         let PointOdds { abort, error, unknown, delay } = self.odds;
-        // Rare calls fail more often: every point is to be met.
+        // Rare calls fail more often, so that every point is hit.
         let more =
             if matches!(verb, "renew" | "rescue" | "sweep" | "hold" | "register" | "act") { 10 } else { 1 };
-        // What commits nothing cannot be in doubt about it: it may fail after it was made as well as before.
+        // Without a commit there is no doubt: the call may fail before or after it ran.
         let commits = !matches!(verb, "begin" | "mark" | "hold" | "complete" | "handler");
         let unknown = if commits { unknown } else { 0 };
         let mut rng = self.rng.lock();
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(points, POINTS);
     }
 
-    /// Draws the faults of many calls of a verb.
+    /// Returns the faults of many calls of a verb.
     fn drawn(verb: &'static str, odds: PointOdds) -> Vec<PointFault> {
         let points = Points::new(1, odds);
         (0..1_000).filter_map(|_| points.draw(verb)).collect()
@@ -152,7 +152,7 @@ mod tests {
             let [after, in_doubt] =
                 [PointFault::ErrAfter, PointFault::UnknownAfter].map(|fault| drawn.contains(&fault));
             assert!(drawn.contains(&PointFault::ErrBefore), "{verb}");
-            // An error after a commit would be a lie; a doubt where nothing is committed is none.
+            // An error after a commit would be false; without a commit there is no doubt.
             assert!(after != in_doubt, "{verb}: {drawn:?}");
         }
         assert!(drawn("hold", odds).contains(&PointFault::ErrAfter));

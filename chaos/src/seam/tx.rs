@@ -1,4 +1,4 @@
-//! The verbs of a handler's own transaction, between the failpoints.
+//! Verbs of a handler's own transaction, between failpoints. Tests: tests/short.rs.
 
 use std::future::Future;
 
@@ -8,9 +8,9 @@ use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result}
 
 use super::points::PointFault;
 use super::{Chaos, Rigged};
-use crate::ledger::SettleAnswer;
+use crate::ledger::SettleResult;
 
-/// A transaction, and what is completed in it: whether that counts is known when it is committed.
+/// A transaction and the completions in it, which count after its commit.
 #[derive(Debug)]
 pub(crate) struct ChaosTx<T> {
     pub(super) tx: T,
@@ -18,7 +18,7 @@ pub(crate) struct ChaosTx<T> {
 }
 
 impl<S: Rigged> Chaos<S> {
-    /// Commits, or rolls back and says something else.
+    /// Commits; or rolls back and reports something else.
     async fn end<T, F>(&self, tx: S::Tx, commit: impl FnOnce(S::Tx) -> F + Send) -> Result<T>
     where
         F: Future<Output = Result<T>> + Send,
@@ -38,15 +38,15 @@ impl<S: Rigged> Chaos<S> {
         for (claim, one) in claims.iter().zip(settled) {
             match one {
                 Settled::Applied => tx.completed.push(claim.clone()),
-                Settled::LeaseLost => self.notes.settled(claim, "completed", "done", SettleAnswer::Lost),
+                Settled::LeaseLost => self.notes.settled(claim, "completed", "done", SettleResult::Lost),
             }
         }
     }
 }
 
-/// Returns the answer for the contents of a failed commit.
-fn doubt(error: &Error) -> SettleAnswer {
-    if error.kind() == ErrorKind::CommitUnknown { SettleAnswer::Unknown } else { SettleAnswer::Error }
+/// Returns the response for the contents of a failed commit.
+fn doubt(error: &Error) -> SettleResult {
+    if error.kind() == ErrorKind::CommitUnknown { SettleResult::Unknown } else { SettleResult::Error }
 }
 
 impl<S: Rigged> Transactional for Chaos<S> {
@@ -59,7 +59,7 @@ impl<S: Rigged> Transactional for Chaos<S> {
 
     async fn commit(&self, tx: ChaosTx<S::Tx>) -> Result<()> {
         let committed = self.end(tx.tx, |tx| self.store.commit(tx)).await;
-        let answer = committed.as_ref().map_or_else(doubt, |()| SettleAnswer::Applied);
+        let answer = committed.as_ref().map_or_else(doubt, |()| SettleResult::Applied);
         for claim in &tx.completed {
             self.notes.settled(claim, "completed", "done", answer);
         }
@@ -69,8 +69,8 @@ impl<S: Rigged> Transactional for Chaos<S> {
     async fn finish(&self, tx: ChaosTx<S::Tx>, claim: &Claim) -> Result<Settled> {
         let finished = self.end(tx.tx, |tx| self.store.finish(tx, claim)).await;
         let answer = finished.as_ref().map_or_else(doubt, |settled| match settled {
-            Settled::Applied => SettleAnswer::Applied,
-            Settled::LeaseLost => SettleAnswer::Lost,
+            Settled::Applied => SettleResult::Applied,
+            Settled::LeaseLost => SettleResult::Lost,
         });
         self.notes.settled(claim, "completed", "done", answer);
         finished

@@ -1,4 +1,4 @@
-//! The handlers: each does what the plan says, and writes down that it began and how it ended.
+//! Handlers of the rig: each follows the plan, and records its start and end. Tests: tests/short.rs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use crate::ledger::{Fact, HandlerEnd};
 use crate::plan::{PlannedOutcome, RoundPlan, number_of};
 use crate::seam::{NewEffect, Notes, Rigged, pause};
 
-/// The business of the handlers.
+/// Shared state of the handlers.
 pub(super) struct Business {
     pub(super) plan: RoundPlan,
     pub(super) dir: PathBuf,
     /// Longer than a lease.
     pub(super) long: Duration,
     pub(super) notes: Arc<Notes>,
-    pub(super) mouth: ReportWriter,
+    pub(super) reports: ReportWriter,
     /// True if idempotency keys go to the ledger.
     pub(super) keyed: bool,
 }
 
 impl Business {
-    /// Writes down what another system would tell a repeat by.
+    /// Records the idempotency key of a run.
     fn note_key(&self, run: &ChaosRun<'_>, key: impl FnOnce() -> String) {
         if self.keyed {
             let (m, h, k) = (run.message, run.handler.to_owned(), key());
@@ -42,14 +42,14 @@ struct PayloadBody {
 
 type Handled = Result<(), BoxError>;
 
-/// One run of a handler. Without a recorded end, it was dropped, or panicked.
+/// One run of a handler. If its end is not recorded, it was dropped or panicked.
 struct ChaosRun<'a> {
     business: &'a Business,
     message: u32,
     variant: u8,
     handler: &'static str,
     token: i64,
-    said: Option<HandlerEnd>,
+    end: Option<HandlerEnd>,
 }
 
 impl<'a> ChaosRun<'a> {
@@ -61,7 +61,7 @@ impl<'a> ChaosRun<'a> {
     ) -> Result<Self, BoxError> {
         let number = number_of(message.id()).ok_or("the id is not the rig's")?;
         let body: PayloadBody = serde_json::from_slice(message.payload())?;
-        let run = Self { business, message: number, variant: body.variant, handler, token, said: None };
+        let run = Self { business, message: number, variant: body.variant, handler, token, end: None };
         let (m, h, v) = (run.message, handler.to_owned(), run.variant);
         business.notes.ledger.note(Fact::Start { m, h, tok: token, v });
         business.notes.pass(true);
@@ -73,33 +73,33 @@ impl<'a> ChaosRun<'a> {
         NewEffect { message: self.message, variant: self.variant, handler: self.handler, life }
     }
 
-    /// Returns true the first time; a file remembers it, because the process may die.
+    /// Returns true the first time; a file remembers it across processes.
     fn first_time(&self) -> bool {
         let file = self.business.dir.join(format!("once-{}-{}", self.message, self.handler));
         std::fs::OpenOptions::new().write(true).create_new(true).open(file).is_ok()
     }
 
-    /// Does what the plan says for this run, before it ends.
+    /// Follows the plan for this run.
     async fn meet(&mut self, attempt: u32) -> Handled {
-        match self.business.plan.fate(self.message, self.handler) {
+        match self.business.plan.outcome(self.message, self.handler) {
             PlannedOutcome::Slow(millis) => pause(Duration::from_millis(millis)).await,
             PlannedOutcome::Long => pause(self.business.long).await,
             PlannedOutcome::Fails(times) if self.counts(attempt, times) => {
-                self.said = Some(HandlerEnd::Fail);
+                self.end = Some(HandlerEnd::Fail);
                 return Err("the carrier does not answer".into());
             }
             PlannedOutcome::Panics if self.counts(attempt, 1) => {
-                self.said = Some(HandlerEnd::Panic);
+                self.end = Some(HandlerEnd::Panic);
                 panic!("a bug in the handler");
             }
             PlannedOutcome::Hangs if self.counts(attempt, 1) => std::future::pending().await,
             PlannedOutcome::Snoozes if self.first_time() => {
-                self.said = Some(HandlerEnd::Snooze);
+                self.end = Some(HandlerEnd::Snooze);
                 return Err(Snooze(Duration::from_millis(50)).into());
             }
             PlannedOutcome::Rejects => {
-                self.said = Some(HandlerEnd::Reject);
-                self.business.mouth.say(WorkerReport::Ran(self.message));
+                self.end = Some(HandlerEnd::Reject);
+                self.business.reports.send(WorkerReport::Ran(self.message));
                 return Err(Reject("no retry can help".into()).into());
             }
             PlannedOutcome::Aborts if self.first_time() => self.abort(),
@@ -109,8 +109,8 @@ impl<'a> ChaosRun<'a> {
         Ok(())
     }
 
-    /// Returns true if this attempt is one of the first `times`. An inline handler has no attempts: there the first
-    /// time counts.
+    /// Returns true if this attempt is one of the first `times`. An inline handler has no attempts: only its first time
+    /// counts.
     fn counts(&self, attempt: u32, times: u32) -> bool {
         if self.handler == "inline" { self.first_time() } else { attempt <= times }
     }
@@ -123,14 +123,14 @@ impl<'a> ChaosRun<'a> {
 
     fn done(mut self) {
         self.business.notes.pass(false);
-        self.said = Some(HandlerEnd::Ok);
-        self.business.mouth.say(WorkerReport::Ran(self.message));
+        self.end = Some(HandlerEnd::Ok);
+        self.business.reports.send(WorkerReport::Ran(self.message));
     }
 
-    /// The store did not do what the handler needs.
+    /// Records that the store failed the handler.
     fn stuck<T>(&mut self, result: Result<T, impl Into<BoxError>>) -> Result<T, BoxError> {
         result.map_err(|error| {
-            self.said = Some(HandlerEnd::Store);
+            self.end = Some(HandlerEnd::Store);
             error.into()
         })
     }
@@ -138,22 +138,22 @@ impl<'a> ChaosRun<'a> {
 
 impl Drop for ChaosRun<'_> {
     fn drop(&mut self) {
-        let said = self.said.unwrap_or(HandlerEnd::Dropped);
+        let end = self.end.unwrap_or(HandlerEnd::Dropped);
         let (m, h, tok) = (self.message, self.handler.to_owned(), self.token);
-        self.business.notes.ledger.note(Fact::End { m, h, tok, said });
+        self.business.notes.ledger.note(Fact::End { m, h, tok, end });
     }
 }
 
-/// A run whose effect is a row in its own transaction.
+/// Runs a handler whose effect is a row in its own transaction.
 async fn transactional<S: Rigged>(message: Message, cx: &mut Context<S>, handler: &'static str) -> Handled {
-    // Borrowed for longer than the context is.
+    // Borrowed longer than the context.
     let business = Arc::clone(cx.data::<Arc<Business>>()?);
     let token = business.notes.token(cx.key(), handler);
     let mut run = ChaosRun::begin(&business, &message, handler, token)?;
     business.note_key(&run, || cx.idempotency_key("effect"));
     let attempt = cx.attempt();
-    let long = matches!(business.plan.fate(run.message, handler), PlannedOutcome::Long);
-    // SQLite lets one write: what takes long comes before the transaction is asked for.
+    let long = matches!(business.plan.outcome(run.message, handler), PlannedOutcome::Long);
+    // SQLite allows one writer: take the time before the transaction starts.
     if long {
         run.meet(attempt).await?;
     }
@@ -184,7 +184,7 @@ pub(super) async fn share<S: Rigged>(message: Message, cx: &mut Context<S>) -> H
     transactional(message, cx, "share").await
 }
 
-/// A run whose effect lies outside: its lines in the ledger are all there is of it.
+/// Runs a handler with an outside effect: only its ledger lines show it.
 pub(super) async fn plain<S: Rigged>(message: Message, cx: &mut Context<S>) -> Handled {
     let business = Arc::clone(cx.data::<Arc<Business>>()?);
     let token = business.notes.token(cx.key(), "plain");
@@ -204,7 +204,7 @@ pub(super) async fn killer<S: Rigged>(message: Message, cx: &mut Context<S>) -> 
     Ok(())
 }
 
-/// Many messages in one call. One that fails fails the call; each is tried alone then.
+/// Runs many messages in one call. A failure fails the call; then each runs alone.
 pub(super) async fn batch<S: Rigged>(messages: Vec<Message>, cx: &mut BatchContext<S>) -> Handled {
     let business = Arc::clone(cx.data::<Arc<Business>>()?);
     let mut runs = Vec::new();

@@ -1,4 +1,4 @@
-//! The transport of the rig: deliveries come in lines, and their results go out in lines.
+//! Direct transport of the rig: deliveries and results are lines. Tests: tests/short.rs.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use oncebox::{Inbox, Message};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
 use tokio::sync::oneshot;
 
-use super::{HandedDelivery, PEACE, ReportWriter, WorkerJob, WorkerReport};
+use super::{HandedDelivery, QUIESCE, ReportWriter, WorkerJob, WorkerReport};
 use crate::plan::{RoundPlan, id_of};
 use crate::seam::{Notes, pause};
 
-/// The message of a delivery.
+/// Returns the message of a delivery.
 fn message(plan: &RoundPlan, handed: HandedDelivery) -> Message {
     let planned = plan.message(handed.m);
     let message = Message::new(id_of(handed.m), planned.kind.as_str(), plan.payload(handed.m, handed.v))
@@ -27,25 +27,25 @@ fn message(plan: &RoundPlan, handed: HandedDelivery) -> Message {
     }
 }
 
-/// A source that reads what the driver writes.
+/// A source that reads the driver's lines.
 pub(super) struct Pipe {
     lines: Lines<BufReader<Stdin>>,
     plan: RoundPlan,
-    mouth: ReportWriter,
+    reports: ReportWriter,
     notes: Arc<Notes>,
-    /// Dropped when the driver has hung up.
+    /// Dropped when the driver closes the pipe.
     over: Option<oneshot::Sender<()>>,
 }
 
-/// Returns the source, and a receiver that resolves after the driver has hung up.
+/// Returns the source, and a receiver that resolves when the driver closes the pipe.
 pub(super) fn source(
     job: &WorkerJob,
-    mouth: ReportWriter,
+    reports: ReportWriter,
     notes: Arc<Notes>,
 ) -> (Pipe, oneshot::Receiver<()>) {
     let (over, hung_up) = oneshot::channel();
     let lines = BufReader::new(tokio::io::stdin()).lines();
-    (Pipe { lines, plan: job.plan, mouth, notes, over: Some(over) }, hung_up)
+    (Pipe { lines, plan: job.plan, reports, notes, over: Some(over) }, hung_up)
 }
 
 #[async_trait]
@@ -60,10 +60,10 @@ impl Source for Pipe {
                 self.over = None;
                 return None;
             };
-            if line == PEACE {
+            if line == QUIESCE {
                 self.notes.quiesce();
             } else if let Ok(handed) = serde_json::from_str::<HandedDelivery>(&line) {
-                let settle = PipeSettle { delivery: handed.d, mouth: self.mouth.clone() };
+                let settle = PipeSettle { delivery: handed.d, reports: self.reports.clone() };
                 return Some(Delivery::new(message(&self.plan, handed), settle));
             }
         }
@@ -76,13 +76,13 @@ impl Source for Pipe {
 
 struct PipeSettle {
     delivery: u64,
-    mouth: ReportWriter,
+    reports: ReportWriter,
 }
 
 #[async_trait]
 impl Settle for PipeSettle {
     async fn settle(self: Box<Self>, ack: Ack) -> oncebox::Result<()> {
-        self.mouth.say(match ack {
+        self.reports.send(match ack {
             Ack::Done => WorkerReport::Acked(self.delivery),
             Ack::Reject { reason } => WorkerReport::Refused(self.delivery, reason),
             _ => WorkerReport::Again(self.delivery),
@@ -95,7 +95,7 @@ impl Settle for PipeSettle {
 pub(super) async fn front<S: Store>(
     inbox: &Inbox<S>,
     job: &WorkerJob,
-    mouth: &ReportWriter,
+    reports: &ReportWriter,
     notes: &Notes,
 ) -> anyhow::Result<()> {
     let plan = job.plan;
@@ -108,19 +108,19 @@ pub(super) async fn front<S: Store>(
             () = &mut stop => None,
         };
         let Some(line) = line else { return Ok(()) };
-        if line == PEACE {
+        if line == QUIESCE {
             notes.quiesce();
             continue;
         }
         let handed: HandedDelivery = serde_json::from_str(&line)?;
-        let (inbox, mouth) = (inbox.clone(), mouth.clone());
+        let (inbox, reports) = (inbox.clone(), reports.clone());
         tokio::spawn(async move {
             let offered = message(&plan, handed);
             loop {
                 match inbox.accept(offered.clone()).await {
-                    Ok(_) => return mouth.say(WorkerReport::Acked(handed.d)),
+                    Ok(_) => return reports.send(WorkerReport::Acked(handed.d)),
                     Err(error) if error.is_retryable() => pause(std::time::Duration::from_millis(5)).await,
-                    Err(error) => return mouth.say(WorkerReport::Refused(handed.d, error.to_string())),
+                    Err(error) => return reports.send(WorkerReport::Refused(handed.d, error.to_string())),
                 }
             }
         });

@@ -1,5 +1,5 @@
-//! A worker: a real process with the product in it. Takes deliveries on its standard input, reports their results on
-//! its standard output, and may be killed at any time.
+//! A worker: a real process with the product. Reads deliveries on standard input, and reports results on standard
+//! output. It may be killed at any time. Tests: below.
 
 mod handlers;
 mod intake;
@@ -34,12 +34,12 @@ pub(crate) struct WorkerJob {
     pub(crate) plan: RoundPlan,
     pub(crate) life: u64,
     pub(crate) odds: PointOdds,
-    /// Takes messages in and runs no handlers.
+    /// Accepts messages and runs no handlers.
     pub(crate) front: bool,
     /// Transport of the messages.
     pub(crate) way: WorkerTransport,
     pub(crate) lease_ms: u64,
-    /// Entries in hand at most.
+    /// Maximum entries in flight.
     pub(crate) in_flight: usize,
     /// True if the worker acts as an operator, too.
     pub(crate) operated: bool,
@@ -48,15 +48,15 @@ pub(crate) struct WorkerJob {
     pub(crate) retention_ms: u64,
     /// True if it creates missing tables; otherwise it waits until another worker has.
     pub(crate) migrates: bool,
-    /// Connections for handlers.
+    /// Number of connections for handlers.
     pub(crate) connections: usize,
-    /// Where handlers are renamed: true if this process uses the new keys.
+    /// With renamed handlers: true if this process uses the new keys.
     pub(crate) renamed: Option<bool>,
-    /// A planted bug; only in a build that has them.
+    /// A planted bug; needs a build with bugs.
     pub(crate) sabotage: Option<String>,
 }
 
-/// Where the store is.
+/// Location of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum StoreLocation {
@@ -68,11 +68,11 @@ pub(crate) enum StoreLocation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WorkerTransport {
-    /// In lines, on the standard input.
+    /// Lines on the standard input.
     Pipe,
-    /// As requests.
+    /// HTTP requests.
     Http,
-    /// From a queue of RabbitMQ.
+    /// A queue of RabbitMQ.
     Rabbit { url: String, queue: String },
 }
 
@@ -83,7 +83,7 @@ impl WorkerTransport {
     }
 }
 
-/// The header of an AMQP message that the line stands in.
+/// Header of an AMQP message with the delivery's line.
 pub(crate) const LINE_HEADER: &str = "line";
 
 /// A delivery from the driver to a worker.
@@ -92,7 +92,7 @@ pub(crate) struct HandedDelivery {
     pub(crate) d: u64,
     pub(crate) m: u32,
     pub(crate) v: u8,
-    /// When the producer made it, in milliseconds.
+    /// Creation time in milliseconds.
     pub(crate) at: i64,
 }
 
@@ -100,23 +100,23 @@ pub(crate) struct HandedDelivery {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WorkerReport {
-    /// A delivery is safe.
+    /// A delivery is stored.
     Acked(u64),
-    /// A delivery is to come again.
+    /// Deliver again.
     Again(u64),
-    /// A message can never be taken.
+    /// Rejected for good.
     Refused(u64, String),
-    /// A handler was done with a message; only for the generator, which keeps ahead of that.
+    /// A handler finished a message; the generator stays ahead of these.
     Ran(u32),
-    /// Requests are taken at this port.
+    /// Port for requests.
     Listens(u16),
 }
 
-/// The line that ends all faults.
-pub(crate) const PEACE: &str = "peace";
-/// Attempts in all.
+/// Line that ends all faults.
+pub(crate) const QUIESCE: &str = "quiesce";
+/// Maximum attempts.
 pub(crate) const ATTEMPTS: u32 = 8;
-/// After so many crashes a killer is poisoned.
+/// Crashes after which a killer is poisoned.
 pub(crate) const CRASHES: u32 = 3;
 /// Maximum time of a handler.
 const TIMEOUT: Duration = Duration::from_secs(12);
@@ -127,7 +127,7 @@ const INBOX: &str = "chaos";
 /// Retention of marks: they do not detect stale messages, so no message may come later.
 const REMEMBERED: Duration = Duration::from_hours(1);
 
-/// A clock that is wrong about the time of day, and right about how long things take.
+/// A clock with a wrong time of day, and correct durations.
 struct Skewed {
     clock: SystemClock,
     millis: i64,
@@ -152,7 +152,7 @@ impl WorkerJob {
         Arc::new(Skewed { clock: SystemClock::default(), millis: self.skew_ms })
     }
 
-    /// Returns true if the job turns on this bug, which is a matter of settings.
+    /// Returns true if the job plants this bug, which is a setting.
     fn has(&self, bug: Bug) -> bool {
         cfg!(feature = "sabotage") && self.sabotage.as_deref().and_then(Bug::named) == Some(bug)
     }
@@ -176,7 +176,7 @@ impl WorkerJob {
         }
     }
 
-    /// The timeout of the handler that may hang; longer than what takes long.
+    /// Returns the timeout of the handler that may hang; longer than slow runs.
     fn hang(&self) -> Duration {
         Duration::from_millis(self.lease_ms * 27 / 10)
     }
@@ -184,13 +184,13 @@ impl WorkerJob {
     fn policy() -> Policy {
         let mut policy = Policy::default();
         policy.retry = Retry::new(ATTEMPTS, Duration::from_millis(20), Duration::from_millis(400));
-        // The rig kills any worker: the entries that run then are not to blame.
+        // The rig kills workers at random: the entries that run then are not to blame.
         policy.crashes = 100_000;
         policy.crash_delay = Duration::ZERO;
         policy
     }
 
-    /// The policy of messages that kill their process. They wait 0.2 and 1.2 seconds between their crashes.
+    /// Returns the policy of messages that kill their process. They wait 0.2 and 1.2 seconds between crashes.
     fn killer_policy() -> Policy {
         let mut policy = Self::policy();
         policy.crashes = CRASHES;
@@ -199,7 +199,7 @@ impl WorkerJob {
     }
 }
 
-/// Runs a worker until it is told to stop, or killed.
+/// Runs a worker until it is stopped or killed.
 pub(crate) fn work(job: &str) -> Result<()> {
     let job: WorkerJob = serde_json::from_str(job).context("the job is not JSON")?;
     tracing_subscriber::fmt()
@@ -216,7 +216,7 @@ pub(crate) fn work(job: &str) -> Result<()> {
     runtime.block_on(stores::open_and_serve(job, notes))
 }
 
-/// Notes when the machine did not let this process run: then leases expire without a fault of the product.
+/// Records lost CPU time of this process: leases then expire without a fault of the product.
 fn watch_the_machine(notes: &Arc<Notes>, lease_ms: u64) {
     const TICK: Duration = Duration::from_millis(20);
     let notes = Arc::clone(notes);
@@ -232,37 +232,37 @@ fn watch_the_machine(notes: &Arc<Notes>, lease_ms: u64) {
     });
 }
 
-/// Says things to the driver, one a line.
+/// Reports to the driver, one line each.
 #[derive(Clone, Debug)]
 pub(crate) struct ReportWriter(mpsc::UnboundedSender<WorkerReport>);
 
 impl ReportWriter {
     fn open() -> (Self, tokio::task::JoinHandle<()>) {
-        let (say, mut said) = mpsc::unbounded_channel::<WorkerReport>();
-        let speaker = tokio::task::spawn_blocking(move || {
+        let (sender, mut reports) = mpsc::unbounded_channel::<WorkerReport>();
+        let writer = tokio::task::spawn_blocking(move || {
             let mut out = std::io::stdout();
-            while let Some(told) = said.blocking_recv() {
-                let line = serde_json::to_string(&told).unwrap_or_default() + "\n";
-                // One write, so that a line is whole or not there. A driver that is gone closes our input, too.
+            while let Some(report) = reports.blocking_recv() {
+                let line = serde_json::to_string(&report).unwrap_or_default() + "\n";
+                // One write, so that a line is complete or absent. A driver that ends also closes our input.
                 let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
             }
         });
-        (Self(say), speaker)
+        (Self(sender), writer)
     }
 
-    pub(crate) fn say(&self, told: WorkerReport) {
-        let _ = self.0.send(told);
+    pub(crate) fn send(&self, report: WorkerReport) {
+        let _ = self.0.send(report);
     }
 }
 
 async fn serve<S: Rigged + Clone>(job: WorkerJob, store: S, notes: Arc<Notes>) -> Result<()> {
-    let (mouth, speaker) = ReportWriter::open();
+    let (reports, writer) = ReportWriter::open();
     let business = Business {
         plan: job.plan,
         dir: job.dir.clone(),
         long: Duration::from_millis(job.lease_ms * 3 / 2),
         notes: Arc::clone(&notes),
-        mouth: mouth.clone(),
+        reports: reports.clone(),
         keyed: job.renamed.is_some(),
     };
     if job.operated {
@@ -271,10 +271,10 @@ async fn serve<S: Rigged + Clone>(job: WorkerJob, store: S, notes: Arc<Notes>) -
     }
     let inbox = inbox(&job, store, business)?;
     match &job.way {
-        WorkerTransport::Pipe if job.front => intake::front(&inbox, &job, &mouth, &notes).await?,
+        WorkerTransport::Pipe if job.front => intake::front(&inbox, &job, &reports, &notes).await?,
         WorkerTransport::Pipe => {
             let running = inbox.start();
-            let (source, over) = intake::source(&job, mouth.clone(), notes);
+            let (source, over) = intake::source(&job, reports.clone(), notes);
             running.receive(source)?;
             tokio::select! {
                 () = intake::stopped() => {}
@@ -282,12 +282,12 @@ async fn serve<S: Rigged + Clone>(job: WorkerJob, store: S, notes: Arc<Notes>) -
             }
             running.shutdown().await;
         }
-        WorkerTransport::Http => remote::http(&inbox, &job, &mouth, &notes).await?,
+        WorkerTransport::Http => remote::http(&inbox, &job, &reports, &notes).await?,
         WorkerTransport::Rabbit { url, queue } => remote::rabbit(&inbox, url, queue, &notes).await?,
     }
-    drop((inbox, mouth));
-    // What was said has to be heard, but a sender that is kept by a task is not waited for.
-    let _ = tokio::time::timeout(Duration::from_millis(500), speaker).await;
+    drop((inbox, reports));
+    // Flush all reports, but do not wait for a sender that a task keeps.
+    let _ = tokio::time::timeout(Duration::from_millis(500), writer).await;
     std::process::exit(0);
 }
 
@@ -297,7 +297,7 @@ fn inbox<S: Rigged>(job: &WorkerJob, store: S, business: Business) -> Result<Inb
     let killed = WorkerJob::killer_policy();
     let mut skips = policy.clone();
     skips.on_poisoned = oncebox::OnPoisoned::Skip;
-    // Under its old key, or under the new one with the old one as a former key.
+    // Its old key, or its new key with the old one as a former key.
     let named = |key: &str, make: &dyn Fn(String) -> Registration<S>| match job.renamed {
         Some(true) => make(renamed(key)).legacy(key),
         _ => make(key.to_owned()),

@@ -1,4 +1,4 @@
-//! An operator of the inbox: pauses and resumes handlers, and retries rejected messages, under faults.
+//! An operator under faults: pauses and resumes handlers, and retries rejected messages. Tests: tests/short.rs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,35 +7,35 @@ use oncebox::state::{Operation, PoisonReason, Status};
 use oncebox::store::{Action, ActionKind, EntryFilter, EntryView};
 use oncebox::{HandlerKey, InboxName, Result};
 
-use crate::ledger::{Fact, SettleAnswer};
+use crate::ledger::{Fact, SettleResult};
 use crate::plan::{handler_of, number_of};
 use crate::seam::{Notes, Rigged, pause};
 
-/// Attempts of an operation without an answer.
+/// Attempts of an operation without a response.
 const TIMES: u32 = 6;
 
-/// Acts until the last fault, and then resumes all handlers.
+/// Operates until the last fault, then resumes all handlers.
 pub(super) async fn act<S: Rigged>(store: S, notes: Arc<Notes>, seed: u64) -> Result<()> {
     let inbox = InboxName::new("chaos")?;
     let handlers = ["tx", "plain", "ordered", "share", "batch"].map(HandlerKey::new);
     let handlers: Vec<HandlerKey> = handlers.into_iter().collect::<Result<_>>()?;
-    let someone = ChaosOperator { store, inbox, notes };
+    let operator = ChaosOperator { store, inbox, notes };
     let mut rng = fastrand::Rng::with_seed(seed);
-    while !someone.notes.at_peace() {
+    while !operator.notes.is_quiescent() {
         pause(Duration::from_millis(rng.u64(20..200))).await;
         if rng.u32(0..3) == 0 {
             let handler = handlers[rng.usize(0..handlers.len())].clone();
-            someone.ask(ActionKind::Pause { handler: handler.clone() }, None).await;
+            operator.request(ActionKind::Pause { handler: handler.clone() }, None).await;
             pause(Duration::from_millis(rng.u64(1..40))).await;
-            someone.ask(ActionKind::Resume { handler }, None).await;
-        } else if let Some((m, what)) = someone.rejected(&mut rng).await {
-            someone.ask(what, Some(m)).await;
+            operator.request(ActionKind::Resume { handler }, None).await;
+        } else if let Some((m, what)) = operator.rejected(&mut rng).await {
+            operator.request(what, Some(m)).await;
         }
     }
-    // A killed operator may have paused a handler, and its request may still be on its way.
+    // A killed operator may have paused a handler, and its request may still be in flight.
     loop {
         for handler in &handlers {
-            someone.ask(ActionKind::Resume { handler: handler.clone() }, None).await;
+            operator.request(ActionKind::Resume { handler: handler.clone() }, None).await;
         }
         pause(Duration::from_secs(1)).await;
     }
@@ -48,7 +48,7 @@ struct ChaosOperator<S> {
 }
 
 impl<S: Rigged> ChaosOperator<S> {
-    /// A message that was rejected, to be tried again. It will be rejected again.
+    /// Returns a retry of a rejected message, which will be rejected again.
     async fn rejected(&self, rng: &mut fastrand::Rng) -> Option<(u32, ActionKind)> {
         let page = self.store.list(&EntryFilter::new(self.inbox.clone(), Status::Poisoned)).await.ok()?;
         let rejected = |entry: &&EntryView| entry.reason == Some(PoisonReason::Rejected);
@@ -59,21 +59,21 @@ impl<S: Rigged> ChaosOperator<S> {
         Some((m, ActionKind::Entry { key, handler, operation }))
     }
 
-    /// Asks for something, and again under the same identity if it is not known what became of it.
-    async fn ask(&self, what: ActionKind, m: Option<u32>) {
+    /// Requests an operation, and repeats it under the same identity while its result is unknown.
+    async fn request(&self, what: ActionKind, m: Option<u32>) {
         let h = handler_of(what.handler().map_or("", HandlerKey::as_str)).to_owned();
         let action = Action::new(self.inbox.clone(), what).by("the rig", "to see what happens");
         let op = action.id.to_string();
-        self.notes.ledger.note(Fact::Asked { op: op.clone(), m, h });
+        self.notes.ledger.note(Fact::Requested { op: op.clone(), m, h });
         for _ in 0..TIMES {
             let acted = self.store.act(&action).await;
             let r = match &acted {
-                Ok(_) => SettleAnswer::Applied,
-                Err(error) if error.is_retryable() => SettleAnswer::Unknown,
-                Err(_) => SettleAnswer::Error,
+                Ok(_) => SettleResult::Applied,
+                Err(error) if error.is_retryable() => SettleResult::Unknown,
+                Err(_) => SettleResult::Error,
             };
             self.notes.ledger.note(Fact::Acted { op: op.clone(), r });
-            if r != SettleAnswer::Unknown {
+            if r != SettleResult::Unknown {
                 return;
             }
             pause(Duration::from_millis(10)).await;

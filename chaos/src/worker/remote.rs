@@ -1,4 +1,4 @@
-//! The transports with a real source: HTTP and RabbitMQ.
+//! Transports with a real source: HTTP and RabbitMQ. Tests: tests/short.rs.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use super::{LINE_HEADER, PEACE, ReportWriter, WorkerJob, WorkerReport, intake};
+use super::{LINE_HEADER, QUIESCE, ReportWriter, WorkerJob, WorkerReport, intake};
 use crate::driver::dead_letters;
 use crate::seam::Notes;
 
-/// Resolves when the driver has hung up or asks this process to end. Until then it may only announce quiescence.
+/// Resolves when the driver closes the pipe or ends this process. Until then it may only announce quiescence.
 async fn dismissed(notes: &Notes) {
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let listen = async {
         while let Ok(Some(line)) = lines.next_line().await {
-            if line == PEACE {
+            if line == QUIESCE {
                 notes.quiesce();
             }
         }
@@ -32,18 +32,18 @@ async fn dismissed(notes: &Notes) {
     }
 }
 
-/// Takes CloudEvents; one that is in front runs nothing.
+/// Receives CloudEvents; a front worker runs no handlers.
 pub(super) async fn http<S: Store>(
     inbox: &Inbox<S>,
     job: &WorkerJob,
-    mouth: &ReportWriter,
+    reports: &ReportWriter,
     notes: &Notes,
 ) -> Result<()> {
     let endpoint = Endpoint::cloud_events("chaos").verify(Verify::loopback());
     let router = Ingress::new().endpoint(endpoint, inbox).into_router()?;
     let running = (!job.front).then(|| inbox.start());
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    mouth.say(WorkerReport::Listens(listener.local_addr()?.port()));
+    reports.send(WorkerReport::Listens(listener.local_addr()?.port()));
     let (stop, stopped) = oneshot::channel::<()>();
     let server = tokio::spawn(Server::new(listener, router).serve(async {
         let _ = stopped.await;
@@ -67,7 +67,7 @@ pub(super) async fn rabbit<S: Store>(inbox: &Inbox<S>, url: &str, queue: &str, n
         .backoff(Duration::from_millis(20), Duration::from_millis(300))
         // Classic queues have no leader to elect.
         .reconnect_delay(Duration::from_millis(20))
-        .answer_within(Duration::from_secs(4))
+        .response_timeout(Duration::from_secs(4))
         .build()?;
     let running = inbox.start();
     running.receive(source)?;

@@ -1,4 +1,4 @@
-//! The stores the rig works on, opened as a user would open them.
+//! Stores under test, opened as a user would open them. Tests: tests/short.rs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +56,7 @@ impl Rigged for Postgres {
     }
 }
 
-/// Opens the store, for as long as it takes, and works.
+/// Opens the store, retrying, and works.
 pub(super) async fn open_and_serve(job: WorkerJob, notes: Arc<Notes>) -> Result<()> {
     match job.store.clone() {
         StoreLocation::Sqlite(file) => {
@@ -84,7 +84,7 @@ pub(super) async fn open_and_serve(job: WorkerJob, notes: Arc<Notes>) -> Result<
     }
 }
 
-/// Makes the tables, however long that takes: those who come later need not look.
+/// Creates the tables, retrying, so that workers need not check.
 pub(crate) fn make_tables(place: &StoreLocation) -> Result<()> {
     const PATIENCE: Duration = Duration::from_mins(2);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -99,8 +99,8 @@ pub(crate) fn make_tables(place: &StoreLocation) -> Result<()> {
     })
 }
 
-/// Makes both keys of renamed handlers known as handlers of their own, as they are if a user names the former key too late.
-/// Then each has an id, and the store makes a group of them. Order over a group is not promised to old processes.
+/// Registers both keys of renamed handlers as separate handlers, as if a user names the former key too late. Each then
+/// has an id, and the store groups them. The group has no order guarantee for old processes.
 pub(crate) fn set_keys_apart(place: &StoreLocation) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -122,7 +122,7 @@ async fn register_apart(store: &impl Store) -> Result<()> {
     Ok(())
 }
 
-/// A worker that starts while the server is away waits for it.
+/// Retries until the server is available.
 async fn until<T, F>(open: impl Fn() -> F) -> T
 where
     F: Future<Output = oncebox::Result<T>>,

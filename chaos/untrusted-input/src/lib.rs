@@ -1,17 +1,17 @@
-//! Mutates what is kept in a corpus: cheap enough for every test run, the same for a seed, and on a stable compiler.
+//! Mutates a corpus: fast enough for every test run, reproducible by seed, and on stable Rust. Tests: tests/.
 //!
-//! What once broke a reader is put into `corpus/` as a file, and is read first from then on.
+//! An input that once broke a reader becomes a file in `corpus/`, and is read first from then on.
 
 use std::path::Path;
 
-/// Inputs that are made beside the corpus, for each reader.
+/// Mutations per reader.
 pub const MADE: usize = 20_000;
 
 /// Calls a reader with every file of a corpus, and with `made` mutations of them.
 ///
 /// # Panics
 ///
-/// If the corpus cannot be read or is empty. What the reader panics with goes on, after the input was printed.
+/// If the corpus cannot be read or is empty. Prints the input and continues any panic of the reader.
 pub fn feed(corpus: &Path, seed: u64, made: usize, mut read: impl FnMut(&[u8])) {
     let mut kept: Vec<Vec<u8>> = std::fs::read_dir(corpus)
         .and_then(|entries| entries.map(|entry| std::fs::read(entry?.path())).collect())
@@ -31,7 +31,7 @@ pub fn feed(corpus: &Path, seed: u64, made: usize, mut read: impl FnMut(&[u8])) 
     }
 }
 
-/// Prints the input if the reader panics: it belongs into the corpus.
+/// Prints the input if the reader panics: add it to the corpus.
 fn watched(input: &[u8], read: &mut impl FnMut(&[u8])) {
     struct Print<'a>(&'a [u8]);
     impl Drop for Print<'_> {
@@ -46,7 +46,7 @@ fn watched(input: &[u8], read: &mut impl FnMut(&[u8])) {
     std::mem::forget(print);
 }
 
-/// Bytes that readers trip over.
+/// Bytes that break readers.
 const NASTY: [&[u8]; 14] = [
     b"\0",
     b"\"",
@@ -73,13 +73,13 @@ fn mutate(input: &mut Vec<u8>, kept: &[Vec<u8>], rng: &mut fastrand::Rng) {
         3 => input.truncate(at),
         4 => _ = input.splice(at..at, NASTY[rng.usize(0..NASTY.len())].iter().copied()),
         5 => {
-            // The end of another one.
+            // The end of another input.
             let other = &kept[rng.usize(0..kept.len())];
             input.truncate(at);
             input.extend_from_slice(&other[rng.usize(0..=other.len())..]);
         }
         _ => {
-            // A part of it once more.
+            // A repeated part.
             let to = rng.usize(at..=input.len());
             let part = input[at..to].to_vec();
             input.splice(at..at, part);

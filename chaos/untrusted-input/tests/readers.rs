@@ -1,4 +1,4 @@
-//! No input panics a reader; what is read stays what it is when it is written and read again.
+//! No input panics a reader, and values survive a round trip.
 
 use std::path::{Path, PathBuf};
 
@@ -88,7 +88,7 @@ fn stored_headers_are_read_or_said_to_be_damaged() {
     let encoded = headers.encode();
     feed(&corpus("names"), 4, MADE, |input| {
         let _ = Headers::decode(input);
-        // Damage in the middle of what we wrote ourselves.
+        // Damage within our own encoding.
         let mut damaged = encoded.clone();
         for (at, byte) in input.iter().enumerate().take(4) {
             let place = (at * 7 + usize::from(*byte)) % damaged.len();

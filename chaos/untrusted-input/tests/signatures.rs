@@ -19,7 +19,7 @@ async fn nothing(_: Message, _: &mut Context<Memory>) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// An endpoint of each kind that wants a proof, with secrets that are not in the corpus.
+/// Returns an endpoint of each kind with a proof, and secrets outside the corpus.
 fn endpoints() -> oncebox::Result<Vec<Endpoint>> {
     let hmac = Verify::hmac_sha256("x-signature", "v1=", Encoding::Hex, ["another secret"])?;
     Ok(vec![
@@ -69,7 +69,7 @@ fn an_untrusted_client_is_refused_and_nothing_is_stored() {
         for path in &paths {
             let Some(request) = request(path, input) else { continue };
             let status = runtime.block_on(status(&router, request));
-            // Too large and too slow are said before anything is looked at.
+            // Too large or too slow: reported before the proof is checked.
             assert_eq!(status, 401, "{path}");
             refused += 1;
         }

@@ -1,4 +1,4 @@
-//! Settings of a new cluster.
+//! Settings of a new cluster. Tests: `tests/cluster.rs`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Real servers for tests and benchmarks.
+//! Real servers for tests and benchmarks. Tests: `tests/`.
 //!
 //! Every server has its own directory and port, and runs as an unprivileged user (PostgreSQL refuses root). It ends when its value
 //! is dropped, when the test panics, and even when the test's process is killed, because a guardian process waits for that. Linux

@@ -1,4 +1,4 @@
-//! A connection pooler in front of a server.
+//! A connection pooler in front of a server. Tests: below, and `tests/replica.rs`.
 
 use std::fmt;
 use std::fs::File;

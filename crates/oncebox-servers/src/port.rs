@@ -1,4 +1,4 @@
-//! Reserved ports.
+//! Reserved ports. Tests: below.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;

@@ -1,4 +1,4 @@
-//! Installed programs of PostgreSQL.
+//! Installed programs of PostgreSQL. Tests: below.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -103,10 +103,10 @@ fn newest(target: &Path) -> [PathBuf; 2] {
 pub(crate) fn target_dirs() -> Vec<PathBuf> {
     let program = env::current_exe().unwrap_or_default();
     let around = program.ancestors().filter(|dir| dir.join("CACHEDIR.TAG").exists()).map(Path::to_path_buf);
-    let told = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let configured = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
     let mut dirs: Vec<PathBuf> = Vec::new();
-    for dir in around.chain(told).chain([usual]) {
+    for dir in around.chain(configured).chain([usual]) {
         if !dirs.contains(&dir) {
             dirs.push(dir);
         }

@@ -1,4 +1,4 @@
-//! Commands, and searches for running processes.
+//! Commands, and searches for running processes. Tests: below.
 
 use std::fs;
 use std::path::Path;
@@ -67,25 +67,28 @@ pub(crate) fn working_in(dir: &Path) -> Result<Vec<u32>> {
 }
 
 /// Polls until there is a result.
-pub(crate) fn until<T>(what: &str, ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-    until_within(PATIENCE, what, ask)
+pub(crate) fn until<T>(what: &str, poll: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    until_within(PATIENCE, what, poll)
 }
 
 /// Polls with a longer timeout, for slow actions on a busy machine.
 pub(crate) fn until_within<T>(
     patience: Duration,
     what: &str,
-    ask: impl FnMut() -> Result<Option<T>>,
+    poll: impl FnMut() -> Result<Option<T>>,
 ) -> Result<T> {
-    within(patience, ask)?.with_context(|| format!("waited {} s in vain: {what}", patience.as_secs()))
+    within(patience, poll)?.with_context(|| format!("waited {} s in vain: {what}", patience.as_secs()))
 }
 
 /// Polls until there is a result. Returns `None` after the timeout.
-pub(crate) fn within<T>(patience: Duration, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<Option<T>> {
+pub(crate) fn within<T>(
+    patience: Duration,
+    mut poll: impl FnMut() -> Result<Option<T>>,
+) -> Result<Option<T>> {
     const PAUSE: Duration = Duration::from_millis(10);
     let start = Instant::now();
     loop {
-        let answer = ask()?;
+        let answer = poll()?;
         if answer.is_some() || start.elapsed() > patience {
             return Ok(answer);
         }

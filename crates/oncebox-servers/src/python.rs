@@ -1,4 +1,4 @@
-//! Python with the packages that tests use as clients.
+//! Python with the packages that tests use as clients. Tests: its users in `sources/*/tests`.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! A server's directory, and the guardian that removes server and directory.
+//! A server's directory, and the guardian that removes server and directory. Tests: below, and `tests/faults.rs`.
 
 use std::ffi::OsStr;
 use std::io::Read as _;

@@ -1,4 +1,4 @@
-//! Servers that many tests share. They are started once, and environment variables name them.
+//! Servers that many tests share. They are started once, and environment variables name them. Tests: below.
 //!
 //! Each test creates its own database on them.
 

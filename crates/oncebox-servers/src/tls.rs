@@ -1,4 +1,4 @@
-//! Certificate of a server, and the authority that signs it.
+//! Certificate of a server, and the authority that signs it. Tests: `tests/replica.rs` and `tests/rabbitmq.rs`.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! User that runs the servers.
+//! User that runs the servers. Tests: below.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};

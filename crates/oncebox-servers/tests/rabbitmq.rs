@@ -10,11 +10,11 @@ use std::time::Duration;
 use oncebox_servers::RabbitMqServer;
 
 /// Returns true if the broker responds to an AMQP header.
-fn answers(broker: &RabbitMqServer) -> bool {
-    answers_within(Duration::from_mins(1), broker)
+fn responds(broker: &RabbitMqServer) -> bool {
+    responds_within(Duration::from_mins(1), broker)
 }
 
-fn answers_within(patience: Duration, broker: &RabbitMqServer) -> bool {
+fn responds_within(patience: Duration, broker: &RabbitMqServer) -> bool {
     let Ok(mut stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, broker.port())) else { return false };
     stream.set_read_timeout(Some(patience)).unwrap();
     stream.write_all(b"AMQP\x00\x00\x09\x01").unwrap();
@@ -35,7 +35,7 @@ fn processes(dir: &str) -> Vec<PathBuf> {
 #[test]
 fn a_broker_survives_what_is_done_to_it_and_leaves_nothing_behind() {
     let broker = RabbitMqServer::start().unwrap();
-    assert!(answers(&broker));
+    assert!(responds(&broker));
     let data = broker.ctl(&["eval", "rabbit_mnesia:dir()."]).unwrap();
     let dir = data.trim().trim_matches('"').split("/node/").next().unwrap().to_owned();
     // The broker, its helpers, its node registry, and the guardian, which has the directory as an argument.
@@ -43,18 +43,18 @@ fn a_broker_survives_what_is_done_to_it_and_leaves_nothing_behind() {
 
     broker.ctl(&["add_vhost", "kept"]).unwrap();
     broker.kill9().unwrap();
-    assert!(!answers(&broker));
+    assert!(!responds(&broker));
     broker.start_again().unwrap();
     assert!(broker.ctl(&["list_vhosts"]).unwrap().contains("kept"), "what it has is on disk");
 
     broker.suspend().unwrap();
     let patience = Duration::from_secs(2);
-    assert!(!answers_within(patience, &broker), "a suspended broker takes connections and says nothing");
+    assert!(!responds_within(patience, &broker), "a suspended broker takes connections and says nothing");
     broker.resume().unwrap();
-    assert!(answers(&broker));
+    assert!(responds(&broker));
 
     broker.stop().unwrap();
-    assert!(!answers(&broker));
+    assert!(!responds(&broker));
     drop(broker);
     assert_eq!(processes(&dir), Vec::<PathBuf>::new());
     assert!(!fs::exists(&dir).unwrap());

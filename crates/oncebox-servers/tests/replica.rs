@@ -95,13 +95,13 @@ fn a_pooler_gives_one_connection_to_several_clients_in_turn() {
         let pgbouncer = PgBouncer::start(&cluster, mode).unwrap();
         let psql = oncebox_servers::PostgresInstall::binaries(PostgresVersion::Debian).unwrap().tool("psql");
         // The second client comes while the first is still connected, between two transactions.
-        let ask = format!(
+        let command = format!(
             "select pg_backend_pid();\n\\! {} -X -qAt -d {} -c 'select pg_backend_pid()'\n",
             psql.display(),
             pgbouncer.url("orders")
         );
         let script = cluster.socket_dir().join("script.sql");
-        std::fs::write(&script, ask).unwrap();
+        std::fs::write(&script, command).unwrap();
         let mut first = std::process::Command::new(&psql);
         first.args(["-X", "-qAt", "-d", &pgbouncer.url("orders"), "-f"]).arg(&script);
         let output = first.output().unwrap();
@@ -120,8 +120,8 @@ fn the_shared_servers_are_what_their_variables_say() {
     let servers = SharedServers::start().unwrap();
     let psql = oncebox_servers::PostgresInstall::binaries(PostgresVersion::Debian).unwrap().tool("psql");
     let answers = servers.variables().map(|(name, url)| {
-        let mut ask = std::process::Command::new(&psql);
-        ask.args([
+        let mut command = std::process::Command::new(&psql);
+        command.args([
             "-X",
             "-qAt",
             "-d",
@@ -129,8 +129,8 @@ fn the_shared_servers_are_what_their_variables_say() {
             "-c",
             "select split_part(version(), ' ', 2), inet_server_port()",
         ]);
-        ask.args(["-c", "show max_connections"]);
-        let output = ask.output().unwrap();
+        command.args(["-c", "show max_connections"]);
+        let output = command.output().unwrap();
         assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
         (name, url, String::from_utf8(output.stdout).unwrap())
     });

@@ -1,4 +1,4 @@
-//! Recorder of the library's metrics for Prometheus and OpenTelemetry.
+//! Recorder of the library's metrics for Prometheus and OpenTelemetry. Tests: `tests/otlp.rs` and `tests/ways.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

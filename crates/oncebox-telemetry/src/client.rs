@@ -1,4 +1,5 @@
 //! HTTP client of the exporters. They send from their own threads without a Tokio runtime, so the client brings one.
+//! Tests: `tests/otlp.rs`.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Errors of the telemetry setup. Their texts hold no values of the environment, which may be secrets.
+//! Errors of the telemetry setup. Their texts hold no values of the environment, which may be secrets. Tests:
+//! settings.rs and `tests/otlp.rs`.
 
 /// The telemetry setup failed.
 #[derive(Debug, thiserror::Error)]

@@ -31,12 +31,12 @@ struct HealthReport {
 /// # drop((routes, running));
 /// # Ok(()) }
 /// ```
-pub fn health_router(look: impl Fn() -> Vec<Health> + Send + Sync + 'static) -> Router {
-    let look = Arc::new(look);
-    let live = Arc::clone(&look);
+pub fn health_router(read: impl Fn() -> Vec<Health> + Send + Sync + 'static) -> Router {
+    let read = Arc::new(read);
+    let live = Arc::clone(&read);
     Router::new()
         .route("/livez", get(async move || answer(live(), |health| health.live)))
-        .route("/readyz", get(async move || answer(look(), |health| health.ready)))
+        .route("/readyz", get(async move || answer(read(), |health| health.ready)))
 }
 
 fn answer(inboxes: Vec<Health>, is_well: impl Fn(&Health) -> bool) -> impl IntoResponse {

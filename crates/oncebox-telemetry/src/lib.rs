@@ -1,4 +1,4 @@
-//! Metrics, traces and health of inboxes, exported to Prometheus and OpenTelemetry.
+//! Metrics, traces and health of inboxes, exported to Prometheus and OpenTelemetry. Tests: `tests/`.
 //!
 //! - [`Telemetry`] records the metrics of the library for Prometheus. It exports metrics and traces over OTLP if the environment
 //!   asks for it (`OTEL_EXPORTER_OTLP_ENDPOINT` and others).

@@ -1,4 +1,4 @@
-//! Metrics for Prometheus, at `/metrics`.
+//! Metrics for Prometheus, at `/metrics`. Tests: `tests/routes.rs`.
 
 use axum::Router;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};

@@ -1,4 +1,5 @@
 //! Trace context: the producer's span as the parent of a handler's span, and that span as the parent of further calls.
+//! Tests: `tests/otlp.rs` and `tests/ways.rs`.
 
 use std::collections::HashMap;
 

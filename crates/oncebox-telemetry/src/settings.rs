@@ -1,4 +1,4 @@
-//! Export settings, from the standard variables of OpenTelemetry.
+//! Export settings, from the standard variables of OpenTelemetry. Tests: below.
 
 use crate::TelemetryError;
 

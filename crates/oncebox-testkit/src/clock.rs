@@ -1,4 +1,4 @@
-//! A clock that only tests move.
+//! A clock that only tests move. Tests: below.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -52,7 +52,7 @@ struct ClockState {
 
 impl Shared {
     /// Publishes the number of sleepers. Callers hold the lock, so receivers never see an older number after a newer one.
-    fn tell(&self, state: &ClockState) {
+    fn publish(&self, state: &ClockState) {
         self.sleepers.send_replace(state.sleepers.len());
     }
 }
@@ -85,7 +85,7 @@ impl TestClock {
         let all = std::mem::take(&mut state.sleepers);
         let (due, asleep): (BTreeMap<_, _>, _) = all.into_iter().partition(|(_, (at, _))| *at <= elapsed);
         state.sleepers = asleep;
-        self.shared.tell(&state);
+        self.shared.publish(&state);
         drop(state);
         for (_, waker) in due.into_values() {
             waker.wake();
@@ -153,7 +153,7 @@ impl Future for Sleeper {
             state.next
         });
         state.sleepers.insert(id, (self.at, cx.waker().clone()));
-        clock.tell(&state);
+        clock.publish(&state);
         Poll::Pending
     }
 }
@@ -163,7 +163,7 @@ impl Drop for Sleeper {
         if let Some(id) = self.id {
             let mut state = self.clock.state.lock();
             if state.sleepers.remove(&id).is_some() {
-                self.clock.tell(&state);
+                self.clock.publish(&state);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Names, messages and outcomes for tests.
+//! Names, messages and outcomes for tests. Tests: the cases that use it.
 
 use std::sync::Arc;
 use std::time::Duration;

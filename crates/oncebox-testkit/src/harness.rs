@@ -1,4 +1,4 @@
-//! A store under test, with its clock, and short methods for the tests' steps.
+//! A store under test, with its clock, and short methods for the tests' steps. Tests: the cases that use it.
 
 use std::any::Any;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! An inbox for tests of handlers, without background work, and with a clock that the test moves.
+//! An inbox for tests of handlers, without background work, and with a clock that the test moves. Tests: below.
 
 use std::fmt;
 use std::sync::Arc;
@@ -127,7 +127,7 @@ impl<S: Admin + Clone> TestInbox<S> {
     /// Makes the worker of the next [`drain`](Self::drain) crash at the worst time: handlers run to their end, but lose their
     /// claims before the completion is written, so they run again. Call it before the message is delivered.
     pub async fn crash_next_drain(&self) {
-        let number = self.crashes.asked.fetch_add(1, Ordering::SeqCst).to_string();
+        let number = self.crashes.requested.fetch_add(1, Ordering::SeqCst).to_string();
         // A source of its own, because the test's messages may have any id.
         let crash = Message::new(number.clone(), CRASH, number).with_source(CRASH);
         let accepted = self.deliver(crash).await;
@@ -148,7 +148,7 @@ impl<S: Store> fmt::Debug for TestInbox<S> {
 
 #[derive(Default)]
 struct Crashes {
-    asked: AtomicUsize,
+    requested: AtomicUsize,
     done: AtomicUsize,
 }
 
@@ -190,7 +190,7 @@ async fn take_claims<S: Admin>(store: &S, clock: &TestClock) -> Result<usize> {
 /// Asserts that handlers have the same effects for a single delivery, for three deliveries, and after a crash of the worker between
 /// the end of a handler and its completion.
 ///
-/// `world` returns a new inbox and a function that returns the effects. It is called once for each case.
+/// `fixture` returns a new inbox and a function that returns the effects. It is called once for each case.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -218,25 +218,25 @@ async fn take_claims<S: Admin>(store: &S, clock: &TestClock) -> Result<usize> {
 /// .await;
 /// # });
 /// ```
-pub async fn assert_idempotent<S, E, T>(message: Message, world: impl AsyncFn() -> (TestInbox<S>, E))
+pub async fn assert_idempotent<S, E, T>(message: Message, fixture: impl AsyncFn() -> (TestInbox<S>, E))
 where
     S: Admin + Clone,
     E: AsyncFn() -> T,
     T: PartialEq + fmt::Debug,
 {
-    let (inbox, effects) = world().await;
+    let (inbox, effects) = fixture().await;
     inbox.deliver(message.clone()).await;
     assert!(inbox.drain().await > 0, "no handler ran for the message");
     let once = effects().await;
 
-    let (inbox, effects) = world().await;
+    let (inbox, effects) = fixture().await;
     for _ in 0..3 {
         inbox.deliver(message.clone()).await;
         inbox.drain().await;
     }
     assert_eq!(effects().await, once, "the effects of a message that came three times");
 
-    let (inbox, effects) = world().await;
+    let (inbox, effects) = fixture().await;
     inbox.crash_next_drain().await;
     inbox.deliver(message).await;
     inbox.drain().await;

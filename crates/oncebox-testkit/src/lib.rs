@@ -1,4 +1,4 @@
-//! The test kit of Oncebox: for stores, sources and handlers.
+//! The test kit of Oncebox: for stores, sources and handlers. Tests: in each module.
 //!
 //! - [`TestInbox`] runs handlers when the test calls it. [`assert_idempotent`] delivers a message in every bad way.
 //! - [`TestClock`] is a clock that only tests move.

@@ -19,7 +19,7 @@ struct Channel {
 struct Shared {
     queue: VecDeque<Message>,
     in_hand: usize,
-    books: DeliveryLedger,
+    ledger: DeliveryLedger,
     senders: Vec<(usize, ChannelSender)>,
     attached: usize,
 }
@@ -49,10 +49,10 @@ impl Channel {
         let mut shared = self.shared.lock();
         shared.in_hand -= 1;
         match answer {
-            Ok(Ack::Done) => shared.books.done += 1,
-            Ok(Ack::Reject { .. }) => shared.books.rejected += 1,
+            Ok(Ack::Done) => shared.ledger.done += 1,
+            Ok(Ack::Reject { .. }) => shared.ledger.rejected += 1,
             Ok(_) => {
-                shared.books.again += 1;
+                shared.ledger.again += 1;
                 shared.queue.push_back(message);
             }
             Err(_) => shared.queue.push_back(message),
@@ -100,9 +100,9 @@ impl Transport for Channel {
         self.deliver();
     }
 
-    async fn books(&self) -> DeliveryLedger {
+    async fn ledger(&self) -> DeliveryLedger {
         let shared = self.shared.lock();
-        DeliveryLedger { waiting: shared.queue.len() + shared.in_hand, ..shared.books }
+        DeliveryLedger { waiting: shared.queue.len() + shared.in_hand, ..shared.ledger }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Selection of a request's key.
+//! Selection of a request's key. Tests: `tests/service.rs` and `tests/axum.rs`.
 
 /// Selects the key of a request, which is the same in every repeat. A `Fn(&Req) -> Option<Vec<u8>>` implements it.
 ///

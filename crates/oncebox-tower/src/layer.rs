@@ -1,4 +1,4 @@
-//! The layer and its service.
+//! The layer and its service. Tests: `tests/service.rs` and `tests/axum.rs`.
 
 use std::future::{Future, ready};
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! A tower layer that makes a service idempotent: an axum route, or the consumer of any pipeline.
+//! A tower layer that makes a service idempotent: an axum route, or the consumer of any pipeline. Tests: `tests/`.
 //!
 //! - [`IdempotentLayer::recent`] remembers keys in the memory of the process, for a while.
 //! - [`IdempotentLayer::transactional`] marks the key in a transaction of the store, passes that transaction to the service, and

@@ -1,4 +1,4 @@
-//! Transaction of a request, for its service.
+//! Transaction of a request, for its service. Tests: `tests/service.rs` and `tests/axum.rs`.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

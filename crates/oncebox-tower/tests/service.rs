@@ -44,7 +44,7 @@ enum JobResult {
     Failed(ErrorKind),
 }
 
-fn say(instead: NotRunReason) -> JobResult {
+fn respond(instead: NotRunReason) -> JobResult {
     match instead {
         NotRunReason::Duplicate(result) => {
             JobResult::Duplicate(result.map(|result| String::from_utf8_lossy(&result).into_owned()))
@@ -104,14 +104,17 @@ where
     S: Transactional + MarkIn<<S as Transactional>::Tx>,
 {
     let worker = CountingWorker::new();
-    let layer = IdempotentLayer::transactional(inbox, "work", id::<S>).unwrap().answer_with(say, |_| true);
+    let layer =
+        IdempotentLayer::transactional(inbox, "work", id::<S>).unwrap().answer_with(respond, |_| true);
     let service = layer.layer(worker.service::<S>());
     let run = |job: TestJob<S>| service.clone().oneshot(job);
 
     assert_eq!(run(job("1", "fail")).await, Err("no"));
     assert_eq!(run(job("1", "ok")).await, Ok(JobResult::Done));
     assert_eq!(run(job("1", "ok")).await, Ok(JobResult::Duplicate(Some("run 2".into()))));
-    assert_eq!(run(job("", "ok")).await, Ok(JobResult::NoKey));
+    for blank in ["", " ", " \t\n"] {
+        assert_eq!(run(job(blank, "ok")).await, Ok(JobResult::NoKey), "{blank:?}");
+    }
 
     // A cancelled request releases the key.
     let gone = tokio::spawn(run(job("2", "wait")));
@@ -160,7 +163,7 @@ async fn trouble_of_the_store_is_told_and_the_next_try_resolves_it() {
     let worker = CountingWorker::new();
     let layer = IdempotentLayer::transactional(inbox, "work", id::<UnreliableMemory>)
         .unwrap()
-        .answer_with(say, |_| true);
+        .answer_with(respond, |_| true);
     let service = layer.layer(worker.service::<UnreliableMemory>());
     let away = StoreFault::ErrBefore(ErrorKind::Unavailable);
     for (number, verb, fault, told, then) in [
@@ -185,13 +188,15 @@ async fn trouble_of_the_store_is_told_and_the_next_try_resolves_it() {
 async fn a_service_with_a_short_memory_runs_once() {
     let worker = CountingWorker::new();
     let recent = Recent::builder().capacity(2).build().unwrap();
-    let layer = IdempotentLayer::recent(recent, id::<Memory>).answer_with(say, |_| true);
+    let layer = IdempotentLayer::recent(recent, id::<Memory>).answer_with(respond, |_| true);
     let service = layer.layer(worker.service::<Memory>());
     let run = |job: TestJob<Memory>| service.clone().oneshot(job);
     assert_eq!(run(job("1", "fail")).await, Err("no"));
     assert_eq!(run(job("1", "ok")).await, Ok(JobResult::Done));
     assert_eq!(run(job("1", "ok")).await, Ok(JobResult::Duplicate(None)));
-    assert_eq!(run(job("", "ok")).await, Ok(JobResult::NoKey));
+    for blank in ["", " ", " \t\n"] {
+        assert_eq!(run(job(blank, "ok")).await, Ok(JobResult::NoKey), "{blank:?}");
+    }
     let waiting = tokio::spawn(run(job("2", "wait")));
     worker.begun.notified().await;
     assert_eq!(run(job("2", "ok")).await, Ok(JobResult::Busy));

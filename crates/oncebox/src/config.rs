@@ -1,36 +1,21 @@
 //! Settings of an inbox: fields, defaults, and the validation of the rules between them.
 
+pub(crate) mod dedupe;
 mod identity;
 
-pub use identity::{MissingKey, OnDuplicate, OnTenantsChange, OrderBy, ShortWindow, Tenants};
+#[doc(inline)]
+pub use oncebox_core::config::{Limits, OnConflict, OnTenantsChange, Tenants};
+#[doc(inline)]
+pub use oncebox_core::key::OrderBy;
+
+pub use identity::{MissingKey, OnDuplicate, ShortWindow};
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::key::{Fingerprint, KeyStrategy};
+use crate::key::KeyStrategy;
 use crate::store::Tenancy;
-
-/// Maximum sizes that an inbox accepts, in bytes, checked before any database call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes of a message id or ordering key. Default: 1 MiB, because only their digests are indexed.
-    pub id: usize,
-    /// Bytes of a source, type or tenant. Default: 1,024.
-    pub text: usize,
-    /// Bytes of all headers together. Default: 64 KiB.
-    pub headers: usize,
-    /// Bytes of a payload. Default: 4 MiB.
-    pub payload: usize,
-    /// Bytes of a result that a handler stores for duplicates. Default: 64 KiB.
-    pub result: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { id: 1 << 20, text: 1_024, headers: 64 << 10, payload: 4 << 20, result: 64 << 10 }
-    }
-}
 
 /// Handling of a message without a handler for its type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,37 +27,6 @@ pub enum Unrouted {
     Keep,
     /// The inbox refuses it with an error. A source rejects the delivery.
     Refuse,
-}
-
-/// Handling of another message under a known key: another payload or another type.
-///
-/// The most specific setting wins: that of the strategy ([`KeyStrategy::on_conflict`]), then [`Config::on_conflict`], then the
-/// default of the strategy. A key that identifies a message never fits two messages, so the second is quarantined. Such keys are
-/// [`KeyStrategy::MessageId`], [`CloudEvents`](KeyStrategy::CloudEvents), [`Content`](KeyStrategy::Content), a header that is no
-/// correlation id, and every key that fell back to the message id. A business or correlation key repeats with every republished
-/// message, so the first wins.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OnConflict {
-    /// The second message is quarantined for an operator and does not run.
-    #[default]
-    Quarantine,
-    /// A second message of the same type counts as a duplicate, whatever its payload is. The inbox counts it
-    /// (`oncebox_allowed_conflicts_total`) and logs it, and `explain` shows the number for stored messages. A message of another
-    /// type is quarantined, because a handler must not get it.
-    FirstWins,
-    /// Each payload under a key is a message of its own: its fingerprint becomes part of its key. A redelivery with the same
-    /// payload is a duplicate. The store does not know of the conflict, so it cannot list it. The process counts the conflicts it
-    /// notices (`oncebox_allowed_conflicts_total`) and logs both keys. Keys made under another setting are not recognised: change
-    /// it when no old message can be redelivered.
-    AcceptAsNew,
-}
-
-impl OnConflict {
-    /// Returns true if a message conflicts with the one stored under its key.
-    pub fn is_conflict(self, known: &Fingerprint, new: &Fingerprint) -> bool {
-        known != new && !(self == Self::FirstWins && known.is_same_type(new))
-    }
 }
 
 /// Guarantee of an inbox. It does not start on a store that cannot keep it.

@@ -35,7 +35,9 @@ pub struct Direct;
 #[async_trait]
 impl Store for Direct {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { direct: true, ..Capabilities::new("direct") }
+        let mut capabilities = Capabilities::new("direct");
+        capabilities.direct = true;
+        capabilities
     }
 
     async fn accept(&self, _: &[NewMessage]) -> Result<Vec<Accepted>> {

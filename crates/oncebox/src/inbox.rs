@@ -2,9 +2,11 @@
 
 mod allowed_conflicts;
 mod answers;
+mod backfill;
 mod conflicts;
 mod dry_run;
 mod duplicate_counts;
+mod health;
 mod incoming;
 mod receive;
 mod routing;
@@ -22,11 +24,12 @@ use std::time::Duration;
 
 use tracing::{Instrument as _, Span};
 
+use crate::config::dedupe::{Dedupe, KeyRules};
 use crate::config::{Config, Guarantee};
 use crate::direct::Direct;
 use crate::error::{Error, ErrorKind, Result};
-use crate::handler::{Data, EffectiveDedupe, Function, Redactor, Registration, Registry};
-use crate::key::{Dedupe, Key, KeyRules};
+use crate::handler::{Data, EffectiveDedupe, Function, IntoTypes, Redactor, Registration, Registry};
+use crate::key::Key;
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
 use crate::observe::{Observed, Observer, Observers, Propagate, SpanPropagator, Watch};
@@ -452,29 +455,5 @@ impl<S: Store> std::fmt::Debug for InboxBuilder<S> {
             .field("name", &self.name)
             .field("config", &self.config)
             .finish_non_exhaustive()
-    }
-}
-
-/// One message type, or several.
-pub trait IntoTypes {
-    /// Returns the types as a list.
-    fn into_types(self) -> Vec<Box<str>>;
-}
-
-impl IntoTypes for &str {
-    fn into_types(self) -> Vec<Box<str>> {
-        vec![self.into()]
-    }
-}
-
-impl<const N: usize> IntoTypes for [&str; N] {
-    fn into_types(self) -> Vec<Box<str>> {
-        self.into_iter().map(Into::into).collect()
-    }
-}
-
-impl IntoTypes for Vec<String> {
-    fn into_types(self) -> Vec<Box<str>> {
-        self.into_iter().map(Into::into).collect()
     }
 }

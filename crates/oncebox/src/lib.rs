@@ -4,14 +4,12 @@
 pub mod config;
 mod consumers;
 mod direct;
-pub mod error;
+#[cfg(test)]
+mod fixtures;
 mod handler;
 pub mod health;
 mod inbox;
-mod key;
 mod memory;
-mod message;
-mod name;
 pub mod observe;
 mod once;
 pub mod operate;
@@ -21,24 +19,32 @@ mod retention;
 mod runtime;
 pub mod source;
 pub mod state;
-pub mod store;
 pub mod time;
 
+#[doc(inline)]
+pub use oncebox_core::{error, store};
+use oncebox_core::{key, message, name, text};
+
 pub use config::Config;
+pub use config::dedupe::Dedupe;
 pub use consumers::{Consumers, Requirement};
 pub use direct::Direct;
+#[doc(inline)]
 pub use error::{BoxError, Error, ErrorKind, Result};
 pub use handler::{
     BatchContext, BatchFn, BatchItem, BatchResult, Context, Discard, Failure, HandlerFn, IntoBatchResult,
-    Registration, Reject, RetryAfter, Snooze, batch_handler, handler,
+    IntoTypes, Registration, Reject, RetryAfter, Snooze, batch_handler, handler,
 };
 pub use health::{Health, HealthLimits, HealthStatus};
 pub use inbox::{
     DryRun, HandlerAnswer, Inbox, InboxBuilder, Incoming, Processed, Receipt, Received, Results,
 };
-pub use key::{Dedupe, Fingerprint, Key, KeyContext, KeyStrategy, OrderKey, is_blank};
+#[doc(inline)]
+pub use key::{Fingerprint, Key, KeyContext, KeyStrategy, OrderKey, is_blank};
 pub use memory::{Memory, MemoryTx};
+#[doc(inline)]
 pub use message::{DecodeError, FromMessage, Headers, Message};
+#[doc(inline)]
 pub use name::{HandlerKey, InboxName, MAX_NAME};
 pub use once::{MarkedWork, Opened};
 #[cfg(feature = "macros")]
@@ -46,7 +52,9 @@ pub use oncebox_macros::handler;
 pub use recent::{Admission, Permit, Recent, RecentBuilder};
 pub use retention::RetentionAdvice;
 pub use runtime::Running;
+#[doc(inline)]
 pub use state::{Breaker, BreakerState, OnPoisoned, Policy, Rate, Retry, Status};
+#[doc(inline)]
 pub use store::{Accepted, Mark, Store};
 
 /// The programs of the guides, so that they compile and run.

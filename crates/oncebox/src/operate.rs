@@ -93,10 +93,7 @@ impl BulkOperation {
             return Err(Error::new(ErrorKind::InvalidConfig, what));
         }
         if filter.statuses.is_empty() {
-            filter.statuses = vec![match operation {
-                Operation::Retry | Operation::Discard | Operation::Unblock => Status::Poisoned,
-                Operation::Replay => Status::Completed,
-            }];
+            filter.statuses = vec![operation.usual_status()];
         }
         (filter.after, filter.limit) = (None, 100);
         Ok(Self {

@@ -1,15 +1,13 @@
-//! Retention advice from late duplicates, and backfills for handlers that were added later. Tests: `tests/retention.rs`.
+//! Retention advice from late duplicates. Tests: `tests/retention.rs`.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::handler::RegisteredHandler;
-use crate::inbox::Inbox;
 use crate::name::InboxName;
 use crate::observe::{emit, names};
-use crate::store::{Accepted, Acted, Action, ActionKind, Actor, Admin, BackfillParams, OperationId, Store};
+use crate::store::{Accepted, RetentionWindows};
+use crate::text::{Grouped, ShortDuration};
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
@@ -35,10 +33,6 @@ const BOUNDS: [u64; 17] = [
     14 * DAY,
     30 * DAY,
 ];
-
-/// Minimum ratio of the window to the latest duplicate. A duplicate after the window would not have been recognised, so an even
-/// later one is possible.
-pub(crate) const MARGIN: u32 = 2;
 
 /// Histogram of the delays of duplicates in this process. Its size is fixed.
 #[derive(Default)]
@@ -68,12 +62,12 @@ impl Lateness {
         self.latest.fetch_max(u64::try_from(age.as_millis()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    fn advice(&self, window: Option<Duration>) -> RetentionAdvice {
+    pub(crate) fn advice(&self, window: Option<Duration>) -> RetentionAdvice {
         let buckets = self.buckets.each_ref().map(|bucket| bucket.load(Relaxed));
         let (duplicates, stale) = (buckets.iter().sum(), self.stale.load(Relaxed));
         let latest = Duration::from_millis(self.latest.load(Relaxed));
         let within = |percent: u64| percentile(&buckets, percent, latest);
-        let enough = window.is_none_or(|window| window >= latest.saturating_mul(MARGIN));
+        let enough = window.is_none_or(|window| window >= latest.saturating_mul(RetentionWindows::MARGIN));
         RetentionAdvice {
             duplicates,
             stale,
@@ -146,10 +140,11 @@ impl fmt::Display for RetentionAdvice {
             }
             Some(window) => {
                 let (times, window) = (Times::of(window, self.latest), ShortDuration(window));
-                if window.0 >= self.latest.saturating_mul(MARGIN) {
+                if window.0 >= self.latest.saturating_mul(RetentionWindows::MARGIN) {
                     write!(f, "; the window of {window} covers it {times}")?;
                 } else {
-                    let better = ShortDuration(whole(self.latest.saturating_mul(MARGIN)));
+                    let better =
+                        ShortDuration::rounded_up(self.latest.saturating_mul(RetentionWindows::MARGIN));
                     write!(
                         f,
                         "; the window of {window} covers it {times} only: set `retention` to {better} or more, or a later one is \
@@ -170,35 +165,6 @@ impl fmt::Display for RetentionAdvice {
     }
 }
 
-/// Rounds a duration up to the unit in which it is shown.
-pub(crate) fn whole(span: Duration) -> Duration {
-    let unit = match span.as_secs() {
-        0..MINUTE => 1,
-        MINUTE..HOUR => MINUTE,
-        HOUR..DAY => HOUR,
-        _ => DAY,
-    };
-    let seconds = span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0));
-    Duration::from_secs(seconds.div_ceil(unit).saturating_mul(unit))
-}
-
-/// Formats a duration in the largest unit with a useful value.
-pub(crate) struct ShortDuration(pub(crate) Duration);
-
-impl fmt::Display for ShortDuration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.0.as_secs();
-        match seconds {
-            u64::MAX => f.write_str("any time"),
-            0 => write!(f, "{} ms", self.0.as_millis()),
-            1..120 => write!(f, "{seconds} s"),
-            120..7200 => write!(f, "{} min", seconds / MINUTE),
-            7200..172_800 => write!(f, "{} h", seconds / HOUR),
-            _ => write!(f, "{} days", Grouped(seconds / DAY)),
-        }
-    }
-}
-
 /// Ratio of two durations.
 struct Times(f64);
 
@@ -215,130 +181,6 @@ impl fmt::Display for Times {
             times if times >= 10.0 => write!(f, "{} times", times.floor()),
             times => write!(f, "{times:.1} times"),
         }
-    }
-}
-
-/// Formats a number with commas between the thousands.
-struct Grouped(u64);
-
-impl fmt::Display for Grouped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = self.0.to_string();
-        for (at, digit) in digits.chars().enumerate() {
-            if at > 0 && (digits.len() - at).is_multiple_of(3) {
-                write!(f, ",")?;
-            }
-            write!(f, "{digit}")?;
-        }
-        Ok(())
-    }
-}
-
-impl<S: Store> Inbox<S> {
-    /// Returns the delays of duplicates in this process, and advice about the retention window.
-    pub fn retention_advice(&self) -> RetentionAdvice {
-        let inbox = &self.shared;
-        let default = inbox.config.retention.unwrap_or(Duration::MAX);
-        let own = inbox.registry.durable().map(|handler| handler.registration.retention.unwrap_or(default));
-        let window = own.min().unwrap_or(default);
-        inbox.lateness.advice((window < Duration::MAX).then_some(window))
-    }
-
-    /// Adds entries of a handler that was added later to the stored messages of its types, in the order of acceptance, and returns
-    /// their number. Messages with an entry under its key or a legacy key get none. So the call can be repeated, also to continue
-    /// after an error.
-    ///
-    /// A message that is older than the handler's watermark gets none either: it may have run before. A warning counts such
-    /// messages.
-    ///
-    /// It does not happen automatically, because another system may have handled the earlier messages.
-    pub async fn backfill(&self, handler: &str) -> Result<u64>
-    where
-        S: Admin,
-    {
-        self.backfill_by(handler, OperationId::fresh(), Action::UNKNOWN_ACTOR, "").await
-    }
-
-    /// Does the same as an operation of an actor. A repeat under the same identity continues it.
-    pub async fn backfill_by<'a>(
-        &self,
-        handler: &str,
-        id: OperationId,
-        actor: impl Into<Actor<'a>> + Send,
-        reason: &str,
-    ) -> Result<u64>
-    where
-        S: Admin,
-    {
-        let inbox = &self.shared;
-        self.record_backfill(handler, id, actor, reason).await?;
-        let found = self.to_backfill(handler)?;
-        let mut params = BackfillParams::new(inbox.name.clone(), found.route.clone(), found.types.clone());
-        let (mut all, mut stale) = (0, 0);
-        loop {
-            let page = self.store().backfill(&params).await?;
-            if page.added > 0 {
-                inbox.local_wakeup.now();
-                let added = page.added as u64;
-                let handler = ("handler", handler.to_owned().into());
-                emit::count(names::BACKFILLED, added, [emit::inbox(&inbox.name), handler]);
-                all += added;
-            }
-            stale += page.stale;
-            match page.next {
-                Some(next) => params.after = Some(next),
-                None => break,
-            }
-        }
-        if stale > 0 {
-            tracing::warn!(inbox = %inbox.name, handler, stale, "messages older than the watermark skipped");
-        }
-        Ok(all)
-    }
-
-    /// Validates and records a backfill without doing it. [`backfill_by`](Self::backfill_by) follows in the background of the
-    /// caller.
-    pub async fn record_backfill<'a>(
-        &self,
-        handler: &str,
-        id: OperationId,
-        actor: impl Into<Actor<'a>> + Send,
-        reason: &str,
-    ) -> Result<Acted>
-    where
-        S: Admin,
-    {
-        let found = self.to_backfill(handler)?;
-        let what = ActionKind::Backfill { handler: found.route.key.clone(), kinds: found.types.clone() };
-        self.store().act(&Action::new(self.name().clone(), what).id(id).by(actor, reason)).await
-    }
-
-    /// Returns the handler, if it can get entries for earlier messages.
-    fn to_backfill(&self, handler: &str) -> Result<&RegisteredHandler<S>> {
-        let registry = &self.shared.registry;
-        let found = registry.handlers().find(|one| one.route.key.as_str() == handler);
-        let Some(found) = found else {
-            let what = format!(
-                "no handler is registered under {handler:?}, so nothing was added; use its current key"
-            );
-            return Err(Error::new(ErrorKind::InvalidHandler, what));
-        };
-        if !found.registration.is_durable() {
-            let what = format!(
-                "the handler {handler:?} is inline or fire-and-forget and has no entries, so nothing was added; have its messages \
-                 delivered again"
-            );
-            return Err(Error::new(ErrorKind::InvalidHandler, what));
-        }
-        // A message under several keys is stored once for each, and would get an entry in each.
-        if let Some(kind) = registry.has_several_keys(found) {
-            let what = format!(
-                "the handlers of type {kind:?} go by several keys, so its messages are stored more than once and {handler:?} would run \
-                 for each; nothing was added: have the messages delivered again"
-            );
-            return Err(Error::new(ErrorKind::InvalidHandler, what));
-        }
-        Ok(found)
     }
 }
 
@@ -428,18 +270,6 @@ mod tests {
             assert_eq!(after(&[end], None).p99, end);
             let later = end + Duration::from_millis(1);
             assert_eq!(after(&[later, later * 2], None).p50.max(later), after(&[later, later * 2], None).p50);
-        }
-    }
-
-    #[test]
-    fn better_windows_are_whole_units() {
-        for (span, text) in [
-            (Duration::from_millis(1_500), "2 s"),
-            (Duration::from_secs(3_599), "60 min"),
-            (Duration::from_mins(250), "5 h"),
-            (Duration::from_hours(49), "3 days"),
-        ] {
-            assert_eq!(ShortDuration(whole(span)).to_string(), text);
         }
     }
 }

@@ -352,8 +352,13 @@ async fn processing_by_hand_gives_back_what_did_not_run() {
     for id in ["1", "2", "3"] {
         setup.accept(id, "ok").await;
     }
-    setup.store().faults().next(StoreVerb::Settle, StoreFault::ErrBefore(ErrorKind::Corrupt));
-    assert_eq!(setup.inbox.drain().await.unwrap_err().kind(), ErrorKind::Corrupt);
+    // As many tries as fit into a lease.
+    let refused = Some(StoreFault::ErrBefore(ErrorKind::Corrupt));
+    setup.store().faults().script(StoreVerb::Settle, [refused; 13]);
+    let inbox = setup.inbox.clone();
+    let drain = tokio::spawn(async move { inbox.drain().await });
+    setup.pass(40 * SECOND).await;
+    assert_eq!(in_time(drain).await.unwrap().unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!(setup.script.log(), ["h 1 1"]);
     assert_eq!(setup.count(Status::Pending).await, 2);
     assert_eq!(setup.inbox.drain().await.unwrap(), 2);

@@ -372,43 +372,6 @@ async fn a_store_that_is_away_is_asked_less_and_less() {
     drop(running);
 }
 
-// A settlement that the store refuses, whatever it says, is tried again while its lease lasts, and holds up no other.
-#[tokio::test]
-async fn a_settlement_that_is_refused_is_tried_until_its_lease_ends() {
-    for kind in [ErrorKind::Corrupt, ErrorKind::InvalidConfig, ErrorKind::InvalidMessage] {
-        let setup = one_handler();
-        let running = setup.inbox.start();
-        setup.accept("1", "wait").await;
-        in_time(setup.script.started(1)).await;
-        let refused = Some(StoreFault::ErrBefore(kind));
-        setup.store().faults().script(StoreVerb::Settle, [refused]);
-        setup.script.go(1);
-        quiet().await;
-        setup.accept("other", "ok").await;
-        quiet().await;
-        assert_eq!(setup.status("other", "h").await, Status::Completed, "{kind:?}: it does not wait");
-        assert_eq!(running.in_flight(), 1, "{kind:?}");
-        setup.store().faults().script(StoreVerb::Settle, [refused; 3]);
-        setup.pass(10 * SECOND).await;
-        let done = setup.entry("1", "h").await;
-        assert_eq!((done.status, done.suspicion.stored()), (Status::Completed, 0), "{kind:?}");
-        assert_eq!((setup.script.log().len(), running.in_flight()), (2, 0), "{kind:?}");
-
-        // One that is refused for good is let go when its lease ends, so that it can be rescued.
-        setup.accept("2", "wait").await;
-        in_time(setup.script.started(3)).await;
-        setup.store().faults().always(StoreVerb::Settle, StoreFault::ErrBefore(kind));
-        setup.script.go(1);
-        setup.pass(Duration::from_mins(6)).await;
-        setup.store().faults().clear();
-        setup.script.says("h", "2", "ok");
-        setup.pass(Duration::from_mins(6)).await;
-        let done = setup.entry("2", "h").await;
-        assert_eq!((done.status, done.suspicion.stored()), (Status::Completed, 1), "{kind:?}");
-        assert_eq!(running.in_flight(), 0, "{kind:?}");
-    }
-}
-
 // No refused login, privilege or connection ends a part of a running inbox.
 #[tokio::test]
 async fn a_refused_login_ends_no_component() {

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
-use oncebox::store::Actor;
 use oncebox_http::{NotLocal, Pages, check_local, is_address_host, named_host};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -67,16 +66,6 @@ pub(crate) fn hash(token: &[u8]) -> [u8; 32] {
     hash
 }
 
-/// Formats bytes as hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut digits, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(digits, "{byte:02x}");
-        digits
-    })
-}
-
 /// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ApiCaller {
@@ -88,29 +77,6 @@ pub(crate) struct ApiCaller {
 impl ApiCaller {
     pub(crate) fn may(&self, needed: ApiRole) -> bool {
         self.roles.iter().any(|role| role.may(needed))
-    }
-
-    /// Returns the actor and token to record for an action. Default for `actor`: the name of the token.
-    pub(crate) fn requester(&self, actor: Option<&str>) -> Result<Requester, ApiProblem> {
-        let actor = actor.filter(|actor| !actor.trim().is_empty());
-        let name = actor.or(self.name.as_deref()).map(str::to_owned);
-        let missing = || ApiProblem::new(ProblemKind::Invalid, "`actor` is missing");
-        Ok(Requester { name: name.ok_or_else(missing)?, token: self.name.clone() })
-    }
-}
-
-/// The actor and token that the audit log records for an action.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Requester {
-    /// Name that the request claims.
-    pub(crate) name: String,
-    /// Token name; `None` without tokens.
-    pub(crate) token: Option<String>,
-}
-
-impl<'a> From<&'a Requester> for Actor<'a> {
-    fn from(requester: &'a Requester) -> Self {
-        Self::from(&requester.name).with_token(requester.token.as_deref())
     }
 }
 
@@ -185,6 +151,7 @@ mod tests {
     use axum::http::Version;
 
     use super::*;
+    use crate::operator::show::hex;
 
     fn parts(headers: &[(&'static str, &str)]) -> Parts {
         let mut request = axum::http::Request::get("/api/v1/me");
@@ -288,20 +255,5 @@ mod tests {
         assert_eq!(may(ApiRole::PayloadReader), [true, true, false, false]);
         assert_eq!(may(ApiRole::Operator), [true, false, true, false]);
         assert_eq!(may(ApiRole::Admin), [true, true, true, true]);
-    }
-
-    #[test]
-    fn every_action_has_a_requester() {
-        let requester =
-            |name: &str, token: Option<&str>| Requester { name: name.into(), token: token.map(Into::into) };
-        let open = ApiCaller { name: None, roles: Vec::new() };
-        assert!(open.requester(None).is_err() && open.requester(Some(" ")).is_err());
-        assert_eq!(open.requester(Some("ada")).unwrap(), requester("ada", None));
-        let known = ApiCaller { name: Some("night-shift".into()), roles: Vec::new() };
-        assert_eq!(known.requester(None).unwrap(), requester("night-shift", Some("night-shift")));
-        assert_eq!(known.requester(Some("ada")).unwrap(), requester("ada", Some("night-shift")));
-        // A name that imitates another token's record does not change the token.
-        let posing = known.requester(Some("ada (token root)")).unwrap();
-        assert_eq!(posing, requester("ada (token root)", Some("night-shift")));
     }
 }

@@ -1,6 +1,6 @@
 //! Long operations, which run in the background of this process. Tests: below and `tests/serve/api/many.rs`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -9,19 +9,7 @@ use oncebox::store::OperationId;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
-/// Maximum ended operations that are remembered.
-const REMEMBERED: usize = 1_000;
-
-/// State of an operation in this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum JobState {
-    /// It runs.
-    Active,
-    /// It has ended, with the number of entries that it changed or added.
-    Over(u64),
-    /// It ended with an error, which was logged.
-    Failed,
-}
+use crate::operator::OperatorResult;
 
 /// The operations of this process.
 #[derive(Clone, Default)]
@@ -32,7 +20,6 @@ struct Inner {
     active: HashMap<OperationId, (u64, AbortHandle)>,
     /// Number of operations started so far. A stopped operation may end after its restart.
     begun: u64,
-    over: VecDeque<(OperationId, JobState)>,
     closed: bool,
 }
 
@@ -41,51 +28,38 @@ impl Jobs {
     pub(super) fn start(
         &self,
         id: OperationId,
-        work: impl Future<Output = oncebox::Result<u64>> + Send + 'static,
+        work: impl Future<Output = OperatorResult<()>> + Send + 'static,
     ) {
         let mut inner = self.0.lock();
         if inner.closed || inner.active.contains_key(&id) {
             return;
         }
-        inner.over.retain(|(known, _)| *known != id);
         inner.begun += 1;
         let (jobs, number) = (self.clone(), inner.begun);
         let task = tokio::spawn(async move {
-            let ended = match AssertUnwindSafe(work).catch_unwind().await {
-                Ok(Ok(count)) => JobState::Over(count),
+            match AssertUnwindSafe(work).catch_unwind().await {
+                Ok(Ok(())) => {}
                 Ok(Err(error)) => {
                     tracing::error!(operation = %id, %error, "operation interrupted; repeat it");
-                    JobState::Failed
                 }
-                Err(_) => {
-                    tracing::error!(operation = %id, "operation panicked; repeat it");
-                    JobState::Failed
-                }
-            };
-            jobs.end(id, number, ended);
+                Err(_) => tracing::error!(operation = %id, "operation panicked; repeat it"),
+            }
+            jobs.end(id, number);
         });
         // If the task has ended already, it still waits for the lock to record that.
         inner.active.insert(id, (number, task.abort_handle()));
     }
 
-    fn end(&self, id: OperationId, number: u64, ended: JobState) {
+    fn end(&self, id: OperationId, number: u64) {
         let mut inner = self.0.lock();
         if inner.active.get(&id).is_some_and(|(active, _)| *active == number) {
             inner.active.remove(&id);
-            inner.over.push_back((id, ended));
-            if inner.over.len() > REMEMBERED {
-                inner.over.pop_front();
-            }
         }
     }
 
-    /// Returns the state of an operation, if this process knows it.
-    pub(super) fn get(&self, id: OperationId) -> Option<JobState> {
-        let inner = self.0.lock();
-        if inner.active.contains_key(&id) {
-            return Some(JobState::Active);
-        }
-        inner.over.iter().find(|(known, _)| *known == id).map(|(_, job)| *job)
+    /// Returns true if the operation runs in this process.
+    pub(super) fn is_active(&self, id: OperationId) -> bool {
+        self.0.lock().active.contains_key(&id)
     }
 
     /// Stops an operation and returns true if it ran. Each step is a transaction, so none is done in part.
@@ -110,32 +84,30 @@ mod tests {
     async fn an_operation_runs_once_and_can_be_stopped() {
         let jobs = Jobs::default();
         let id = OperationId::fresh();
-        assert_eq!(jobs.get(id), None);
+        assert!(!jobs.is_active(id));
         jobs.start(id, std::future::pending());
-        jobs.start(id, async { Ok(7) });
-        assert_eq!(jobs.get(id), Some(JobState::Active));
-        assert!(jobs.stop(id) && !jobs.stop(id));
+        jobs.start(id, async { panic!("it runs already") });
+        assert!(jobs.is_active(id) && jobs.stop(id) && !jobs.stop(id));
         let (finish, finished) = tokio::sync::oneshot::channel();
         jobs.start(id, async {
             let _ = finished.await;
-            Ok(3)
+            Ok(())
         });
+        assert!(jobs.is_active(id));
         finish.send(()).unwrap();
-        while jobs.get(id) == Some(JobState::Active) {
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(jobs.get(id), Some(JobState::Over(3)));
+        ended(&jobs, id).await;
         jobs.start(id, async { panic!("on purpose") });
-        while jobs.get(id) == Some(JobState::Active) {
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(jobs.get(id), Some(JobState::Failed));
-        jobs.start(id, async { Ok(3) });
-        while jobs.get(id) == Some(JobState::Active) {
-            tokio::task::yield_now().await;
-        }
-        jobs.close();
+        ended(&jobs, id).await;
         jobs.start(id, std::future::pending());
-        assert_eq!(jobs.get(id), Some(JobState::Over(3)));
+        jobs.close();
+        assert!(!jobs.is_active(id));
+        jobs.start(id, std::future::pending());
+        assert!(!jobs.is_active(id));
+    }
+
+    async fn ended(jobs: &Jobs, id: OperationId) {
+        while jobs.is_active(id) {
+            tokio::task::yield_now().await;
+        }
     }
 }

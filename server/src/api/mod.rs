@@ -9,17 +9,13 @@ mod problem;
 mod queries;
 mod request;
 pub(crate) mod routes;
-pub(crate) mod shared;
-pub(crate) mod show;
 mod starting;
-pub(crate) mod wire;
 
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::RawPathParamsRejection;
@@ -30,7 +26,6 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, get, on};
 use futures_util::FutureExt as _;
-use oncebox::store::{Admin, OperationId};
 use oncebox::{Health, HealthLimits, Inbox, InboxName, Store};
 use oncebox_http::{Anonymous, TooManyRefusals, Unproven};
 use parking_lot::RwLock;
@@ -40,12 +35,14 @@ use tower::ServiceExt as _;
 use access::{Access, ApiCaller, ApiRole, names_own_host};
 use jobs::Jobs;
 use logins::RefusedLogins;
-use oncebox::state::Operation;
 use problem::{ApiProblem, ProblemKind};
 use request::ApiRequest;
 use routes::{ApiCall, ApiRoute, Method, PREFIX, ROUTES};
 
-pub(crate) use show::Privacy;
+use crate::config::InboxPlan;
+use crate::operator::wire::{self, EntryVerb};
+use crate::operator::{DoctorQuery, OperatorClient as _, RequestWords, StoreClient};
+
 pub(crate) use starting::AwaitedStore;
 
 /// Maximum size of a request body, in bytes.
@@ -53,16 +50,23 @@ const MAX_BODY: usize = 64 << 10;
 /// Time limit for receiving a request body.
 const BODY_TIME: Duration = Duration::from_secs(10);
 
+/// Words of the API in errors of its requests.
+pub(crate) const FIELDS: RequestWords = RequestWords {
+    actor: "the actor is missing; set `actor`",
+    everything: "name the entries in `which`, or set `everything`",
+    unknown: "`unknown`",
+};
+
 /// Paths outside [`PREFIX`] for monitoring, and the role that each needs.
 pub(crate) const OUTSIDE: [(&str, Option<ApiRole>); 3] =
     [("/livez", None), ("/readyz", None), ("/metrics", Some(ApiRole::Viewer))];
 
 /// An inbox that this process serves.
 pub(crate) struct ServedInbox {
-    pub(crate) plan: crate::config::InboxPlan,
+    pub(crate) plan: Arc<InboxPlan>,
     pub(crate) inbox: Inbox<Arc<dyn Store>>,
-    pub(crate) admin: Arc<dyn Admin>,
-    pub(crate) stores: Arc<dyn Backfills>,
+    /// Client without a caller.
+    pub(crate) operator: StoreClient,
 }
 
 impl ServedInbox {
@@ -71,39 +75,11 @@ impl ServedInbox {
     }
 }
 
-/// A request to add entries for messages that were stored before a handler existed.
-#[derive(Clone, Debug)]
-pub(crate) struct BackfillRequest {
-    pub(crate) handler: String,
-    pub(crate) id: OperationId,
-    pub(crate) actor: access::Requester,
-    pub(crate) reason: String,
-}
-
-/// Adds entries for messages that were stored before a handler existed.
-#[async_trait]
-pub(crate) trait Backfills: Send + Sync {
-    /// Records the request, or returns an error if it cannot run.
-    async fn record_backfill(
-        &self,
-        plan: &crate::config::InboxPlan,
-        request: &BackfillRequest,
-    ) -> oncebox::Result<()>;
-
-    /// Runs it and returns the number of entries added.
-    async fn backfill(
-        &self,
-        plan: &crate::config::InboxPlan,
-        request: &BackfillRequest,
-    ) -> oncebox::Result<u64>;
-}
-
 /// Inboxes and settings of one configuration.
 #[derive(Default)]
 pub(crate) struct Current {
     pub(crate) inboxes: Vec<ServedInbox>,
     pub(crate) access: Access,
-    pub(crate) privacy: Privacy,
     pub(crate) limits: HealthLimits,
 }
 
@@ -323,34 +299,42 @@ fn json<T: Serialize>(route: &ApiRoute, answer: &T) -> Result<Response, ApiProbl
 }
 
 async fn run(request: &ApiRequest, route: &ApiRoute) -> Result<Response, ApiProblem> {
+    let client = || request.client();
     match request.call {
         ApiCall::OpenApi => json(route, &openapi::document()),
         ApiCall::Me => json(route, &queries::me(request)),
         ApiCall::Inboxes => json(route, &queries::inboxes(request)),
-        ApiCall::Counts => json(route, &queries::counts(request).await?),
-        ApiCall::Entries => json(route, &queries::entries(request).await?),
-        ApiCall::Message => json(route, &queries::message(request).await?),
-        ApiCall::Payload => json(route, &queries::payload(request).await?),
-        ApiCall::Explain => json(route, &queries::explain(request).await?),
-        ApiCall::Quarantine => json(route, &queries::quarantined(request).await?),
-        ApiCall::Blocked => json(route, &queries::blocked(request).await?),
+        ApiCall::Counts => {
+            let query: wire::TenantQuery = request.query()?;
+            json(route, &client()?.counts(query.tenant.as_deref()).await?)
+        }
+        ApiCall::Entries => json(route, &client()?.entries(&request.query()?).await?),
+        ApiCall::Message => json(route, &client()?.message(&request.key()?).await?),
+        ApiCall::Payload => json(route, &client()?.payloads(&request.key()?).await?),
+        ApiCall::Explain => json(route, &client()?.explain(&request.key()?).await?),
+        ApiCall::Quarantine => json(route, &client()?.quarantined(&request.query()?).await?),
+        ApiCall::Blocked => json(route, &client()?.blocked(&request.query()?).await?),
         ApiCall::Handlers => json(route, &queries::handlers(request).await?),
         ApiCall::Retention => json(route, &queries::retention(request)?),
-        ApiCall::Doctor => json(route, &queries::doctor(request).await?),
-        ApiCall::Audit => json(route, &queries::audit(request).await?),
+        ApiCall::Doctor => json(route, &client()?.doctor(&DoctorQuery::default()).await?),
+        ApiCall::Audit => json(route, &client()?.audit(&request.query()?).await?),
         ApiCall::Operation => json(route, &actions::progress(request).await?),
         ApiCall::Stop => json(route, &actions::stop(request).await?),
-        ApiCall::Retry => json(route, &actions::entry(request, Operation::Retry).await?),
-        ApiCall::Discard => json(route, &actions::entry(request, Operation::Discard).await?),
-        ApiCall::Replay => json(route, &actions::entry(request, Operation::Replay).await?),
-        ApiCall::Unblock => json(route, &actions::entry(request, Operation::Unblock).await?),
-        ApiCall::BulkPreview => json(route, &actions::bulk_preview(request).await?),
-        ApiCall::Bulk => json(route, &actions::bulk_action(request).await?),
-        ApiCall::Pause => json(route, &actions::hold(request, true).await?),
-        ApiCall::Resume => json(route, &actions::hold(request, false).await?),
-        ApiCall::PurgePreview => json(route, &actions::purge_preview(request).await?),
-        ApiCall::Erase => json(route, &actions::erase(request).await?),
-        ApiCall::Purge => json(route, &actions::purge(request).await?),
+        ApiCall::Retry => entry(request, route, EntryVerb::Retry).await,
+        ApiCall::Discard => entry(request, route, EntryVerb::Discard).await,
+        ApiCall::Replay => entry(request, route, EntryVerb::Replay).await,
+        ApiCall::Unblock => entry(request, route, EntryVerb::Unblock).await,
+        ApiCall::BulkPreview => json(route, &client()?.preview(&request.body()?).await?),
+        ApiCall::Bulk => json(route, &actions::bulk(request).await?),
+        ApiCall::Pause => json(route, &client()?.hold(true, &request.body()?).await?),
+        ApiCall::Resume => json(route, &client()?.hold(false, &request.body()?).await?),
+        ApiCall::PurgePreview => json(route, &client()?.purge_preview(&request.body()?).await?),
+        ApiCall::Erase => json(route, &client()?.erase(&request.key()?, &request.body()?).await?),
+        ApiCall::Purge => json(route, &client()?.purge(&request.body()?).await?),
         ApiCall::Backfill => json(route, &actions::backfill(request).await?),
     }
+}
+
+async fn entry(request: &ApiRequest, route: &ApiRoute, verb: EntryVerb) -> Result<Response, ApiProblem> {
+    json(route, &request.client()?.act(verb, &request.key()?, &request.body()?).await?)
 }

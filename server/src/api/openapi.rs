@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::access::ApiRole;
 use super::problem::ProblemKind;
 use super::routes::{ApiCall, ApiRoute, Method, PREFIX, ROUTES};
-use super::wire;
+use crate::operator::wire;
 
 /// Returns the whole document.
 pub(crate) fn document() -> Value {

@@ -7,7 +7,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use oncebox::{Error, ErrorKind};
 
-use super::wire;
+use crate::operator::{OperatorError, wire};
 
 macro_rules! problem_kinds {
     ($($name:ident $word:literal $status:ident $title:literal, $advice:literal;)+) => {
@@ -159,6 +159,21 @@ impl From<Error> for ApiProblem {
             }
         };
         Self::new(kind, error.what())
+    }
+}
+
+impl From<OperatorError> for ApiProblem {
+    fn from(error: OperatorError) -> Self {
+        let kind = match error {
+            OperatorError::Store(error) => return error.into(),
+            OperatorError::Invalid(_) => ProblemKind::Invalid,
+            OperatorError::Changed { .. } => ProblemKind::Changed,
+            // Of another process, which no route asks.
+            OperatorError::Unreachable(_) | OperatorError::Refused(..) | OperatorError::Lost(_) => {
+                ProblemKind::Unavailable
+            }
+        };
+        Self::new(kind, error.to_string())
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use oncebox::{HandlerKey, Key};
+use oncebox::Key;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -12,8 +12,9 @@ use super::access::ApiCaller;
 use super::openapi;
 use super::problem::{ApiProblem, ProblemKind};
 use super::routes::ApiCall;
-use super::wire::{BoundedText, OperationUuid};
 use super::{Current, OperatorApi, ServedInbox};
+use crate::operator::StoreClient;
+use crate::operator::wire::OperationUuid;
 
 /// An API request.
 pub(super) struct ApiRequest {
@@ -37,6 +38,11 @@ impl ApiRequest {
         let name = self.part("inbox");
         let found = self.current.inboxes.iter().find(|inbox| inbox.name().as_str() == name);
         found.ok_or_else(|| ApiProblem::new(ProblemKind::NotFound, "this process serves no such inbox"))
+    }
+
+    /// Returns a client of the inbox in the path, for the caller.
+    pub(super) fn client(&self) -> Result<StoreClient, ApiProblem> {
+        Ok(self.inbox()?.operator.on_behalf_of(self.caller.name.as_deref()))
     }
 
     /// Returns the key in the path.
@@ -116,28 +122,4 @@ fn invalid(error: &serde_json::Error) -> ApiProblem {
     // The error may quote the request, which the client knows anyway.
     let text: String = error.to_string().chars().take(300).collect();
     ApiProblem::new(ProblemKind::Invalid, text)
-}
-
-/// Returns a number, or an error if it is out of bounds.
-pub(super) fn bounded(
-    name: &str,
-    value: Option<u64>,
-    default: usize,
-    bounds: std::ops::RangeInclusive<u64>,
-) -> Result<usize, ApiProblem> {
-    let Some(value) = value else { return Ok(default) };
-    let (least, max) = (bounds.start(), bounds.end());
-    let wrong =
-        || ApiProblem::new(ProblemKind::Invalid, format!("`{name}` must be between {least} and {max}"));
-    if bounds.contains(&value) { usize::try_from(value).map_err(|_| wrong()) } else { Err(wrong()) }
-}
-
-/// Returns the number of items per page: 1 to 1,000, default 100.
-pub(super) fn page(limit: Option<u64>) -> Result<usize, ApiProblem> {
-    bounded("limit", limit, 100, 1..=1_000)
-}
-
-/// Parses a handler key.
-pub(super) fn handler(text: &BoundedText) -> Result<HandlerKey, ApiProblem> {
-    HandlerKey::new(&**text).map_err(|error| ApiProblem::new(ProblemKind::Invalid, error.what()))
 }

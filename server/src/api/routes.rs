@@ -5,7 +5,7 @@ use std::any::TypeId;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use super::access::ApiRole;
-use super::wire;
+use crate::operator::wire;
 
 /// Path prefix of all routes in the table.
 pub(crate) const PREFIX: &str = "/api/v1";

@@ -14,11 +14,13 @@ mod tree;
 
 use std::process::ExitCode;
 
+use anyhow::anyhow;
 use clap::{Parser, Subcommand};
 use oncebox::{Error, ErrorKind};
 
 use crate::config::Invalid;
 use crate::demo;
+use crate::operator::OperatorError;
 
 /// Exit codes of the program. They are part of the interface.
 pub(crate) const EXITS: &str = "\
@@ -118,29 +120,11 @@ pub(crate) struct CommandError {
 }
 
 impl CommandError {
-    /// Returns true if the object does not exist.
-    pub(crate) fn is_not_found(&self) -> bool {
-        let ours = self.error.downcast_ref::<Error>();
-        ours.is_some_and(|error| error.kind() == ErrorKind::NotFound) || self.error.is::<ServerNotFound>()
-    }
-
     /// Adds the context of the error.
     pub(crate) fn context(self, what: String) -> Self {
         Self { exit: self.exit, error: self.error.context(what) }
     }
 }
-
-/// A not-found response of the API.
-#[derive(Debug)]
-pub(crate) struct ServerNotFound(pub(crate) String);
-
-impl std::fmt::Display for ServerNotFound {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for ServerNotFound {}
 
 impl Exit {
     /// Returns an error that ends the program with this code.
@@ -170,6 +154,23 @@ impl From<Error> for CommandError {
             _ => Exit::Failure,
         };
         exit.with(error)
+    }
+}
+
+impl From<OperatorError> for CommandError {
+    fn from(error: OperatorError) -> Self {
+        let exit = match error {
+            OperatorError::Store(error) => return error.into(),
+            OperatorError::Changed { .. } => {
+                let advice = "nothing was changed; repeat the dry run, then pass its count with --expect";
+                return Exit::Refused.with(anyhow!("{error}: {advice}"));
+            }
+            OperatorError::Unreachable(_) => Exit::Start,
+            OperatorError::Refused(401 | 403 | 404 | 409, _) => Exit::Refused,
+            OperatorError::Invalid(_) | OperatorError::Refused(400..500, _) => Exit::Usage,
+            OperatorError::Refused(..) | OperatorError::Lost(_) => Exit::Failure,
+        };
+        exit.with(anyhow!("{error}"))
     }
 }
 

@@ -9,7 +9,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::rand::SecureRandom as _;
 
 use super::{CommandError, Exit};
-use crate::api::access::{ApiRole, hash, hex};
+use crate::api::access::{ApiRole, hash};
+use crate::operator::show::hex;
 
 /// Arguments of `oncebox token`.
 #[derive(Debug, clap::Args)]

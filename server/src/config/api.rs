@@ -7,8 +7,8 @@ use oncebox::privacy::Redaction;
 use super::model;
 use super::plan::Planner;
 use super::value::{Located, many};
-use crate::api::Privacy;
 use crate::api::access::{self, Access, ApiToken};
+use crate::operator::Privacy;
 
 /// Default address of the API.
 pub(crate) const API_LISTEN: &str = "127.0.0.1:8472";

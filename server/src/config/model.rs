@@ -277,7 +277,8 @@ pub(crate) struct HandlerTable {
     pub(crate) retry: Option<Located<RetrySetting>>,
     /// Maximum crashes of a process that delivers only this message before the message is poisoned. Default: 3.
     pub(crate) crashes: Option<Located<u32>>,
-    /// Delay after the first crash that counts for `crashes`. Each further crash multiplies it by six, up to ten minutes. Default: `10s`.
+    /// Delay after the first crash that counts for `crashes`. Each further crash multiplies it by six, up to ten minutes. Crashes
+    /// that do not count have delays of their own: none twice, then 1 s to 30 s. Default: `10s`.
     pub(crate) crash_delay: Option<Located<TimeSpan>>,
     /// Time limit for a response. Default: `30s`.
     pub(crate) timeout: Option<Located<TimeSpan>>,

@@ -31,7 +31,7 @@ use running_config::RunningConfig;
 use signals::{Signal, Signals};
 use stores::Stores;
 
-pub(crate) use running_config::check_plan;
+pub(crate) use running_config::{build, check_plan};
 pub(crate) use stores::{grants_sql, has_roles, is_missing, migrate, open_admin, pending, schema_sql};
 pub(crate) use zero_config::ZeroConfig;
 

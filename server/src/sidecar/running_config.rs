@@ -11,9 +11,10 @@ use tokio::task::JoinSet;
 
 use super::stores::{AnyStore, Stores};
 use super::{ingress, queues};
-use crate::api::{Backfills, Current, ServedInbox};
+use crate::api::{Current, FIELDS, ServedInbox};
 use crate::config::{ConfigPlan, HandlerPlan, InboxPlan, Invalid, KeyLocation, Loaded};
 use crate::delivery::deliver_to;
+use crate::operator::StoreClient;
 
 /// The inboxes, workers and routes of one configuration.
 pub(super) struct RunningConfig {
@@ -60,15 +61,16 @@ impl RunningConfig {
 
     /// Returns the inboxes for the API.
     pub(super) fn served(&self, plan: &ConfigPlan, stores: &Stores) -> Result<Current> {
-        let mut inboxes = Vec::new();
-        let backfills: Arc<dyn Backfills> = Arc::new(stores.clone());
-        for (inbox, plan) in self.inboxes.iter().zip(&plan.inboxes) {
-            let (admin, stores) = (stores.admin(&plan.store)?, Arc::clone(&backfills));
-            inboxes.push(ServedInbox { plan: plan.clone(), inbox: inbox.clone(), admin, stores });
-        }
         let (access, privacy) =
             plan.api.as_ref().map(|api| (api.access.clone(), api.privacy.clone())).unwrap_or_default();
-        Ok(Current { inboxes, access, privacy, limits: plan.health.clone() })
+        let (mut inboxes, privacy) = (Vec::new(), Arc::new(privacy));
+        for (inbox, plan) in self.inboxes.iter().zip(&plan.inboxes) {
+            let (admin, plan) = (stores.admin(&plan.store)?, Arc::new(plan.clone()));
+            let operator = StoreClient::new(admin, inbox.name().clone(), Some(Arc::clone(&plan)), &FIELDS);
+            let operator = operator.redact(Arc::clone(&privacy));
+            inboxes.push(ServedInbox { plan, inbox: inbox.clone(), operator });
+        }
+        Ok(Current { inboxes, access, limits: plan.health.clone() })
     }
 
     /// Returns the routes for messages.
@@ -151,7 +153,7 @@ pub(crate) fn check_plan(loaded: Loaded) -> Result<Loaded, Invalid> {
     }
 }
 
-pub(super) fn build<S: Store>(plan: &InboxPlan, store: S) -> Result<Inbox<S>> {
+pub(crate) fn build<S: Store>(plan: &InboxPlan, store: S) -> Result<Inbox<S>> {
     let mut config = plan.config.clone();
     config.order = plan.order.as_ref().map(|place| match place {
         KeyLocation::Header(name) => OrderBy::Header(name.as_str().into()),

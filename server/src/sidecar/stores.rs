@@ -5,17 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use async_trait::async_trait;
 use oncebox::store::{Admin, Migrate, Migration};
 use oncebox::time::{Clock as _, SystemClock};
-use oncebox::{Error, ErrorKind, Inbox, Store};
+use oncebox::{Error, ErrorKind, Store};
 use oncebox_postgres::Postgres;
 use oncebox_sealed::{Keyring, Sealed, SharedKeyring};
 use oncebox_sqlite::Sqlite;
 
 use super::message_log::MessageLog;
 use super::running_config::build;
-use crate::api::{AwaitedStore, BackfillRequest, Backfills, OperatorApi};
+use crate::api::{AwaitedStore, OperatorApi};
 use crate::config::{InboxPlan, SealPlan, StorePlace, StorePlan};
 
 /// A store of any kind.
@@ -144,29 +143,6 @@ impl Stores {
     pub(super) async fn add_missing(&self, plan: &InboxPlan, handler: &str) -> Result<u64> {
         Ok(build(plan, self.admin(&plan.store)?)?.backfill(handler).await?)
     }
-
-    /// Builds the inbox of a plan again.
-    fn built(&self, plan: &InboxPlan) -> oncebox::Result<Inbox<Arc<dyn Admin>>> {
-        self.admin(&plan.store).and_then(|store| build(plan, store)).map_err(|error| unexpected(&error))
-    }
-}
-
-/// Converts an error of a plan that was built before.
-fn unexpected(error: &anyhow::Error) -> Error {
-    Error::new(ErrorKind::InvalidConfig, format!("{error:#}"))
-}
-
-#[async_trait]
-impl Backfills for Stores {
-    async fn record_backfill(&self, plan: &InboxPlan, request: &BackfillRequest) -> oncebox::Result<()> {
-        let BackfillRequest { handler, id, actor, reason } = request;
-        self.built(plan)?.record_backfill(handler, *id, actor, reason).await.map(|_| ())
-    }
-
-    async fn backfill(&self, plan: &InboxPlan, request: &BackfillRequest) -> oncebox::Result<u64> {
-        let BackfillRequest { handler, id, actor, reason } = request;
-        self.built(plan)?.backfill_by(handler, *id, actor, reason).await
-    }
 }
 
 /// Opens a store, and waits for an unavailable server. Returns other errors at once.
@@ -216,15 +192,15 @@ fn sealed<S: Admin>(store: S, plan: &StorePlan, keys: Option<&SharedKeyring>) ->
 }
 
 /// Wraps a store for an operator. Without keys, sealed content is shown as sealed.
-fn for_operator<S: Admin>(store: S, plan: &StorePlan) -> oncebox::Result<Box<dyn Admin>> {
+fn for_operator<S: Admin>(store: S, plan: &StorePlan) -> oncebox::Result<Arc<dyn Admin>> {
     Ok(match &plan.seal {
-        Some(seal) => Box::new(seal.wrap(store, seal.keyring()?.into())),
-        None => Box::new(Sealed::new(store, Keyring::locked()).allow_plaintext()),
+        Some(seal) => Arc::new(seal.wrap(store, seal.keyring()?.into())),
+        None => Arc::new(Sealed::new(store, Keyring::locked()).allow_plaintext()),
     })
 }
 
 /// Opens a store for an operator. Never creates a file, and never creates or changes tables.
-pub(crate) async fn open_admin(plan: &StorePlan) -> oncebox::Result<Box<dyn Admin>> {
+pub(crate) async fn open_admin(plan: &StorePlan) -> oncebox::Result<Arc<dyn Admin>> {
     match &plan.place {
         StorePlace::Sqlite(path) => {
             if !path.exists() {

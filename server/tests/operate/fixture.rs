@@ -69,6 +69,14 @@ impl OperateFixture {
         fixture
     }
 
+    /// Stores one message that is not handled yet.
+    pub(crate) async fn accept(&self, id: &'static str, source: &str) {
+        let inbox =
+            Inbox::builder("orders", self.store()).on("order.placed", handler("ship-order", ship)).build();
+        let message = Message::new(id, "order.placed", "ok").with_source(source);
+        inbox.expect("an inbox").accept(message).await.expect("accept");
+    }
+
     /// Stores messages with one ordering key. The first is poisoned.
     pub(crate) async fn in_line(ids: &[&str]) -> Self {
         let fixture = Self::empty();

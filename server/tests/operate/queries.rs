@@ -122,8 +122,9 @@ async fn one_message_is_shown_and_its_payload_only_on_demand() {
     assert_eq!(both["payloads"]["quarantined"][0]["text"], "?");
     let key = view["key"].as_str().expect("a key");
     assert_eq!(fixture.json("show", &["--key", key])[0], *view);
-    assert_eq!(fixture.code("show", &["--id", "evt_1"]), 5, "another source, another message");
-    assert!(said(&fixture.run("show", &["--id", "evt_1"])).contains("without --source"));
+    assert_eq!(fixture.json("show", &["--id", "evt_1"])[0], *view, "the only one with this id");
+    assert_eq!(fixture.code("show", &["--id", "evt_0"]), 5);
+    assert!(said(&fixture.run("show", &["--id", "evt_0"])).contains("without --source"));
     assert!(!said(&fixture.run("show", &["--id", "evt_0", "--source", "shop"])).contains("--source"));
     assert_eq!(fixture.code("show", &["--key", "1f"]), 2);
     assert_eq!(fixture.code("show", &["--key", key, "--source", "shop"]), 2, "a key says it all");
@@ -139,8 +140,32 @@ async fn the_history_is_explained() {
     assert!(told.contains("Z delivered first"), "times are dates: {told}");
     let explained = &fixture.json("explain", &EVT_1)[0];
     assert_eq!(explained["entries"][0]["entry"]["status"], "poisoned", "{explained}");
-    assert_eq!(fixture.code("explain", &["--id", "evt_1"]), 5);
     assert_eq!(fixture.code("explain", &[]), 2);
+}
+
+// An id belongs to a source, and an operator often knows only the id.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_without_a_source_selects_the_only_message_with_it() {
+    let fixture = OperateFixture::new().await;
+    let found = fixture.run("explain", &["--id", "evt_1"]);
+    assert_eq!(text(&found), text(&fixture.run("explain", &EVT_1)), "{found:?}");
+    assert!(said(&found).contains("the only message with this id, from \"shop\""), "{found:?}");
+    for (id, tenant) in [("evt", None), ("evt_1", Some("acme")), ("evt_0", None)] {
+        let tenant = tenant.map_or(vec![], |tenant| vec!["--tenant", tenant]);
+        let none = fixture.run("explain", &[&["--id", id][..], &tenant].concat());
+        assert_eq!(code(&none), 5, "{none:?}");
+        assert!(said(&none).contains("without --source"), "{none:?}");
+    }
+    let entry = ["--id", "evt_1", "--handler", "ship-order"];
+    assert_eq!(fixture.code("discard", &[&ADA[..], &entry].concat()), 5, "an action does not guess");
+    fixture.accept("evt_1", "depot").await;
+    let both = fixture.run("explain", &["--id", "evt_1"]);
+    assert_eq!(code(&both), 2, "{both:?}");
+    assert!(
+        said(&both).contains("2 messages have this id, with sources like \"depot\", \"shop\""),
+        "{both:?}"
+    );
+    assert_eq!(fixture.code("explain", &["--id", "evt_1", "--source", "depot"]), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,6 +212,17 @@ fn a_missing_store_is_not_created() {
         !junk.contains("stored") && junk.contains("; stop, keep a copy"),
         "a read has only advice: {junk}"
     );
+    let store = format!("sqlite:{}", file.display());
+    for (command, more) in [
+        ("discard", &["--error", "x"][..]),
+        ("purge", &["--older-than", "1d"]),
+        ("erase", &["--id", "evt_1", "--source", "shop"]),
+        ("backfill", &["--handler", "ship", "--type", "*"]),
+    ] {
+        let dry = [&[command, "--store", &store, "--inbox", "orders"], &ADA[..], more].concat();
+        let dry = said(&oncebox(dry).output().expect("it runs"));
+        assert!(!dry.contains("stored") && dry.contains("; stop, keep a copy"), "{command}: {dry}");
+    }
     let unset = run("env:ONCEBOX_TEST_UNSET");
     assert_eq!(code(&unset), 2);
     assert!(said(&unset).contains("ONCEBOX_TEST_UNSET is not set"), "{unset:?}");

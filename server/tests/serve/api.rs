@@ -2,6 +2,7 @@
 
 mod access;
 mod canary;
+mod clients;
 mod commands;
 mod errors;
 mod fuzz;

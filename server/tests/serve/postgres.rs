@@ -57,7 +57,7 @@ fn two_processes_share_the_work_and_one_may_die() {
     let (living, dead) = (at(&handler.requests(), "/living"), at(&handler.requests(), "/dying"));
     assert_eq!(living.keys().cloned().collect::<BTreeSet<_>>(), ids, "nothing is lost");
     assert!(living.values().all(|times| *times == 1), "each effect once at the one that lives: {living:?}");
-    // What ran twice is what the dead one had in hand, and no more.
+    // Only the entries that the dead one was running ran twice.
     assert!(dead.values().all(|times| *times == 1), "{dead:?}");
     assert!(dead.len() <= 16, "no more than its concurrency: {dead:?}");
 }

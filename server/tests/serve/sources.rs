@@ -104,6 +104,44 @@ fn handlers_get_their_types_and_their_own_duplicates() {
     assert!(lines.iter().all(|line| !line.contains("canary")), "{lines:#?}");
 }
 
+/// A sender is told what happened for each handler, and `422` only if no handler took the message.
+#[test]
+fn the_answer_of_a_sidecar_names_each_handler() {
+    let (pay, saga) = (Receiver::good(), Receiver::good());
+    let config = format!(
+        "allow_private = true\n[inbox.shop]\n[inbox.shop.handler.pay]\nurl = \"{}\"\n\
+         [inbox.shop.handler.saga]\nurl = \"{}\"\nkey = {{ pointer = \"/order\", on_conflict = \"quarantine\" }}\n",
+        pay.url(),
+        saga.url()
+    );
+    let sidecar = Sidecar::with(&config);
+    let send = |id: &str, body: &str| post(&sidecar.url("shop"), id, "t", body);
+    let outcome = |answer: &super::support::HttpReply| {
+        let answer = answer.json();
+        let mut all = vec![answer["outcome"].as_str().expect("an outcome").to_owned()];
+        for handler in answer["handlers"].as_array().into_iter().flatten() {
+            all.push(format!(
+                "{} {}",
+                handler["handler"].as_str().expect("a key"),
+                handler["outcome"].as_str().expect("a word")
+            ));
+        }
+        all.join(", ")
+    };
+    let first = send("1", r#"{"order":7}"#);
+    assert_eq!((first.status, &*outcome(&first)), (202, "accepted"));
+    let mixed = send("2", r#"{"order":7,"more":true}"#);
+    assert_eq!((mixed.status, &*outcome(&mixed)), (202, "accepted, pay first, saga conflict"));
+    let again = send("2", r#"{"order":7,"more":true}"#);
+    assert_eq!((again.status, &*outcome(&again)), (200, "duplicate, pay duplicate, saga conflict"));
+    let refused = send("1", r#"{"order":7,"more":true}"#);
+    assert_eq!(refused.status, 422, "no handler took it: {refused:?}");
+    pay.wait_for(2);
+    saga.wait_for(1);
+    sidecar.stop();
+    assert_eq!((pay.requests().len(), saga.requests().len()), (2, 1));
+}
+
 #[test]
 fn inboxes_and_stores_of_one_process_are_independent() {
     let handler = Receiver::good();

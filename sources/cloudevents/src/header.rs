@@ -1,8 +1,8 @@
-//! Attributes in headers.
+//! CloudEvents attributes in headers. Tests: src/tests.rs.
 
 use std::fmt::Write as _;
 
-/// The attributes of a request in binary mode.
+/// Returns the attributes of a request in binary mode.
 #[cfg(any(feature = "http", test))]
 pub(super) fn attributes(headers: &http::HeaderMap) -> Result<Vec<(String, String)>, super::Malformed> {
     use super::Malformed;
@@ -10,7 +10,7 @@ pub(super) fn attributes(headers: &http::HeaderMap) -> Result<Vec<(String, Strin
     let mut attributes = Vec::new();
     for (name, value) in headers {
         let attribute = match name.as_str().strip_prefix("ce-") {
-            // That one is what `Content-Type` says.
+            // `Content-Type` carries this one.
             Some("datacontenttype") | None => continue,
             Some(attribute) => attribute,
         };
@@ -26,8 +26,8 @@ pub(super) fn attributes(headers: &http::HeaderMap) -> Result<Vec<(String, Strin
     Ok(attributes)
 }
 
-/// The text of an attribute from the value of its header: quotes are taken off, then `%xx` is decoded once. `None` if
-/// the bytes are no text. A `%` without two digits behind it stays what it is.
+/// Decodes an attribute from the value of its header: removes quotes, then decodes `%xx` once. Returns `None` if the
+/// bytes are no text. A `%` without two digits stays as it is.
 pub fn decode(value: &[u8]) -> Option<String> {
     let unquoted;
     let value = match value {
@@ -71,8 +71,8 @@ fn unescape(quoted: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The value of a header for the text of an attribute: everything but visible ASCII is written as `%xx`, and so are the
-/// double quote and `%`.
+/// Encodes the text of an attribute for its header: everything but visible ASCII becomes `%xx`, and so do the double
+/// quote and `%`.
 pub fn encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! Events in JSON.
+//! CloudEvents in JSON. Tests: src/tests.rs.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,11 +10,11 @@ use serde_json::value::RawValue;
 
 use super::{Event, MAX_ATTRIBUTES, Malformed, base64, shown, too_many_attributes};
 
-/// The most members of an event: all attributes, the four that it must have, and its data.
+/// Maximum members of an event: all attributes, the four required ones, and its data.
 const MAX_MEMBERS: usize = MAX_ATTRIBUTES + 5;
 
-/// The members of an object, not many more than an event may have, with their values as they were written: data is kept
-/// byte for byte, and however deep it is, nothing recurses into it.
+/// Members of an object with their values as written, few more than an event may have. Data is kept byte for byte.
+/// Nothing recurses into it, however deep it is.
 struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for Members<'de> {
@@ -30,7 +30,7 @@ impl<'de> Deserialize<'de> for Members<'de> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut members = Vec::new();
                 while let Some(member) = map.next_entry::<MemberName<'de>, &'de RawValue>()? {
-                    // The rest is only passed over, for an answer about all of it.
+                    // Count the rest without keeping it, for an error about all of it.
                     if members.len() <= MAX_MEMBERS {
                         members.push((member.0.0, member.1));
                     }
@@ -53,7 +53,7 @@ pub(super) fn event(json: &[u8]) -> Result<Event, Malformed> {
     let (mut data, mut base64_data, mut attributes) = (None, None, Vec::new());
     for (name, value) in members {
         let twice = || Malformed::new(format!("the member {:?} comes twice", shown(&name)));
-        // What is null is not set.
+        // A null member is not set.
         if value.get() == "null" && name != "data" {
             continue;
         }
@@ -81,16 +81,16 @@ pub(super) fn event(json: &[u8]) -> Result<Event, Malformed> {
     Ok(event)
 }
 
-/// The items of a list as they were written.
+/// Items of a list as written.
 #[derive(Debug)]
 pub enum Split<'a> {
     /// All of them.
     Items(Vec<&'a RawValue>),
-    /// So many that none is kept.
+    /// Number of items, over the limit; none is kept.
     TooMany(usize),
 }
 
-/// Splits a list of at most so many items.
+/// Splits a list of limited length.
 struct ListSplitter(usize);
 
 impl<'de> DeserializeSeed<'de> for ListSplitter {
@@ -131,7 +131,7 @@ pub(super) fn split(json: &[u8], max: usize) -> Result<Split<'_>, Malformed> {
     split.map_err(|error| not_json("a list", &error))
 }
 
-/// JSON stays as it was written. A string is the data itself if the data is said to be something else.
+/// Returns the data. JSON stays as written. A string is the data itself if the media type is not JSON.
 fn bytes_of(event: &Event, data: &RawValue) -> Result<Bytes, Malformed> {
     if !event.has_json_data() && data.get().starts_with('"') {
         return string("data", data).map(Bytes::from);
@@ -139,7 +139,7 @@ fn bytes_of(event: &Event, data: &RawValue) -> Result<Bytes, Malformed> {
     Ok(Bytes::copy_from_slice(data.get().as_bytes()))
 }
 
-/// The text of an attribute: strings as they are, truth values and whole numbers as they are written.
+/// Returns the text of an attribute: strings as they are, booleans and integers as written.
 fn attribute(name: &str, value: &RawValue) -> Result<String, Malformed> {
     let text = value.get();
     match text {
@@ -158,7 +158,7 @@ fn string(name: &str, value: &RawValue) -> Result<String, Malformed> {
     text.map_err(|_| Malformed::new(format!("the member {:?} is not text", shown(name))))
 }
 
-/// Where it went wrong, without what was there.
+/// Returns an error with the position of the fault, without the input.
 fn not_json(what: &str, error: &serde_json::Error) -> Malformed {
     Malformed::new(format!(
         "the body is not {what} in JSON (line {}, column {})",

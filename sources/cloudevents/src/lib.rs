@@ -1,7 +1,8 @@
-//! CloudEvents 1.0: events as JSON, in batches, in the headers of a request, and in whatever attributes a source has found.
+//! CloudEvents 1.0: events as JSON, in batches, in request headers, and in the attributes of any transport. Tests:
+//! src/tests.rs.
 //!
-//! All sources read events with this crate, so the same event makes the same message whichever way it comes: a producer may
-//! change its way.
+//! All sources read events with this crate, so one event makes the same message over every transport. A producer may
+//! switch transports.
 
 mod header;
 mod json;
@@ -12,17 +13,17 @@ pub use json::Split;
 
 use base64::Engine as _;
 use bytes::Bytes;
-use oncebox::{Headers, Message};
+use oncebox_core::{Headers, Message};
 
 /// Media type of one event.
 pub const STRUCTURED: &str = "application/cloudevents+json";
 /// Media type of a list of events.
 pub const BATCH: &str = "application/cloudevents-batch+json";
 
-/// The most attributes of an event: each new name is compared with all before it.
+/// Maximum attributes of an event: each new name is compared with all before it.
 const MAX_ATTRIBUTES: usize = 256;
 
-/// Why something is not an event.
+/// Reason why input is not an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Malformed(String);
@@ -33,19 +34,19 @@ impl Malformed {
     }
 }
 
-/// One event: its attributes, all as the text that the specification gives them, and its data.
+/// One event: its attributes, as the text that the specification defines, and its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     id: String,
     source: String,
     type_name: String,
-    /// Everything else that is set, extensions included, in the order of its coming; never `specversion`.
+    /// Other attributes in the order they came, extensions included; never `specversion`.
     others: Vec<(String, String)>,
     data: Option<Bytes>,
 }
 
 impl Event {
-    /// An event with the attributes that every event has.
+    /// Creates an event with the required attributes.
     pub fn new(
         source: impl Into<String>,
         id: impl Into<String>,
@@ -56,7 +57,7 @@ impl Event {
         Self::from_attributes(attributes.map(|(name, value)| (name.to_owned(), value)), None)
     }
 
-    /// The same with another attribute, or an extension.
+    /// Returns the event with another attribute or an extension.
     pub fn with(mut self, name: &str, value: impl Into<String>) -> Result<Self, Malformed> {
         if matches!(name, "id" | "source" | "type" | "specversion") || self.attribute(name).is_some() {
             return Err(Malformed::new(format!("the attribute {name:?} is set already")));
@@ -67,7 +68,7 @@ impl Event {
         Ok(self)
     }
 
-    /// The same with data.
+    /// Returns the event with data.
     pub fn with_data(mut self, data: impl Into<Bytes>) -> Self {
         self.data = Some(data.into());
         self
@@ -85,7 +86,7 @@ impl Event {
         json::event(json)
     }
 
-    /// Reads a list of events in JSON: an error of the whole, or one for each that is none.
+    /// Reads a list of events in JSON. Fails as a whole, or returns one error per malformed event.
     pub fn batch_from_json(json: &[u8]) -> Result<Vec<Result<Self, Malformed>>, Malformed> {
         match Self::split_json(json, usize::MAX)? {
             Split::Items(items) => {
@@ -95,17 +96,17 @@ impl Event {
         }
     }
 
-    /// Splits a list of events without reading them; nothing of it is kept if there are more than `most`.
+    /// Splits a list of events without reading them. Keeps nothing of it if there are more than `max`.
     pub fn split_json(json: &[u8], max: usize) -> Result<Split<'_>, Malformed> {
         json::split(json, max)
     }
 
-    /// The event in JSON.
+    /// Returns the event in JSON.
     pub fn to_json(&self) -> Vec<u8> {
         json::render(self)
     }
 
-    /// Checks attributes and puts them together: how an event comes in the binary mode of any transport.
+    /// Builds an event from checked attributes, as the binary mode of any transport carries it.
     pub fn from_attributes(
         attributes: impl Iterator<Item = (String, String)>,
         data: Option<Bytes>,
@@ -147,39 +148,39 @@ impl Event {
         Ok(Self { id, source, type_name: event_type, others, data })
     }
 
-    /// Unique within its source.
+    /// Returns the id, unique within its source.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// In what context it happened: a URI reference.
+    /// Returns the context of the event: a URI reference.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// The type of the event it is.
+    /// Returns the type of the event.
     pub fn event_type(&self) -> &str {
         &self.type_name
     }
 
-    /// Any attribute but those three, extensions included.
+    /// Returns any other attribute, extensions included.
     pub fn attribute(&self, name: &str) -> Option<&str> {
         self.others.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
     }
 
-    /// All of these.
+    /// Returns all other attributes.
     pub fn attributes(&self) -> impl Iterator<Item = (&str, &str)> {
         self.others.iter().map(|(name, value)| (&**name, &**value))
     }
 
-    /// The data, byte for byte.
+    /// Returns the data, byte for byte.
     pub fn data(&self) -> Option<&Bytes> {
         self.data.as_ref()
     }
 
-    /// The message: its payload is the data, its headers are `ce-` and each attribute, and `content-type`. It is the
-    /// same whichever way the event came. Its id is the event's source and id with a blank between them, because only
-    /// the two together are unique; a source has no blank.
+    /// Returns the message: the data is its payload, its headers are `content-type` and `ce-` with each attribute. It
+    /// is the same over every transport. Only source and id together are unique, so its id joins both with a space; a
+    /// source has no space.
     pub fn into_message(self) -> Message {
         let mut headers = Headers::default();
         headers.push("ce-specversion", "1.0");
@@ -187,7 +188,7 @@ impl Event {
         headers.push("ce-source", self.source.clone());
         headers.push("ce-type", self.type_name.clone());
         let (mut order, mut time) = (None, None);
-        // Transports bring them in any order.
+        // Transports deliver them in any order.
         let mut others = self.others;
         others.sort_unstable();
         for (name, value) in others {
@@ -224,7 +225,7 @@ fn too_many_attributes() -> Malformed {
     Malformed::new(format!("there are too many attributes, the limit is {MAX_ATTRIBUTES}"))
 }
 
-/// The media type without its parameters, in lower case.
+/// Returns the media type without its parameters, in lower case.
 pub fn essence(media_type: &str) -> String {
     media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
@@ -274,7 +275,7 @@ fn is_media_type(value: &str) -> bool {
     essence.split_once('/').is_some_and(|(event_type, subtype)| token(event_type) && token(subtype))
 }
 
-/// The start of untrusted input, for an error.
+/// Returns the start of untrusted input, for an error.
 fn shown(text: &str) -> String {
     text.chars().take(40).collect()
 }

@@ -1,8 +1,8 @@
-//! Times as RFC 3339 writes them.
+//! Times in RFC 3339. Tests: below.
 
-use oncebox::time::Timestamp;
+use oncebox_core::time::Timestamp;
 
-/// The time a text stands for, to the millisecond; `None` if it is none. A leap second is the second after it.
+/// Parses a time to the millisecond. Returns `None` for other text. A leap second is the second after it.
 pub fn parse(text: &str) -> Option<Timestamp> {
     let bytes = text.as_bytes();
     let (date, rest) = bytes.split_at_checked(10)?;
@@ -26,7 +26,7 @@ fn number(digits: &[u8]) -> Option<i64> {
     digits.iter().try_fold(0, step)
 }
 
-/// Milliseconds of a fraction of any length, and what comes behind it.
+/// Parses a fraction of any length to milliseconds; returns the rest.
 fn fraction(text: &[u8]) -> Option<(i64, &[u8])> {
     let Some(text) = text.strip_prefix(b".") else { return Some((0, text)) };
     let len = text.iter().take_while(|b| b.is_ascii_digit()).count();
@@ -35,7 +35,7 @@ fn fraction(text: &[u8]) -> Option<(i64, &[u8])> {
     if len == 0 { None } else { Some((number(&padded)?, rest)) }
 }
 
-/// Minutes east of Greenwich.
+/// Parses an offset in minutes east of Greenwich.
 fn offset(text: &[u8]) -> Option<i64> {
     match *text {
         [b'Z' | b'z'] => Some(0),
@@ -57,7 +57,7 @@ fn days_in(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Days since 1970-01-01, counted in years that begin with March, so that a leap day is the last of its year.
+/// Returns the days since 1970-01-01. Years begin with March, so that a leap day is the last of its year.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));

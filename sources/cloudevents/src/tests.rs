@@ -1,4 +1,4 @@
-//! Events that the specification allows, and others.
+//! Tests with events that the specification allows, and others.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
@@ -60,7 +60,7 @@ fn data_is_what_was_written() {
     assert!(json(r#""data_base64":"?""#).is_err());
 }
 
-// FAULTS G2: nothing goes down into data.
+// FAULTS G2: nothing recurses into data.
 #[test]
 fn data_may_be_deep() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
@@ -232,7 +232,7 @@ proptest! {
     }
 }
 
-// FAULTS S5: each name is compared with those before it, so there must not be many.
+// FAULTS S5: each name is compared with those before it, so their number is limited.
 #[test]
 fn an_event_with_too_many_attributes_is_refused_before_they_are_compared() {
     let with = |count: usize| {
@@ -251,7 +251,7 @@ fn an_event_with_too_many_attributes_is_refused_before_they_are_compared() {
     assert_eq!(Event::from_request(&headers, Bytes::new()).unwrap_err(), too_many_attributes());
 }
 
-// FAULTS S5: nothing is left that events could be made of.
+// FAULTS S5: nothing is kept to build events from.
 #[test]
 fn a_list_that_is_too_long_is_counted_and_not_kept() {
     let list = |count: usize| format!("[{}]", vec![MINIMAL; count].join(","));

@@ -1,4 +1,4 @@
-//! One address that messages are sent to.
+//! One address that receives messages. Tests: tests/configured.rs and tests/answers.rs.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::format::{BodyFormat, HeaderNames, ShopifyId};
 use crate::quota::Quota;
 use crate::verify::{REPLAY_WINDOW, Verify};
 
-/// An address that messages are sent to: who may send, how a message and its key are read, and how much is taken.
+/// An address that receives messages, with its proof, its format and its limits.
 ///
-/// Its name is the [source](oncebox::Message::source) of every message that comes in through it. The source is part of
-/// the key, so the senders of one endpoint cannot use up the ids of another.
+/// Its name is the [source](oncebox::Message::source) of every message it receives. The source is part of the key, so
+/// senders of one endpoint cannot use up the ids of another.
 ///
 /// ```
 /// use oncebox_http::{Endpoint, Quota, Verify};
@@ -53,8 +53,8 @@ impl Endpoint {
         }
     }
 
-    /// Any body. The id stands in the header `message-id`, the type in `message-type`, the ordering key, if there is one,
-    /// in `message-ordering-key`. Who may send has to be [said](Self::verify).
+    /// Any body. The id is in the header `message-id`, the type in `message-type`, an optional ordering key in
+    /// `message-ordering-key`. Set [`verify`](Self::verify) first: senders must authenticate.
     pub fn plain(name: impl Into<Box<str>>) -> Self {
         let names = HeaderNames {
             id: HeaderName::from_static("message-id"),
@@ -64,8 +64,8 @@ impl Endpoint {
         Self::new(name, BodyFormat::Plain(names), None)
     }
 
-    /// CloudEvents 1.0, one or many in a request. Source and id together are the key, `partitionkey` is the ordering key.
-    /// Who may send has to be [said](Self::verify).
+    /// CloudEvents 1.0, one or many in a request. Source and id together are the key, `partitionkey` is the ordering
+    /// key. Set [`verify`](Self::verify) first: senders must authenticate.
     pub fn cloud_events(name: impl Into<Box<str>>) -> Self {
         Self::new(name, BodyFormat::CloudEvents, None)
     }
@@ -79,8 +79,8 @@ impl Endpoint {
         Ok(Self::new(name, BodyFormat::Standard, Some(Verify::standard_webhooks(secrets)?)))
     }
 
-    /// Webhooks of GitHub. `X-GitHub-Delivery` is the key, `X-GitHub-Event` the type. The payload is the JSON, also where GitHub sends it in a
-    /// form.
+    /// Webhooks of GitHub. `X-GitHub-Delivery` is the key, `X-GitHub-Event` the type. The payload is the JSON, even if
+    /// GitHub sends it in a form.
     pub fn github<T: AsRef<[u8]>>(
         name: impl Into<Box<str>>,
         secrets: impl IntoIterator<Item = T>,
@@ -88,8 +88,8 @@ impl Endpoint {
         Ok(Self::new(name, BodyFormat::GitHub, Some(Verify::github(secrets)?)))
     }
 
-    /// Webhooks of Stripe. The event's `id` is the key, its `type` the type. Only `data` is compared with what came before
-    /// under the same key, because Stripe writes the rest anew for each attempt.
+    /// Webhooks of Stripe. The event's `id` is the key, its `type` the type. Stripe rewrites the other fields for each
+    /// attempt, so a repeat is compared by `data` alone.
     pub fn stripe<T: AsRef<[u8]>>(
         name: impl Into<Box<str>>,
         secrets: impl IntoIterator<Item = T>,
@@ -97,8 +97,8 @@ impl Endpoint {
         Ok(Self::new(name, BodyFormat::Stripe, Some(Verify::stripe(secrets)?)))
     }
 
-    /// Events of Slack. `event_id` is the key, the type of the inner event the type. The question that Slack asks when the
-    /// address is registered is answered.
+    /// Events of Slack. `event_id` is the key, the type of the inner event is the type. The endpoint completes the
+    /// challenge with which Slack registers the address.
     pub fn slack<T: AsRef<[u8]>>(
         name: impl Into<Box<str>>,
         secrets: impl IntoIterator<Item = T>,
@@ -106,8 +106,8 @@ impl Endpoint {
         Ok(Self::new(name, BodyFormat::Slack, Some(Verify::slack(secrets)?)))
     }
 
-    /// Webhooks of Shopify. `X-Shopify-Event-Id` and the topic are the key, unless [said otherwise](Self::shopify_id);
-    /// `X-Shopify-Topic` is the type.
+    /// Webhooks of Shopify. `X-Shopify-Event-Id` with the topic is the key, unless [configured
+    /// otherwise](Self::shopify_id). `X-Shopify-Topic` is the type.
     pub fn shopify<T: AsRef<[u8]>>(
         name: impl Into<Box<str>>,
         secrets: impl IntoIterator<Item = T>,
@@ -115,8 +115,8 @@ impl Endpoint {
         Ok(Self::new(name, BodyFormat::Shopify(ShopifyId::default()), Some(Verify::shopify(secrets)?)))
     }
 
-    /// Which id of Shopify recognises a repeat. Default: [`ShopifyId::Event`]. A change makes every message that Shopify sends
-    /// again new.
+    /// Sets the Shopify id that identifies a repeat. Default: [`ShopifyId::Event`]. After a change, every message that
+    /// Shopify sends again counts as new.
     pub fn shopify_id(mut self, id: ShopifyId) -> Result<Self> {
         let BodyFormat::Shopify(by) = &mut self.format else {
             return Err(
@@ -133,35 +133,35 @@ impl Endpoint {
         self
     }
 
-    /// Another path than `/` and the name, under that of all endpoints.
+    /// Sets the path below the prefix of all endpoints. Default: `/` and the name.
     pub fn path(mut self, path: impl Into<Box<str>>) -> Self {
         self.path = path.into();
         self
     }
 
-    /// Whose messages these are, where the inbox serves several customers.
+    /// Sets the tenant of all messages, for an inbox that serves several customers.
     pub fn tenant(mut self, tenant: impl Into<Box<str>>) -> Self {
         self.tenant = Some(tenant.into());
         self
     }
 
-    /// One type for all messages, whatever the sender says. Not for CloudEvents, which have a type of their own.
+    /// Sets one type for all messages and ignores the sender's. Not for CloudEvents, which have a type of their own.
     pub fn message_type(mut self, message_type: impl Into<Box<str>>) -> Self {
         self.message_type = Some(message_type.into());
         self
     }
 
-    /// The header that the id of a plain message stands in.
+    /// Sets the header with the id of a plain message.
     pub fn id_header(self, name: &str) -> Result<Self> {
         self.rename(name, |names| &mut names.id)
     }
 
-    /// The header that the type of a plain message stands in.
+    /// Sets the header with the type of a plain message.
     pub fn type_header(self, name: &str) -> Result<Self> {
         self.rename(name, |names| &mut names.message_type)
     }
 
-    /// The header that the ordering key of a plain message stands in.
+    /// Sets the header with the ordering key of a plain message.
     pub fn order_header(self, name: &str) -> Result<Self> {
         self.rename(name, |names| &mut names.order)
     }
@@ -177,13 +177,13 @@ impl Endpoint {
         Ok(self)
     }
 
-    /// The most bytes of a body, if fewer than all endpoints [take](crate::BodyLimits::max).
+    /// Sets the maximum bytes of a body, if it is less than the [limit of all endpoints](crate::BodyLimits::max).
     pub fn max_body(mut self, bytes: usize) -> Self {
         self.max_body = bytes;
         self
     }
 
-    /// The most messages of one request. Default 1,000.
+    /// Sets the maximum messages of one request. Default: 1,000.
     pub fn max_batch(mut self, messages: usize) -> Self {
         self.max_batch = messages;
         self
@@ -195,14 +195,14 @@ impl Endpoint {
         self
     }
 
-    /// Maximum age of a signature, and maximum time it may be ahead. Default: 5 minutes. A message that is sent again
-    /// within it is recognised by its key. GitHub and Shopify sign no time.
+    /// Sets the maximum age of a signature, and its maximum time in the future. Default: 5 minutes. The key identifies
+    /// a message that is sent again within this time. GitHub and Shopify sign no time.
     pub fn replay_window(mut self, window: Duration) -> Self {
         self.window = window;
         self
     }
 
-    /// The source of its messages.
+    /// Returns the source of its messages.
     pub fn name(&self) -> &str {
         &self.name
     }

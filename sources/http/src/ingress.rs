@@ -1,4 +1,5 @@
-//! Endpoints together: from a request to the store, and back to an answer.
+//! Endpoints together: from a request to the store, and back to a response. Tests: tests/answers.rs and
+//! tests/refusals.rs.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,7 +18,6 @@ use oncebox::observe::{LogThrottle, names};
 use oncebox::time::{SharedClock, SystemClock, Timestamp};
 use oncebox::{Error, ErrorKind, Inbox, Incoming, Message, Received, Result, Store};
 
-use crate::answer::{self, MessageOutcome};
 use crate::body::{
     self, BodyLimits, Budget, BudgetShare, DigestTurns, Holding, UnverifiedPool, UnverifiedShare,
 };
@@ -26,26 +26,27 @@ use crate::format::{Content, VerifiedRequest, kept};
 use crate::problem::{ProblemType, RequestProblem, respond};
 use crate::quota::QuotaBucket;
 use crate::request_batcher::RequestBatcher;
+use crate::response::{self, MessageOutcome};
 use crate::verify::{HeadProof, Proof, Refusal, Verify};
 
-/// So many lines a minute say why the senders of one endpoint are not verified, for each reason.
+/// Log lines per minute, endpoint and reason about unverified senders.
 const LINES: u32 = 5;
-/// A path is logged up to this length, in characters: a sender chooses it.
+/// Maximum characters of a path in a log: the sender chooses it.
 const LONGEST_PATH: usize = 100;
 
-/// An inbox, whatever its store.
+/// An inbox with any store.
 #[async_trait]
 pub(crate) trait Sink: Send + Sync {
-    /// Messages of one request.
+    /// Receives the messages of one request.
     async fn receive(&self, messages: Vec<Incoming>) -> Result<Vec<Result<Received>>>;
 
-    /// Messages of several requests.
+    /// Receives messages of several requests.
     async fn receive_each(&self, messages: Vec<Incoming>) -> Vec<Result<Received>>;
 
     /// Opens the receive span of a message.
     fn incoming(&self, message: Message) -> Incoming;
 
-    /// Returns true if no handler runs before the answer.
+    /// Returns true if no handler runs before the response.
     fn only_stores(&self, message: &Message) -> bool;
 }
 
@@ -70,8 +71,8 @@ impl<S: Store> Sink for Inbox<S> {
 
 /// Endpoints and the inboxes they feed; becomes an [`axum::Router`].
 ///
-/// All endpoints live under one path, `/in` if nothing else is said. A request to a path under it that no endpoint has gets the
-/// same answer as one whose sender is not verified. The time until the answer may still tell the two apart.
+/// All endpoints share one path prefix, `/in` by default. A request below it without an endpoint gets the same response
+/// as an unverified sender. The response time may still differ.
 #[must_use]
 pub struct Ingress {
     prefix: String,
@@ -92,18 +93,18 @@ impl Default for Ingress {
 }
 
 impl Ingress {
-    /// No endpoints yet.
+    /// Creates an ingress without endpoints.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Another path than `/in` for all of them; empty for none.
+    /// Sets the path prefix of all endpoints; empty for none. Default: `/in`.
     pub fn at(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Adds an endpoint; its messages go into `inbox`.
+    /// Adds an endpoint that feeds `inbox`.
     pub fn endpoint<S: Store>(mut self, endpoint: Endpoint, inbox: &Inbox<S>) -> Self {
         self.endpoints.push((endpoint, Arc::new(inbox.clone())));
         self
@@ -115,14 +116,14 @@ impl Ingress {
         self
     }
 
-    /// The clock by which signatures are too old and quotas come back.
+    /// Sets the clock for the age of signatures and for quotas.
     pub fn clock(mut self, clock: SharedClock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Checks everything, and makes the router. It can be merged into another one, nested, or served by
-    /// [`Server`](crate::Server). Where it is served by something else, the limits on connections are that one's business.
+    /// Validates the configuration and makes the router. It can be merged, nested, or served by
+    /// [`Server`](crate::Server). Another server has to limit connections itself.
     pub fn into_router(self) -> Result<Router> {
         let refuse = |what: String| Err(Error::new(ErrorKind::InvalidConfig, what));
         let Self { prefix, endpoints, bodies, clock } = self;
@@ -172,11 +173,11 @@ struct RequestPipeline {
     prefix: String,
     routes: HashMap<Box<str>, Arc<EndpointRoute>>,
     bodies: BodyLimits,
-    /// For senders that are verified.
+    /// For verified senders.
     budget: Arc<Budget>,
-    /// For those that are not.
+    /// For unverified senders.
     unverified: Arc<UnverifiedPool>,
-    /// Turns at the digests of large bodies.
+    /// Turns for digests of large bodies.
     digests: Arc<DigestTurns>,
     log_throttle: LogThrottle,
     clock: SharedClock,
@@ -184,7 +185,7 @@ struct RequestPipeline {
 
 struct EndpointRoute {
     endpoint: Endpoint,
-    /// Its name, for labels.
+    /// The name of the endpoint, for labels.
     source: Arc<str>,
     sink: Arc<dyn Sink>,
     together: RequestBatcher,
@@ -201,11 +202,11 @@ async fn take(State(pipeline): State<Arc<RequestPipeline>>, request: Request) ->
     })
 }
 
-/// Counts what a sender is told.
-fn count(source: Option<&Arc<str>>, answer: &'static str) {
-    // A client that guesses paths adds no labels.
+/// Counts a response by its result.
+fn count(source: Option<&Arc<str>>, result: &'static str) {
+    // A client that guesses paths must not add labels.
     let source = source.map_or(SharedString::const_str(""), |source| Arc::clone(source).into());
-    metrics::counter!(names::HTTP_ANSWERS, "source" => source, "answer" => answer).increment(1);
+    metrics::counter!(names::HTTP_RESPONSES, "source" => source, "result" => result).increment(1);
 }
 
 impl RequestPipeline {
@@ -218,7 +219,7 @@ impl RequestPipeline {
         if parts.method != Method::POST {
             return Err(RequestProblem::new(ProblemType::Method, "only POST brings messages").of_untrusted());
         }
-        // First what needs no body: only what can still turn out good is read.
+        // Check the head first: a body is read only if it can still pass.
         let now = self.clock.now();
         let standing = route.map_or(HeadProof::Fails, |route| route.check_head(&parts, now));
         match (route, standing) {
@@ -248,7 +249,7 @@ impl RequestPipeline {
         self.bodies.max.min(route.endpoint.max_body)
     }
 
-    /// Reads a body whose sender it has to prove, in the room for unverified senders.
+    /// Reads a body from the pool of unverified senders, and verifies it.
     async fn prove(
         &self,
         route: &Arc<EndpointRoute>,
@@ -264,12 +265,12 @@ impl RequestPipeline {
         if holds { Ok((parts, body, room)) } else { Err(self.refused(Some(route), &parts, now)) }
     }
 
-    /// The path of an endpoint, as it is registered.
+    /// Returns the path of an endpoint as registered.
     fn path<'a>(&self, parts: &'a Parts) -> &'a str {
         parts.uri.path().strip_prefix(&*self.prefix).unwrap_or_default()
     }
 
-    /// The one answer to a sender that was not verified. The operator is told why; the head alone shows it.
+    /// Returns the one response for unverified senders. Logs the reason for the operator, which the head alone shows.
     fn refused(&self, route: Option<&Arc<EndpointRoute>>, parts: &Parts, now: Timestamp) -> RequestProblem {
         let refusal = route.map_or(Refusal::UnknownPath, |route| route.refusal(parts, now));
         let (source, reason) = (route.map_or("", |route| &route.source), refusal.word());
@@ -292,8 +293,8 @@ impl RequestPipeline {
         RequestProblem::unverified()
     }
 
-    /// Checks the proof that needs the body. Large bodies are digested away from the threads that serve connections, a few at
-    /// once. One that has to give way to others does so while it waits for its turn.
+    /// Verifies a proof over the body. Digests of large bodies run on blocking threads, a few at once. The pool may
+    /// evict a body that waits for its turn.
     async fn verified(
         &self,
         route: &Arc<EndpointRoute>,
@@ -313,7 +314,7 @@ impl RequestPipeline {
             turn = self.digests.take(peer(&parts)) => turn,
         };
         let route = Arc::clone(route);
-        // It goes on without the client: what it has is given back when it ends.
+        // The digest outlives a client that disconnects; it returns its room when it ends.
         let digested = tokio::task::spawn_blocking(move || {
             let holds = route.holds(&parts, &body, now);
             drop(turn);
@@ -330,7 +331,7 @@ fn peer(parts: &Parts) -> Option<SocketAddr> {
     parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer)
 }
 
-/// Bytes of the head of a request that are in memory while its body is read, roughly.
+/// Returns the approximate bytes of a request head in memory while its body is read.
 fn head_bytes(headers: &HeaderMap) -> usize {
     headers.iter().fold(1 << 10, |bytes, (name, value)| bytes + name.as_str().len() + value.len() + 64)
 }
@@ -346,7 +347,8 @@ impl EndpointRoute {
         verify.map_or(HeadProof::Fails, |verify| verify.check_head(&self.proof(parts, b"", now)))
     }
 
-    /// Why a request of this endpoint was not verified. An endpoint without a proof takes nothing, as one that is not there.
+    /// Returns the reason why a request of this endpoint was not verified. An endpoint without a proof refuses like an
+    /// unknown path.
     fn refusal(&self, parts: &Parts, now: Timestamp) -> Refusal {
         let verify = self.endpoint.verify.as_ref();
         verify.map_or(Refusal::UnknownPath, |verify| verify.refusal(&self.proof(parts, b"", now)))
@@ -375,7 +377,7 @@ impl EndpointRoute {
                 self.spend(1, clock)?;
                 let answer = self.store_one(message, share).await;
                 count(Some(&self.source), answer.word());
-                return Ok(answer::one(answer));
+                return Ok(response::one(answer));
             }
             Content::Many(items) => items,
             Content::Question(text) => {
@@ -387,17 +389,17 @@ impl EndpointRoute {
         for answer in &answers {
             count(Some(&self.source), answer.word());
         }
-        Ok(answer::many(&answers))
+        Ok(response::many(&answers))
     }
 
-    /// Takes messages from the quota.
+    /// Spends messages of the quota.
     fn spend(&self, messages: usize, clock: &SharedClock) -> Result<(), RequestProblem> {
         let Some(bucket) = &self.bucket else { return Ok(()) };
         let quota = bucket.take(messages, clock.monotonic());
         quota.map_err(|wait| RequestProblem::new(ProblemType::Quota, "the quota is used up").after(wait))
     }
 
-    /// Stores the one message of a request, together with those of others; unless a handler runs first.
+    /// Stores the one message of a request, batched with other requests unless an inline handler runs.
     async fn store_one(&self, message: Message, share: BudgetShare) -> MessageOutcome {
         if self.sink.only_stores(&message) {
             return MessageOutcome::of(
@@ -408,8 +410,8 @@ impl EndpointRoute {
         answers.pop().unwrap_or_else(|| MessageOutcome::of(lost()))
     }
 
-    /// Stores what could be read. In a task of its own: a sender that goes away does not stop it, least of all between a
-    /// commit and its answer.
+    /// Stores the readable messages. Runs in its own task: a disconnect does not stop it, least of all between a commit
+    /// and its response.
     async fn store(
         &self,
         items: Vec<Result<Message, RequestProblem>>,
@@ -444,8 +446,8 @@ impl EndpointRoute {
         refused.into_iter().map(answer).collect()
     }
 
-    /// The source and tenant are what was proven, not what the sender says. Its receive span begins here: a request without proof
-    /// has none.
+    /// Takes source and tenant from the endpoint, never from the sender. Starts the receive span: a request without
+    /// proof has none.
     fn incoming(&self, message: Message) -> Incoming {
         let message = message.with_source(self.endpoint.name.clone());
         self.sink.incoming(match &self.endpoint.tenant {

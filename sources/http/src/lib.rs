@@ -1,9 +1,8 @@
-//! Messages over HTTP for oncebox: CloudEvents, plain bodies and signed webhooks.
+//! Messages over HTTP for oncebox: CloudEvents, plain bodies and signed webhooks. Tests: `tests/`.
 //!
-//! An [`Endpoint`] says who may send to an address and how a message and its key are read; an [`Ingress`] binds endpoints
-//! to inboxes and becomes an [`axum::Router`]; a [`Server`] serves any router under limits for untrusted clients.
+//! An [`Endpoint`] describes an address: its proof, its format and its key. An [`Ingress`] binds endpoints to inboxes
+//! and becomes an [`axum::Router`]. A [`Server`] serves any router and enforces limits on untrusted clients.
 
-mod answer;
 mod body;
 mod endpoint;
 mod format;
@@ -12,6 +11,7 @@ mod local;
 mod problem;
 mod quota;
 mod request_batcher;
+mod response;
 mod secret;
 mod server;
 mod verify;
@@ -28,7 +28,7 @@ pub use secret::{SecretStrength, secret_forms, secret_strength};
 pub use server::{Anonymous, Server, ServerLimits, Tls, TooManyRefusals, Unproven, listen};
 pub use verify::{Encoding, Verify};
 
-/// The programs of the guides, so that they compile and run.
+/// Programs of the guides, compiled as tests.
 #[cfg(doctest)]
 mod guides {
     #[doc = include_str!("../../../docs/guides/http.md")]

@@ -1,4 +1,4 @@
-//! The rule by which a request counts as one of this machine: the same for messages and for operators.
+//! Rule for requests from this machine, shared by messages and operators. Tests: below.
 
 use std::net::IpAddr;
 
@@ -11,17 +11,17 @@ use http::{HeaderName, Version};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pages {
-    /// Refuse every request that a page makes.
+    /// Refuses every request from a page.
     Refused,
-    /// Let in the pages of the same host and port, as a dashboard needs it.
+    /// Allows pages of the same host and port, as a dashboard needs.
     SameOrigin,
 }
 
-/// Why a request does not count as one of this machine.
+/// Reason why a request does not count as local.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotLocal {
-    /// The connection does not come from a loopback address, or its address is not known.
+    /// The connection does not come from a loopback address, or its address is unknown.
     Peer,
     /// A proxy passed the request on.
     Proxy,
@@ -33,7 +33,7 @@ pub enum NotLocal {
     Page,
 }
 
-/// Headers that proxies add. Beside them counts whatever begins with one of [`PROXY_PREFIXES`].
+/// Headers that proxies add, besides those with one of [`PROXY_PREFIXES`].
 const PROXY_HEADERS: [&str; 26] = [
     "cdn-loop",
     "cf-connecting-ip",
@@ -68,14 +68,14 @@ const PROXY_PREFIXES: [&str; 3] = ["x-forwarded", "x-original-", "x-envoy-"];
 
 /// Checks that a program on this machine made the request for itself.
 ///
-/// The connection has to come from a loopback address. A proxy on this machine connects from there, too, and so does a browser
-/// that shows a page from elsewhere. So the request must not have the headers of either, nor speak HTTP/1.0 as some proxies
-/// do, and it must name a loopback address or `localhost` as its host. A proxy that shows none of this cannot be told from a
-/// local program.
+/// The connection has to come from a loopback address. A proxy on this machine connects from there, too, and so does a
+/// browser with a page from elsewhere. So the request must not have the headers of either, nor use HTTP/1.0, as some
+/// proxies do. Its host must be a loopback address or `localhost`. A proxy that shows none of this looks like a local
+/// program.
 ///
 /// # Errors
 ///
-/// If one of these does not hold.
+/// Returns the first condition that does not hold.
 pub fn check_local(parts: &Parts, peer: Option<IpAddr>, pages: Pages) -> Result<(), NotLocal> {
     if !peer.is_some_and(|peer| peer.to_canonical().is_loopback()) {
         return Err(NotLocal::Peer);
@@ -90,7 +90,7 @@ pub fn check_local(parts: &Parts, peer: Option<IpAddr>, pages: Pages) -> Result<
     if is_from_page(parts, &host, pages) { Err(NotLocal::Page) } else { Ok(()) }
 }
 
-/// Returns whether a request shows that a proxy passed it on. Browsers and common clients do not speak HTTP/1.0.
+/// Returns whether a request shows that a proxy forwarded it. Browsers and common clients do not use HTTP/1.0.
 fn is_passed_on(parts: &Parts) -> bool {
     let is_of_proxy = |name: &str| {
         PROXY_HEADERS.contains(&name) || PROXY_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
@@ -98,7 +98,7 @@ fn is_passed_on(parts: &Parts) -> bool {
     parts.version < Version::HTTP_11 || parts.headers.keys().map(HeaderName::as_str).any(is_of_proxy)
 }
 
-/// Returns the header by which a request shows that a proxy or a browser made it for another, or how its name begins.
+/// Returns the header, or its prefix, that shows a proxy or a browser behind the request.
 pub(crate) fn sign_of_other(parts: &Parts) -> Option<&'static str> {
     let headers = &parts.headers;
     let exact = PROXY_HEADERS.into_iter().find(|name| headers.contains_key(*name));
@@ -107,7 +107,7 @@ pub(crate) fn sign_of_other(parts: &Parts) -> Option<&'static str> {
     exact.or_else(|| PROXY_PREFIXES.into_iter().find(begins)).or_else(page)
 }
 
-/// Returns whether a page in a browser made a request, other than those that are let in.
+/// Returns whether a page made the request, and `pages` does not allow it.
 fn is_from_page(parts: &Parts, host: &Authority, pages: Pages) -> bool {
     let values =
         |name: &str| parts.headers.get_all(name).iter().map(|value| value.as_bytes().to_ascii_lowercase());
@@ -121,7 +121,7 @@ fn is_from_page(parts: &Parts, host: &Authority, pages: Pages) -> bool {
     }
 }
 
-/// Returns the host that a request is for, if it names one, and the same one wherever it names it.
+/// Returns the host of a request if it names exactly one.
 #[must_use]
 pub fn named_host(parts: &Parts) -> Option<Authority> {
     let mut all = parts.headers.get_all(HOST).iter();
@@ -134,14 +134,14 @@ pub fn named_host(parts: &Parts) -> Option<Authority> {
     }
 }
 
-/// Returns whether a host without its port is `localhost` or a loopback address. Another name may be that of a page in a
-/// browser, which was made to lead here.
+/// Returns whether a host without its port is `localhost` or a loopback address. Any other name may belong to a page in
+/// a browser whose DNS name points here.
 #[must_use]
 pub fn is_loopback_host(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || address(host).is_some_and(|address| address.is_loopback())
 }
 
-/// Returns whether a host without its port is `localhost` or any IP address: a name that no page can have made up.
+/// Returns whether a host without its port is `localhost` or any IP address: a name that no page can invent.
 #[must_use]
 pub fn is_address_host(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || address(host).is_some()
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(from(None), Err(NotLocal::Peer));
     }
 
-    // FAULTS S1, S7: a page in a browser on this machine, whose name was made to lead here.
+    // FAULTS S1, S7: a page in a browser on this machine, whose DNS name points here.
     #[test]
     fn the_host_has_to_be_this_machine() {
         for host in
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(check(Some(NEAR), "/", &twice, Pages::Refused), Err(NotLocal::NoHost));
     }
 
-    // FAULTS S1, S9: a proxy on this machine passes on what comes from elsewhere.
+    // FAULTS S1, S9: a proxy on this machine forwards requests from elsewhere.
     #[test]
     fn what_a_proxy_passes_on_is_not_of_this_machine() {
         let names = PROXY_HEADERS.into_iter().chain([

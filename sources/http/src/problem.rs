@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::server::Unproven;
 
-/// Why a request, or one message of it, was not simply taken.
+/// Reason why a request, or one of its messages, was refused or not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestProblem {
     pub(crate) cause: ProblemType,
@@ -23,12 +23,12 @@ pub(crate) struct RequestProblem {
 
 macro_rules! causes {
     ($($name:ident $word:literal $status:ident $title:literal, $kept:literal, $advice:literal;)+) => {
-        /// Kinds of problems. Each has one status, and says what was kept and what to do.
+        /// Problem types. Each has one status, and states what was kept and what to do.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum ProblemType { $($name,)+ }
 
         impl ProblemType {
-            /// All of them, for the tests and the documentation.
+            /// All types, for the tests and the documentation.
             #[cfg(test)]
             pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)+];
 
@@ -116,19 +116,19 @@ impl RequestProblem {
         self
     }
 
-    /// The same, for a sender that has not proven who it is.
+    /// Marks the problem as one of a sender without a proof.
     pub(crate) fn of_untrusted(mut self) -> Self {
         self.unproven = true;
         self
     }
 
-    /// The one answer for every sender that was not verified.
+    /// Returns the one problem for every unverified sender.
     pub(crate) fn unverified() -> Self {
         Self::new(ProblemType::Unverified, "the request was not verified").of_untrusted()
     }
 
-    /// Returns the problem for an error of the inbox. The sender learns what is wrong with the message. An error of the
-    /// store is logged and not shown.
+    /// Returns the problem for an error of the inbox. The sender learns about faults of its message. Errors of the
+    /// store are logged and not shown.
     pub(crate) fn of(error: &Error) -> Self {
         let cause = match error.kind() {
             ErrorKind::MissingKey => ProblemType::MissingKey,
@@ -176,7 +176,7 @@ impl IntoResponse for RequestProblem {
             response.extensions_mut().insert(Unproven);
         }
         if self.cause == ProblemType::Unverified {
-            // Required with every 401, and the same for all ways to prove who one is.
+            // Every 401 requires it. It is the same for all proofs.
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if self.cause == ProblemType::Method {
@@ -197,7 +197,7 @@ pub(crate) fn respond(status: StatusCode, media_type: &'static str, body: Body) 
     response
 }
 
-/// Whole seconds, at least one.
+/// Sets `Retry-After` in whole seconds, at least one.
 pub(crate) fn after(response: &mut Response, wait: Option<Duration>) {
     if let Some(wait) = wait {
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
@@ -226,18 +226,18 @@ mod tests {
         }
     }
 
-    // FAULTS J5: the metric has a word for each answer, and no other.
+    // FAULTS J5: the metric has one label per result, and no other.
     #[test]
     fn every_answer_has_its_word_in_the_metric() {
-        use oncebox::observe::names::{HTTP_ANSWERS, LabelValues, Metric};
-        let label = Metric::named(HTTP_ANSWERS).and_then(|metric| metric.label("answer")).unwrap();
+        use oncebox::observe::names::{HTTP_RESPONSES, LabelValues, Metric};
+        let label = Metric::named(HTTP_RESPONSES).and_then(|metric| metric.label("result")).unwrap();
         let LabelValues::Words(words) = label.values else { panic!("the answers are words") };
         let answers =
             ["accepted", "duplicate"].into_iter().chain(ProblemType::ALL.iter().map(|cause| cause.word()));
         assert_eq!(words, answers.collect::<Vec<_>>());
     }
 
-    // What a database says of itself is not shown to untrusted clients.
+    // Untrusted clients must not see the text of database errors.
     #[test]
     fn errors_of_the_store_keep_to_themselves() {
         for kind in [ErrorKind::Unavailable, ErrorKind::CommitUnknown, ErrorKind::Corrupt, ErrorKind::Full] {

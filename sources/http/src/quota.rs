@@ -1,4 +1,4 @@
-//! Rate limit of one source.
+//! Rate limit of one source. Tests: below.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 pub struct Quota {
     /// On average. May be a fraction.
     pub per_second: f64,
-    /// At once, after a time of silence.
+    /// Messages at once after an idle time.
     pub burst: u32,
 }
 
 impl Quota {
-    /// So many messages in a second, and as many at once; at least one at once.
+    /// Creates a quota of `messages` per second, with the same burst; at least one.
     pub fn per_second(messages: u32) -> Self {
         Self { per_second: f64::from(messages), burst: messages.max(1) }
     }
@@ -28,7 +28,7 @@ impl Quota {
 #[derive(Debug)]
 pub(crate) struct QuotaBucket {
     quota: Quota,
-    /// Messages that may be sent, and when that was so.
+    /// Messages that may be sent, and the time of that count.
     state: Mutex<(f64, Duration)>,
 }
 
@@ -37,8 +37,8 @@ impl QuotaBucket {
         Self { quota, state: Mutex::new((f64::from(quota.burst), now)) }
     }
 
-    /// Takes `count` messages from the quota, or says when to come again. A list that is longer than the burst is let
-    /// through when the bucket is full, and has to be waited for afterwards.
+    /// Takes `count` messages from the quota, or returns the wait. A list longer than the burst passes when the bucket
+    /// is full; its excess delays later messages.
     pub(crate) fn take(&self, count: usize, now: Duration) -> Result<(), Duration> {
         let mut state = self.state.lock();
         let burst = f64::from(self.quota.burst);
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(bucket.take(1, SECOND / 2), Ok(()));
         assert_eq!(bucket.take(3, SECOND), Err(SECOND));
         assert_eq!(bucket.take(3, 2 * SECOND), Ok(()));
-        // A clock that goes back gives nothing.
+        // A clock that goes back adds nothing.
         assert!(bucket.take(1, Duration::ZERO).is_err());
     }
 

@@ -1,4 +1,4 @@
-//! Messages of requests that are under way at the same time: stored together.
+//! Batches the messages of concurrent requests into one store call. Tests: below.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,10 +9,10 @@ use tokio::sync::oneshot;
 use crate::body::BudgetShare;
 use crate::ingress::Sink;
 
-/// Where the messages of one endpoint wait for each other.
+/// The batch that messages of one endpoint wait for.
 #[derive(Default)]
 pub(crate) struct RequestBatcher {
-    /// Begins with the first message: until then there may be no runtime.
+    /// Starts with the first message: before it there may be no runtime.
     calls: OnceLock<Batcher<QueuedMessage>>,
 }
 
@@ -64,7 +64,7 @@ mod tests {
     use async_trait::async_trait;
     use oncebox::Message;
 
-    /// Answers each message with an error that names it, and no batch of a message named `bug` at all.
+    /// Returns an error with the name of each message, and panics on a message named `bug`.
     struct Echo;
 
     #[async_trait]

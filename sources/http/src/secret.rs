@@ -1,4 +1,4 @@
-//! Secrets, and comparing with them in a time that tells nothing.
+//! Secrets, and constant-time comparison with them. Tests: below.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use oncebox::{Error, ErrorKind, Result};
 pub(crate) struct SecretBytes(Box<[u8]>);
 
 impl SecretBytes {
-    /// Takes a secret that is not empty.
+    /// Creates a secret. Refuses an empty one.
     pub(crate) fn new(what: &str, bytes: &[u8]) -> Result<Self> {
         if bytes.is_empty() {
             return Err(refused(what, "is empty: everybody would know it"));
@@ -36,9 +36,9 @@ impl fmt::Debug for SecretBytes {
     }
 }
 
-/// Bytes below which a secret is guessed within minutes.
+/// Minimum bytes of a secret that is not guessed within minutes.
 const SHORTEST: usize = 8;
-/// Bytes below which a secret may be guessed: 128 random bits.
+/// Minimum bytes of a secret that is not guessed at all: 128 random bits.
 const SHORT: usize = 16;
 
 /// Resistance of a secret to guesses.
@@ -66,8 +66,8 @@ pub fn secret_strength(secret: &[u8]) -> SecretStrength {
     }
 }
 
-/// Returns the forms in which formats use a secret: as it is without `whsec_`, and decoded. Two secrets with a common form are known to
-/// the same senders. The last form is the one whose length counts.
+/// Returns the forms in which formats use a secret: as it is without `whsec_`, and decoded. The same senders know two
+/// secrets with a common form. The length of the last form counts.
 pub fn secret_forms(secret: &[u8]) -> Vec<Box<[u8]>> {
     let text = secret.strip_prefix(b"whsec_");
     let bare = text.unwrap_or(secret);
@@ -81,12 +81,12 @@ pub fn secret_forms(secret: &[u8]) -> Vec<Box<[u8]>> {
     }
 }
 
-/// An error about a secret that does not show it.
+/// Returns an error about a secret without showing it.
 pub(crate) fn refused(what: &str, why: &str) -> Error {
     Error::new(ErrorKind::InvalidConfig, format!("a {what} {why}"))
 }
 
-/// Keys of HMAC-SHA256; several, while a secret is being replaced.
+/// Keys of HMAC-SHA256; several during a rotation.
 #[derive(Clone)]
 pub(crate) struct Macs {
     keys: Vec<hmac::Key>,
@@ -103,8 +103,8 @@ impl Macs {
         Ok(Self { keys, blind: Blind::new()? })
     }
 
-    /// Returns true if one of the tags is that of the parts under one of the keys. The work depends only on the number
-    /// of keys and tags.
+    /// Returns true if one of the tags matches the parts under one of the keys. The work depends only on the number of
+    /// keys and tags.
     pub(crate) fn verify(&self, parts: &[&[u8]], tags: &[Vec<u8>]) -> bool {
         let mut found = false;
         for key in &self.keys {
@@ -129,8 +129,7 @@ impl fmt::Debug for Macs {
     }
 }
 
-/// Compares by the digests of both sides under a key that only this process knows, so that the time it takes says
-/// nothing about how much of them is equal.
+/// Compares the digests of both sides under a key of this process. So the time does not reveal how many bytes match.
 #[derive(Clone)]
 pub(crate) struct Blind(hmac::Key);
 
@@ -162,7 +161,7 @@ pub(crate) mod tests {
     use super::*;
 
     thread_local! {
-        /// Bytes whose digest this thread has made for a signature.
+        /// Bytes that this thread has digested for signatures.
         pub(crate) static DIGESTED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
     }
 

@@ -1,4 +1,4 @@
-//! Clients that others wrote: the Python packages of CloudEvents and Standard Webhooks, and curl.
+//! Independent clients: the Python packages of CloudEvents and Standard Webhooks, and curl.
 
 mod support;
 
@@ -18,7 +18,7 @@ struct ClientsFixture {
     seen: Arc<Mutex<Vec<Message>>>,
 }
 
-async fn world(endpoint: Endpoint) -> ClientsFixture {
+async fn fixture(endpoint: Endpoint) -> ClientsFixture {
     let seen = Arc::<Mutex<Vec<Message>>>::default();
     let note = {
         let seen = Arc::clone(&seen);
@@ -36,7 +36,7 @@ async fn world(endpoint: Endpoint) -> ClientsFixture {
     ClientsFixture { server, inbox, seen }
 }
 
-/// Runs a program to its end and returns what it says.
+/// Runs a program to its end and returns its output.
 async fn output(mut command: Command) -> String {
     let run = tokio::task::spawn_blocking(move || command.output());
     let output = run.await.expect("the program ran").expect("the program is there");
@@ -54,13 +54,13 @@ fn python(script: &str) -> Command {
 
 #[tokio::test]
 async fn the_python_package_of_cloudevents() {
-    let world = world(Endpoint::cloud_events("shop").verify(Verify::tokens(["token"]).unwrap())).await;
+    let fixture = fixture(Endpoint::cloud_events("shop").verify(Verify::tokens(["token"]).unwrap())).await;
     let mut script = python("send_cloudevents.py");
-    script.args([world.server.url("/in/shop"), "token".into()]);
+    script.args([fixture.server.url("/in/shop"), "token".into()]);
     let said = output(script).await;
     assert_eq!(said, "binary 202 200\nstructured 202 200\nbatch 202 200\nagain 200\n");
-    world.inbox.drain().await.unwrap();
-    let mut seen = world.seen.lock().clone();
+    fixture.inbox.drain().await.unwrap();
+    let mut seen = fixture.seen.lock().clone();
     seen.sort_by(|a, b| a.id().cmp(b.id()));
     let ids: Vec<&[u8]> = seen.iter().map(Message::id).collect();
     let expected: Vec<String> = (1..=5).map(|number| format!("/shop/python order-{number}")).collect();
@@ -77,18 +77,18 @@ async fn the_python_package_of_cloudevents() {
 #[tokio::test]
 async fn the_python_package_of_standard_webhooks() {
     let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-    let world = world(Endpoint::standard_webhooks("partner", [secret]).unwrap()).await;
+    let fixture = fixture(Endpoint::standard_webhooks("partner", [secret]).unwrap()).await;
     let mut script = python("send_webhook.py");
-    script.args([world.server.url("/in/partner"), secret.into()]);
+    script.args([fixture.server.url("/in/partner"), secret.into()]);
     assert_eq!(output(script).await, "signed 202 200\nforged 401\n");
-    world.inbox.drain().await.unwrap();
-    let seen = world.seen.lock();
+    fixture.inbox.drain().await.unwrap();
+    let seen = fixture.seen.lock();
     assert_eq!((seen.len(), seen[0].id(), seen[0].message_type()), (1, &b"msg_1"[..], "contact.created"));
 }
 
 #[tokio::test]
 async fn curl_in_both_versions_of_http() {
-    let world = world(Endpoint::plain("shop").verify(Verify::tokens(["token"]).unwrap())).await;
+    let fixture = fixture(Endpoint::plain("shop").verify(Verify::tokens(["token"]).unwrap())).await;
     let large = "x".repeat(1 << 20);
     let file = std::env::temp_dir().join(format!("oncebox-http-curl-{}", std::process::id()));
     std::fs::write(&file, &large).unwrap();
@@ -98,7 +98,7 @@ async fn curl_in_both_versions_of_http() {
         curl.args(["--header", "authorization: Bearer token", "--header", "message-type: t"]).args(more);
         // Waits for `100 Continue` before it sends the body.
         curl.args(["--header", "expect: 100-continue", "--data-binary"]).arg(format!("@{}", file.display()));
-        curl.arg(world.server.url("/in/shop"));
+        curl.arg(fixture.server.url("/in/shop"));
         curl
     };
     let said = output(curl(&["--http1.1", "--header", "message-id: 1"])).await;
@@ -110,6 +110,6 @@ async fn curl_in_both_versions_of_http() {
             .await;
     assert_eq!(said, r#"{"outcome":"accepted"} 202 1.1"#);
     std::fs::remove_file(&file).unwrap();
-    world.inbox.drain().await.unwrap();
-    assert!(world.seen.lock().iter().all(|message| message.payload() == large.as_bytes()));
+    fixture.inbox.drain().await.unwrap();
+    assert!(fixture.seen.lock().iter().all(|message| message.payload() == large.as_bytes()));
 }

@@ -1,4 +1,4 @@
-//! Endpoints that cannot be meant so.
+//! Invalid configurations of endpoints.
 
 use oncebox::{ErrorKind, Inbox, Memory};
 use oncebox_http::{Endpoint, Ingress, Quota, Verify};

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use support::{RawHttpClient, RunningServer};
 use tokio::net::TcpStream;
 
-/// A sender that keeps its messages until it is told that they are taken or refused.
+/// A sender that keeps its messages until they are stored or refused.
 #[derive(Clone, Default)]
 struct Sender(Arc<Mutex<SenderState>>);
 
@@ -21,7 +21,7 @@ struct Sender(Arc<Mutex<SenderState>>);
 struct SenderState {
     waiting: Vec<Message>,
     in_flight: usize,
-    books: DeliveryLedger,
+    ledger: DeliveryLedger,
     servers: Vec<SocketAddr>,
     turn: usize,
 }
@@ -32,7 +32,7 @@ struct Instance {
 }
 
 impl Sender {
-    /// Sends everything that waits, to one server after the other.
+    /// Sends every waiting message, to one server after the other.
     fn deliver(&self) {
         let mut state = self.0.lock();
         if state.servers.is_empty() {
@@ -54,12 +54,12 @@ impl Sender {
         let mut state = self.0.lock();
         state.in_flight -= 1;
         match status {
-            Some(200 | 202) => state.books.done += 1,
+            Some(200 | 202) => state.ledger.done += 1,
             Some(409 | 503) => {
-                state.books.again += 1;
+                state.ledger.again += 1;
                 state.waiting.push(message);
             }
-            Some(400 | 422) => state.books.rejected += 1,
+            Some(400 | 422) => state.ledger.rejected += 1,
             None => state.waiting.push(message),
             Some(other) => panic!("the server said {other}"),
         }
@@ -115,9 +115,9 @@ impl Transport for Sender {
         self.deliver();
     }
 
-    async fn books(&self) -> DeliveryLedger {
+    async fn ledger(&self) -> DeliveryLedger {
         let state = self.0.lock();
-        DeliveryLedger { waiting: state.waiting.len() + state.in_flight, ..state.books }
+        DeliveryLedger { waiting: state.waiting.len() + state.in_flight, ..state.ledger }
     }
 }
 

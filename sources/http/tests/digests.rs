@@ -1,4 +1,5 @@
-//! FAULTS S5, A18: large bodies that wait until their signatures are checked. The one thread that checks them is busy, until it is let go.
+//! FAULTS S5, A18: large bodies that wait for their digests. The only thread for digests is busy until the test frees
+//! it.
 
 mod support;
 
@@ -22,7 +23,7 @@ const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const FORGED: &str = "whsec_c3RyYW5nZXIgd2l0aCBhIHNlY3JldA==";
 const LARGE: usize = 200 << 10;
 
-/// The runtime of a server, whose one thread for digests is busy until the sender is dropped.
+/// Creates a server runtime whose one thread for digests is busy until the sender is dropped.
 fn runtime() -> (Runtime, Sender<()>) {
     let runtime = Builder::new_multi_thread().worker_threads(2).max_blocking_threads(1).enable_all().build();
     let (busy, released) = std::sync::mpsc::channel();
@@ -64,7 +65,7 @@ fn a_body_that_gives_way_while_it_waits_for_its_digest_is_let_go() {
     let (runtime, busy) = runtime();
     runtime.block_on(async {
         let mut bodies = BodyLimits::default();
-        // Room for eight of them, each of which takes 256 KiB.
+        // Room for eight requests of 256 KiB each.
         bodies.unverified = 2 << 20;
         let server = Arc::new(server(bodies).await);
         let mut strangers = JoinSet::new();
@@ -75,11 +76,11 @@ fn a_body_that_gives_way_while_it_waits_for_its_digest_is_let_go() {
                 post(client, FORGED, &number.to_string()).await
             });
         }
-        // All but those that have their room, and those whose digest has its turn.
+        // All but those with room, and those whose digest runs.
         let turns = std::thread::available_parallelism().map_or(1, usize::from);
         for _ in 0..40 - 8 - turns {
             let answer = in_time("one gives way", strangers.join_next()).await.unwrap().unwrap();
-            // A client that still writes may lose the answer.
+            // A client that still writes may lose the response.
             assert!(answer.as_ref().is_none_or(|answer| answer.status == 503), "{answer:?}");
         }
         drop(busy);

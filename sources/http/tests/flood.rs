@@ -1,4 +1,4 @@
-//! FAULTS S5, A18: senders that are verified get through while untrusted clients flood the port.
+//! FAULTS S5, A18: verified senders get through while untrusted clients flood the port.
 
 mod support;
 
@@ -25,11 +25,11 @@ use tokio_rustls::TlsConnector;
 
 const CONNECTIONS: usize = 40;
 const STREAMS: usize = 127;
-/// Bytes of one body that never ends.
+/// Bytes of a body that never ends.
 const HELD: usize = 65_000;
-/// Bytes of the largest body that is whole.
+/// Bytes of the largest complete body.
 const COMPLETE: usize = 4 << 20;
-/// Bytes of a body that is not small.
+/// Bytes of a large body.
 const LARGE: usize = 200 << 10;
 /// Requests of each sender.
 const REQUESTS: usize = 120;
@@ -95,7 +95,7 @@ fn router(bodies: BodyLimits) -> Router {
     ingress.into_router().expect("valid endpoints")
 }
 
-/// The headers of a webhook; with another secret than ours, they look the same.
+/// Returns the headers of a webhook; with a wrong secret they look the same.
 fn signed(secret: &str, id: &str, body: &[u8]) -> Vec<(&'static str, String)> {
     let key = BASE64.decode(secret.strip_prefix("whsec_").expect("a secret")).expect("base64");
     let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
@@ -120,7 +120,7 @@ async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     ended.unwrap_or_else(|_| panic!("waited too long for this: {what}"))
 }
 
-/// Counts of what untrusted clients have done, and their stop flag.
+/// Counts of untrusted requests, and the stop flag.
 #[derive(Debug, Default)]
 struct UntrustedCounts {
     stop: AtomicBool,
@@ -128,7 +128,7 @@ struct UntrustedCounts {
     refused: AtomicUsize,
 }
 
-/// Untrusted clients, until they are told to stop.
+/// Untrusted clients that run until they are stopped.
 struct UntrustedFlood {
     counts: Arc<UntrustedCounts>,
     connections: JoinSet<()>,
@@ -177,7 +177,7 @@ impl UntrustedFlood {
     }
 }
 
-/// One connection: as many requests as it may have, most of which hold what they have sent, and each made anew when it is refused.
+/// Fills one connection with requests. Most hold what they have sent, and each restarts when it is refused.
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     number: usize,
@@ -187,7 +187,7 @@ async fn connection(
     // Everything of a connection ends with it.
     let (mut driver, mut streams) = (JoinSet::new(), JoinSet::new());
     driver.spawn(async move {
-        // The server may hang up.
+        // The server may close the connection.
         let _ = connection.await;
     });
     let forged = signed("whsec_c3RyYW5nZXI=", "msg", b"");
@@ -196,13 +196,13 @@ async fn connection(
     for stream in 0..STREAMS {
         let (client, counts) = (client.clone(), Arc::clone(counts));
         let forged = forged.clone();
-        // Some know no address, some no token; most look like those that can only be told by their bodies.
+        // Some have no path, some no token; for most, only the body shows the forgery.
         let path = match (number + stream) % 8 {
             0 => "/in/nothing",
             1 => "/in/shop",
             _ => "/in/hook",
         };
-        // Some bodies are whole, so that their signatures are checked.
+        // Some bodies are complete, so that their signatures are checked.
         let (body, whole) = match stream {
             0 => (large.clone(), true),
             1..=8 => (small.clone(), true),
@@ -235,7 +235,7 @@ async fn connection(
     }
 }
 
-/// Sends one message on a new TLS connection, and returns the status of the answer.
+/// Sends one message on a new TLS connection, and returns the status of the response.
 async fn post_over_tls(server: &RunningServer, tls: &TlsConnector, head: &[(&str, &str)], body: &str) -> u16 {
     let stream = TcpStream::connect(server.address).await.expect("the port takes connections");
     let name = ServerName::try_from("localhost").expect("a name");
@@ -290,7 +290,7 @@ async fn memory_is_back(before: u64) {
 /// Asserts the bound on senders, and prints which one applied.
 fn assert_quick(what: &str, took: &[Duration], controls: &[Duration]) {
     let (slowest, control) = (percentile(took, 99), percentile(controls, 99));
-    // Where the machine has no time even for requests without any work, it is not the flood that takes it from senders.
+    // If the machine is too slow even for requests without work, the flood is not the cause.
     let (bound, why) = if control < LOADED {
         (BOUND, "the machine has time")
     } else {
@@ -304,8 +304,9 @@ fn assert_quick(what: &str, took: &[Duration], controls: &[Duration]) {
     assert!(slowest < bound, "{what}: p99 {slowest:?}, bound {bound:?}");
 }
 
-/// Sends by a token, by signatures on one connection, and by signatures on new connections, one after the other, and asks after
-/// each for something that costs nothing. Returns how long each message and each question took, in order.
+/// Sends with a token, with signatures on one connection, and with signatures on new connections, one after the other.
+/// After each message it sends a request that costs nothing. Returns the times of all messages and of those requests,
+/// in order.
 async fn honest(server: &RunningServer, round: &str) -> (Vec<Duration>, Vec<Duration>) {
     let (mut took, mut controls) = (Vec::new(), Vec::new());
     let (mut by_token, mut by_signature) = (server.connect().await, server.connect().await);
@@ -353,7 +354,7 @@ async fn senders_get_through(tls: bool, pem: &[u8], quiet: Option<u64>) {
     let flooded = if tls { &encrypted } else { &plain };
     let flood = UntrustedFlood::start(flooded, tls.then(|| connector(pem, b"h2")).as_ref());
     flood.is_at_its_height().await;
-    // All ports share what bodies may cost.
+    // All ports share the limits on bodies.
     let (took, controls) = honest(&plain, "flooded").await;
     assert_quick(&format!("plain port, flood over TLS {tls}"), &took, &controls);
     if tls {
@@ -372,7 +373,7 @@ async fn senders_get_through(tls: bool, pem: &[u8], quiet: Option<u64>) {
     in_time("the port with TLS stops", encrypted.stopped()).await;
 }
 
-/// Sends a body that needs all the room there is: it gets it only if nothing is held any more.
+/// Sends a body that needs the whole pool: it passes only if nothing else is held.
 async fn all_room_is_free_again(server: &RunningServer, room: usize) {
     let body = vec![b'x'; room / 2 + 1];
     let headers = signed(SECRET, "all", &body);
@@ -382,7 +383,7 @@ async fn all_room_is_free_again(server: &RunningServer, room: usize) {
         loop {
             beat.tick().await;
             last = server.connect().await.try_post("/in/hook", &headers, &body).await;
-            // It is no JSON, which is told to a sender that is verified.
+            // The body is no JSON, as only a verified sender learns.
             if last.as_ref().is_some_and(|answer| answer.status == 400) {
                 break;
             }
@@ -404,7 +405,7 @@ async fn verified_senders_get_through_a_flood_on_either_port() {
     }
 }
 
-/// Many who only announce or send slowly leave room for a sender of large messages.
+/// Many clients that only announce, or send slowly, leave room for a sender of large messages.
 #[tokio::test]
 async fn a_large_signed_body_finds_room_among_many_small_ones() {
     let mut bodies = BodyLimits::default();

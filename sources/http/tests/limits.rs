@@ -1,4 +1,4 @@
-//! FAULTS S5: what clients can cost, over real sockets. Timeouts are short, and every test waits for what the server does.
+//! FAULTS S5: the cost of clients, over real sockets. Timeouts are short, and tests wait for the server's actions.
 
 #[path = "limits/http2.rs"]
 mod http2;
@@ -49,7 +49,7 @@ async fn works(server: &RunningServer) {
     assert!([200, 202].contains(&answer.status), "{answer:?}");
 }
 
-// After a restart all clients come at once; one that finds no place to wait tries again only after seconds.
+// After a restart all clients connect at once. A client without a backlog slot retries only after seconds.
 #[tokio::test]
 async fn many_may_wait_to_be_accepted() {
     let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
@@ -67,7 +67,7 @@ async fn heads_that_never_end_are_cut_and_do_not_keep_others_out() {
     let mut slow = Vec::new();
     for number in 0..300 {
         let mut client = server.connect().await;
-        // Some say nothing at all, some begin, some have written all but the end.
+        // Some send nothing, some begin, some have written all but the end.
         match number % 3 {
             0 => {}
             1 => client.send("PO").await,
@@ -82,7 +82,7 @@ async fn heads_that_never_end_are_cut_and_do_not_keep_others_out() {
     works(&server).await;
 }
 
-/// A byte now and then does not help.
+/// An occasional byte does not extend the limit.
 #[tokio::test]
 async fn a_head_that_dribbles_is_cut() {
     let server = serving(limits(|limits| limits.head = SHORT)).await;
@@ -143,7 +143,7 @@ async fn bodies_that_are_too_large_are_refused_before_and_while_they_come() {
     client.send("POST /in/x HTTP/1.1\r\nhost: x\r\ncontent-length: 50001\r\n\r\n").await;
     let answer = in_time("an answer", client.answer()).await.unwrap();
     assert_eq!((answer.status, &*answer.problem()), (413, "too-large"));
-    // Not announced: it would go on for ever.
+    // Not announced: it would continue for ever.
     let client = server.connect().await;
     let (read, mut write) = client.stream.into_split();
     let endless = tokio::spawn(async move {
@@ -172,12 +172,12 @@ async fn bodies_that_come_too_slowly_are_given_up() {
     let server = server(ServerLimits::default(), limits_of_bodies).await;
     let head =
         "POST /in/x HTTP/1.1\r\nhost: x\r\nmessage-id: 1\r\nmessage-type: t\r\ncontent-length: 1000\r\n\r\n";
-    // One that stops.
+    // A body that stalls.
     let mut client = server.connect().await;
     client.send(format!("{head}abc")).await;
     let answer = in_time("an answer", client.answer()).await.unwrap();
     assert_eq!((answer.status, &*answer.problem()), (408, "timeout"));
-    // One that never pauses for long, and never ends.
+    // A body without long pauses that never ends.
     let client = server.connect().await;
     let (mut read, mut write) = client.stream.into_split();
     tokio::io::AsyncWriteExt::write_all(&mut write, head.as_bytes()).await.unwrap();
@@ -185,7 +185,7 @@ async fn bodies_that_come_too_slowly_are_given_up() {
         let mut beat = tokio::time::interval(SHORT / 8);
         loop {
             beat.tick().await;
-            // The answer comes on the other half.
+            // The response arrives on the other half.
             if tokio::io::AsyncWriteExt::write_all(&mut write, b"x").await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -198,7 +198,7 @@ async fn bodies_that_come_too_slowly_are_given_up() {
     })
     .await;
     assert_eq!(answer, b"HTTP/1.1 408");
-    // One that ends too early.
+    // A body that ends too early.
     let mut client = server.connect().await;
     client.send(format!("{head}abc")).await;
     tokio::io::AsyncWriteExt::shutdown(&mut client.stream).await.unwrap();
@@ -206,7 +206,7 @@ async fn bodies_that_come_too_slowly_are_given_up() {
     works(&server).await;
 }
 
-// FAULTS A18: bytes count when they come; what is only announced takes nothing from others.
+// FAULTS A18: received bytes count; an announcement takes nothing from others.
 #[tokio::test]
 async fn all_bodies_together_are_bounded() {
     let room = bodies(|bodies| bodies.in_flight = 60_000);
@@ -225,7 +225,7 @@ async fn all_bodies_together_are_bounded() {
     let other = || async {
         server.post("/in/x", &[("message-id", "2"), ("message-type", "t")], vec![b'x'; 20_000]).await
     };
-    // It takes a moment until the server has read what it was sent.
+    // The server needs a moment to read the bytes.
     let refused = async {
         loop {
             let answer = other().await;
@@ -242,7 +242,7 @@ async fn all_bodies_together_are_bounded() {
     in_time("there is room again", taken).await;
 }
 
-// FAULTS A18, S5: bodies of senders that are not verified have a bound of their own; the one that holds most gives way.
+// FAULTS A18, S5: bodies of unverified senders have a bound of their own; the largest holder is evicted.
 #[tokio::test]
 async fn bodies_of_untrusted_clients_together_are_bounded() {
     let room = bodies(|bodies| (bodies.unverified, bodies.in_flight) = (64 << 10, usize::MAX));
@@ -252,7 +252,7 @@ async fn bodies_of_untrusted_clients_together_are_bounded() {
     let mut holds = server.connect().await;
     holds.send(head).await;
     holds.send(vec![b'x'; 40_000]).await;
-    // It takes a moment until the server has read what it was sent.
+    // The server needs a moment to read the bytes.
     let given_way = async {
         loop {
             let small =
@@ -268,7 +268,7 @@ async fn bodies_of_untrusted_clients_together_are_bounded() {
     assert!(answer.header("retry-after").is_some());
 }
 
-// FAULTS S2: an address that fails to prove who it is waits for its answers; others do not, and neither do good requests.
+// FAULTS S2: an address with many failed proofs waits for its responses; other addresses and valid requests do not.
 #[tokio::test]
 async fn refusals_become_slow() {
     let set = limits(|limits| limits.refusals = 3);
@@ -284,7 +284,7 @@ async fn refusals_become_slow() {
     if early.is_err() {
         assert_eq!(in_time("the refused one, too", client.answer()).await.unwrap().status, 401);
     }
-    // One that begins to wait later waits longer.
+    // A later wait is longer.
     let start = std::time::Instant::now();
     let refused = (0..5).map(|_| server.post("/in/x", &HEADERS, "{}"));
     for answer in futures(refused).await {
@@ -293,7 +293,7 @@ async fn refusals_become_slow() {
     assert!(start.elapsed() >= Duration::from_millis(300), "{:?}", start.elapsed());
 }
 
-/// All at once.
+/// Runs all futures at once.
 async fn futures<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut all: Vec<_> = all.map(|one| (Some(Box::pin(one)), None)).collect();
     std::future::poll_fn(|cx| {
@@ -313,7 +313,7 @@ async fn futures<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
     all.into_iter().filter_map(|(_, output)| output).collect()
 }
 
-/// A router with a request that is open until the gate is.
+/// Returns a router whose request stays open until the test ends it.
 fn gated(gate: &tokio::sync::watch::Sender<bool>) -> Router {
     let gate = gate.clone();
     let wait = async move || {
@@ -350,9 +350,9 @@ async fn connections_wait_for_room_only_while_all_are_at_work() {
     assert_eq!(in_time("it was kept", second.answer()).await.unwrap().status, 200);
 }
 
-// FAULTS S5: strangers who came first make room, whatever they keep open; a sender keeps its connection.
+// FAULTS S5: early untrusted clients make room, whatever they keep open; a sender keeps its connection.
 #[tokio::test]
-async fn the_connections_of_strangers_make_room() {
+async fn the_connections_of_untrusted_clients_make_room() {
     let set = |limits: &mut ServerLimits| limits.connections_per_address = 4;
     let server =
         server_for(Verify::tokens(["a-long-token"]).expect("a token"), limits(set), bodies(|_| {})).await;
@@ -384,7 +384,7 @@ async fn the_connections_of_strangers_make_room() {
     assert_eq!(in_time("the sender was kept", sender.post("/in/x", &good, "{}")).await.status, 200);
 }
 
-/// One who asks and does not listen.
+/// A client that does not read its response.
 #[tokio::test]
 async fn an_answer_that_the_client_does_not_read_is_given_up() {
     let big = Router::new().route("/", get(|| async { vec![b'x'; 64 << 20] }));
@@ -392,7 +392,7 @@ async fn an_answer_that_the_client_does_not_read_is_given_up() {
         RunningServer::start(big, limits(|limits| (limits.write, limits.connections) = (SHORT, 1))).await;
     let mut deaf = server.connect().await;
     deaf.send("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
-    // There is room for one connection only.
+    // There is one connection slot.
     let mut next = server.connect().await;
     next.send("GET /nothing HTTP/1.1\r\nhost: x\r\n\r\n").await;
     assert_eq!(in_time("the deaf one is given up", next.answer()).await.unwrap().status, 404);
@@ -426,7 +426,7 @@ async fn a_stop_lets_open_requests_end_and_closes_the_rest() {
     gate.send_replace(true);
     assert_eq!(in_time("the open one is answered", open.answer()).await.unwrap().body, "done");
     in_time("the server stops", server.stopped()).await;
-    // One that does not end is not waited for.
+    // The server does not wait for a response that never ends.
     gate.send_replace(false);
     let server = RunningServer::start(router, limits(|limits| limits.grace = SHORT)).await;
     let mut open = server.connect().await;

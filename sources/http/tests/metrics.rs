@@ -12,15 +12,15 @@ const TOKEN: (&str, &str) = ("authorization", "Bearer token");
 const KIND: (&str, &str) = ("message-type", "t");
 
 fn counted(handle: &PrometheusHandle, source: &str, answer: &str) -> usize {
-    let name = format!("oncebox_http_answers_total{{source=\"{source}\",answer=\"{answer}\"}} ");
+    let name = format!("oncebox_http_responses_total{{source=\"{source}\",result=\"{answer}\"}} ");
     let text = handle.render();
     let found = text.lines().find_map(|line| line.strip_prefix(&name));
     found.map_or(0, |number| number.parse().expect("a number"))
 }
 
-// FAULTS J5, S5, S6: 401, 413 and 429 are seen, and untrusted clients make no labels.
+// FAULTS J5, S5, S6: 401, 413 and 429 are counted, and untrusted clients add no labels.
 #[tokio::test]
-async fn every_answer_is_counted() {
+async fn every_response_is_counted() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
     // The server of the test runs on its thread.

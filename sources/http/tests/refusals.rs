@@ -1,4 +1,4 @@
-//! Why a sender was not verified: one answer for all of them, and a line and a count for the operator.
+//! Refusal reasons: one response for all of them, and a log line and a count for the operator.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const SECRET: &str = "the-secret-that-no-log-may-show";
 const NEAR: &str = "127.0.0.1:4000";
 const FAR: &str = "203.0.113.9:4000";
 
-/// The lines of the log on the thread of one test.
+/// Log lines on the thread of one test.
 #[derive(Clone, Default)]
 struct Heard(Arc<Mutex<Vec<String>>>);
 
@@ -103,12 +103,12 @@ fn counted(handle: &PrometheusHandle, source: &str, reason: &str) -> u64 {
     found.map_or(0, |number| number.parse().expect("a number"))
 }
 
-/// Signatures as long as they have to be, of another secret.
+/// Signatures of the right length, with another secret.
 const SUM_TAG: &str = "v1=abababababababababababababababababababababababababababababababab";
 const SLACK_TAG: &str = "v0=abababababababababababababababababababababababababababababababab";
 const STANDARD_TAG: &str = "v1,AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
 
-/// A path below `/in`, the address of the client, its headers, and the reason with the header that it is about.
+/// Path below `/in`, client address, headers, and the reason with the header at fault.
 type RefusedRequest<'a> = (&'a str, Option<&'a str>, Vec<(&'a str, &'a str)>, &'a str, Option<&'a str>);
 
 fn refused<'a>(now: &'a str, old: &'a str, soon: &'a str) -> Vec<RefusedRequest<'a>> {
@@ -187,7 +187,7 @@ async fn each_refusal_has_its_reason_in_the_log_and_the_metric() {
         (seconds.to_string(), (seconds - 3_600).to_string(), (seconds + 3_600).to_string());
     let mut answers = Vec::new();
     for (at, (path, peer, headers, reason, header)) in refused(&now, &old, &soon).into_iter().enumerate() {
-        // A router of its own, so that no line of another is in the way.
+        // A separate router, without log lines of other requests.
         let router = router(&clock);
         let response = send(&router, &format!("/in/{path}"), peer, &headers).await;
         assert_eq!(response.status(), 401, "{at}: {path} {headers:?}");
@@ -213,7 +213,7 @@ async fn each_refusal_has_its_reason_in_the_log_and_the_metric() {
     assert!(answers.windows(2).all(|pair| pair[0] == pair[1]), "one answer for all");
 }
 
-// FAULTS J6, S12: who knocks at many doors fills no log, and writes nothing into it but a short path.
+// FAULTS J6, S12: a client that tries many paths fills no log, and writes only a short path into it.
 #[tokio::test]
 async fn untrusted_clients_cannot_fill_the_log() {
     let (heard, clock) = (Heard::default(), TestClock::new());

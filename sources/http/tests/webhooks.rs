@@ -1,4 +1,4 @@
-//! Webhooks: what their senders sign, and what is taken of it.
+//! Webhooks: their signatures and their stored content.
 
 mod support;
 
@@ -24,7 +24,7 @@ struct WebhookFixture {
     seen: Arc<Mutex<Vec<Message>>>,
 }
 
-async fn world(endpoint: Endpoint) -> WebhookFixture {
+async fn fixture(endpoint: Endpoint) -> WebhookFixture {
     let clock = TestClock::new();
     let seen = Arc::<Mutex<Vec<Message>>>::default();
     let note = {
@@ -58,7 +58,7 @@ impl WebhookFixture {
         self.inbox.store().count(self.inbox.name()).await.expect("counts").messages
     }
 
-    /// Returns the message that the handler got last.
+    /// Returns the handler's last message.
     async fn last(&self) -> Message {
         self.inbox.drain().await.expect("drained");
         self.seen.lock().last().cloned().expect("a message was handled")
@@ -86,7 +86,7 @@ fn github(secret: &str, delivery: &str, body: &str) -> Vec<(&'static str, String
 // FAULTS S1: the vector of GitHub's documentation.
 #[tokio::test]
 async fn github_as_its_documentation_says() {
-    let world = world(Endpoint::github("hook", ["It's a Secret to Everybody"]).unwrap()).await;
+    let fixture = fixture(Endpoint::github("hook", ["It's a Secret to Everybody"]).unwrap()).await;
     let headers = [
         (
             "x-hub-signature-256",
@@ -95,9 +95,9 @@ async fn github_as_its_documentation_says() {
         ("x-github-delivery", "72d3162e-cc78-11e3-81ab-4c9367dc0958".to_owned()),
         ("x-github-event", "push".to_owned()),
     ];
-    assert_eq!(world.send(&headers, "Hello, World!").await.status, 202);
-    assert_eq!(world.send(&headers, "Hello, World?").await.status, 401);
-    let message = world.last().await;
+    assert_eq!(fixture.send(&headers, "Hello, World!").await.status, 202);
+    assert_eq!(fixture.send(&headers, "Hello, World?").await.status, 401);
+    let message = fixture.last().await;
     assert_eq!(
         (message.id(), message.message_type()),
         (&b"72d3162e-cc78-11e3-81ab-4c9367dc0958"[..], "push")
@@ -108,56 +108,56 @@ async fn github_as_its_documentation_says() {
 
 #[tokio::test]
 async fn a_secret_can_be_replaced_without_a_gap() {
-    let world = world(Endpoint::github("hook", ["new", "old"]).unwrap()).await;
-    assert_eq!(world.send(&github("old", "1", "{}"), "{}").await.status, 202);
-    assert_eq!(world.send(&github("new", "2", "{}"), "{}").await.status, 202);
-    assert_eq!(world.send(&github("older", "3", "{}"), "{}").await.status, 401);
-    assert_eq!(world.send(&github("new", "2", "{}"), "{}").await.status, 200);
-    assert_eq!(world.stored().await, 2);
+    let fixture = fixture(Endpoint::github("hook", ["new", "old"]).unwrap()).await;
+    assert_eq!(fixture.send(&github("old", "1", "{}"), "{}").await.status, 202);
+    assert_eq!(fixture.send(&github("new", "2", "{}"), "{}").await.status, 202);
+    assert_eq!(fixture.send(&github("older", "3", "{}"), "{}").await.status, 401);
+    assert_eq!(fixture.send(&github("new", "2", "{}"), "{}").await.status, 200);
+    assert_eq!(fixture.stored().await, 2);
 }
 
-fn stripe(world: &WebhookFixture, age: i64, body: &str) -> Vec<(&'static str, String)> {
-    let time = (world.now() - age).to_string();
+fn stripe(fixture: &WebhookFixture, age: i64, body: &str) -> Vec<(&'static str, String)> {
+    let time = (fixture.now() - age).to_string();
     let good = hex(&sign(b"whsec_stripe", &[&time, ".", body]));
     vec![("stripe-signature", format!("t={time}, v1={}, v0=ff, v1={good}", "0".repeat(64)))]
 }
 
-// FAULTS S3, A10: an event is written anew for each attempt, and is the same event.
+// FAULTS S3, A10: a rewritten event of a later attempt is the same event.
 #[tokio::test]
 async fn stripe_events_are_known_though_they_are_written_anew() {
-    let world = world(Endpoint::stripe("hook", ["whsec_stripe"]).unwrap()).await;
+    let fixture = fixture(Endpoint::stripe("hook", ["whsec_stripe"]).unwrap()).await;
     let event = |open: u32, amount: u32| {
         format!(
             r#"{{"id":"evt_1","type":"invoice.paid","created":1522949460,"pending_webhooks":{open},"data":{{"object":{{"amount":{amount}}}}}}}"#
         )
     };
-    assert_eq!(world.send(&stripe(&world, 0, &event(2, 7)), &event(2, 7)).await.status, 202);
-    assert_eq!(world.send(&stripe(&world, 0, &event(1, 7)), &event(1, 7)).await.status, 200);
-    assert_eq!(world.send(&stripe(&world, 0, &event(1, 8)), &event(1, 8)).await.problem(), "conflict");
-    let message = world.last().await;
+    assert_eq!(fixture.send(&stripe(&fixture, 0, &event(2, 7)), &event(2, 7)).await.status, 202);
+    assert_eq!(fixture.send(&stripe(&fixture, 0, &event(1, 7)), &event(1, 7)).await.status, 200);
+    assert_eq!(fixture.send(&stripe(&fixture, 0, &event(1, 8)), &event(1, 8)).await.problem(), "conflict");
+    let message = fixture.last().await;
     assert_eq!((message.id(), message.message_type()), (&b"evt_1"[..], "invoice.paid"));
     assert_eq!(message.time().map(oncebox::time::Timestamp::as_millis), Some(1_522_949_460_000));
     for (age, status) in [(299, 200), (-299, 200), (301, 401), (-301, 401)] {
         assert_eq!(
-            world.send(&stripe(&world, age, &event(1, 7)), &event(1, 7)).await.status,
+            fixture.send(&stripe(&fixture, age, &event(1, 7)), &event(1, 7)).await.status,
             status,
             "{age}"
         );
     }
     let nameless = r#"{"type":"invoice.paid","data":{}}"#;
-    assert_eq!(world.send(&stripe(&world, 0, nameless), nameless).await.problem(), "missing-key");
-    assert_eq!(world.send(&stripe(&world, 0, "no json"), "no json").await.problem(), "malformed");
-    // Two times, of which the signed one is not the last.
-    let time = world.now();
+    assert_eq!(fixture.send(&stripe(&fixture, 0, nameless), nameless).await.problem(), "missing-key");
+    assert_eq!(fixture.send(&stripe(&fixture, 0, "no json"), "no json").await.problem(), "malformed");
+    // Two times; the signed one is not the last.
+    let time = fixture.now();
     let good = hex(&sign(b"whsec_stripe", &[&time.to_string(), ".", &event(1, 7)]));
     let twice = [("stripe-signature", format!("t={time},t={time},v1={good}"))];
-    assert_eq!(world.send(&twice, &event(1, 7)).await.status, 401);
+    assert_eq!(fixture.send(&twice, &event(1, 7)).await.status, 401);
 }
 
-// Thin events of Stripe write the time as text. What has no time that can be read has none.
+// Thin events of Stripe write the time as text. An unreadable time is ignored.
 #[tokio::test]
 async fn stripe_may_write_the_time_in_any_way() {
-    let world = world(Endpoint::stripe("hook", ["whsec_stripe"]).unwrap()).await;
+    let fixture = fixture(Endpoint::stripe("hook", ["whsec_stripe"]).unwrap()).await;
     let times = [
         (r#""2018-04-05T17:31:00.000Z""#, Some(1_522_949_460_000)),
         ("1522949460", Some(1_522_949_460_000)),
@@ -169,54 +169,54 @@ async fn stripe_may_write_the_time_in_any_way() {
         let event = format!(
             r#"{{"id":"evt_{number}","object":"v2.core.event","type":"invoice.paid","created":{created}}}"#
         );
-        let answer = world.send(&stripe(&world, 0, &event), &event).await;
+        let answer = fixture.send(&stripe(&fixture, 0, &event), &event).await;
         assert_eq!(answer.status, 202, "{created}: {answer:?}");
-        let message = world.last().await;
+        let message = fixture.last().await;
         assert_eq!(message.time().map(oncebox::time::Timestamp::as_millis), time, "{created}");
     }
 }
 
-// FAULTS S11: whatever it is called, the digest is not stored with what it proves.
+// FAULTS S11: the digest is not stored with the message, whatever its header.
 #[tokio::test]
 async fn the_header_with_the_digest_is_not_stored() {
     let verify = Verify::hmac_sha256("X-Digest", "", Encoding::Hex, ["secret"]).unwrap();
-    let world = world(Endpoint::plain("hook").message_type("fixed").verify(verify)).await;
+    let fixture = fixture(Endpoint::plain("hook").message_type("fixed").verify(verify)).await;
     let digest = hex(&sign(b"secret", &["{}"]));
     let headers = [("x-digest", digest), ("message-id", "1".to_owned()), ("x-kept", "yes".to_owned())];
-    assert_eq!(world.send(&headers, "{}").await.status, 202);
-    let message = world.last().await;
+    assert_eq!(fixture.send(&headers, "{}").await.status, 202);
+    let message = fixture.last().await;
     assert!(message.headers().get("x-digest").is_none());
     assert_eq!(message.headers().get("x-kept").unwrap(), "yes");
 }
 
-fn slack(world: &WebhookFixture, age: i64, body: &str) -> Vec<(&'static str, String)> {
-    let time = (world.now() - age).to_string();
+fn slack(fixture: &WebhookFixture, age: i64, body: &str) -> Vec<(&'static str, String)> {
+    let time = (fixture.now() - age).to_string();
     let signature = format!("v0={}", hex(&sign(b"slack", &["v0:", &time, ":", body])));
     vec![("x-slack-signature", signature), ("x-slack-request-timestamp", time)]
 }
 
 #[tokio::test]
 async fn slack_asks_first_and_sends_then() {
-    let world = world(Endpoint::slack("hook", ["slack"]).unwrap()).await;
+    let fixture = fixture(Endpoint::slack("hook", ["slack"]).unwrap()).await;
     let question = r#"{"type":"url_verification","token":"x","challenge":"3eZbrw1aB"}"#;
-    let answer = world.send(&slack(&world, 0, question), question).await;
+    let answer = fixture.send(&slack(&fixture, 0, question), question).await;
     assert_eq!((answer.status, &*answer.body), (200, "3eZbrw1aB"));
-    assert_eq!(world.send(&[], question).await.status, 401, "only to Slack itself");
-    assert_eq!(world.stored().await, 0);
+    assert_eq!(fixture.send(&[], question).await.status, 401, "only to Slack itself");
+    assert_eq!(fixture.stored().await, 0);
     let event =
         r#"{"type":"event_callback","event_id":"Ev1","event_time":1522949460,"event":{"type":"message"}}"#;
-    assert_eq!(world.send(&slack(&world, 0, event), event).await.status, 202);
-    assert_eq!(world.send(&slack(&world, 100, event), event).await.status, 200);
-    assert_eq!(world.send(&slack(&world, 301, event), event).await.status, 401);
-    let message = world.last().await;
+    assert_eq!(fixture.send(&slack(&fixture, 0, event), event).await.status, 202);
+    assert_eq!(fixture.send(&slack(&fixture, 100, event), event).await.status, 200);
+    assert_eq!(fixture.send(&slack(&fixture, 301, event), event).await.status, 401);
+    let message = fixture.last().await;
     assert_eq!((message.id(), message.message_type()), (&b"Ev1"[..], "message"));
     let command = "command=%2Fdeploy";
-    assert_eq!(world.send(&slack(&world, 0, command), command).await.status, 400);
+    assert_eq!(fixture.send(&slack(&fixture, 0, command), command).await.status, 400);
 }
 
 #[tokio::test]
 async fn shopify_signs_in_base64() {
-    let world = world(Endpoint::shopify("hook", ["shop"]).unwrap()).await;
+    let fixture = fixture(Endpoint::shopify("hook", ["shop"]).unwrap()).await;
     let headers = |body: &str| {
         [
             ("x-shopify-hmac-sha256", BASE64.encode(sign(b"shop", &[body]))),
@@ -225,9 +225,9 @@ async fn shopify_signs_in_base64() {
             ("x-shopify-triggered-at", "2018-04-05T17:31:00.5Z".to_owned()),
         ]
     };
-    assert_eq!(world.send(&headers("{}"), "{}").await.status, 202);
-    assert_eq!(world.send(&headers("{}"), "{ }").await.status, 401);
-    let message = world.last().await;
+    assert_eq!(fixture.send(&headers("{}"), "{}").await.status, 202);
+    assert_eq!(fixture.send(&headers("{}"), "{ }").await.status, 401);
+    let message = fixture.last().await;
     assert_eq!((message.id(), message.message_type()), (&b"b54557e4"[..], "orders/create"));
     assert_eq!(message.time().map(oncebox::time::Timestamp::as_millis), Some(1_522_949_460_500));
 }
@@ -244,12 +244,12 @@ fn shopify(event: &str, webhook: &str, topic: &str, body: &str) -> Vec<(&'static
     headers
 }
 
-// One event reaches several subscriptions. Shopify advises to go by the event; one topic's body is not that of another.
+// One event reaches several subscriptions. Shopify advises to use the event's id; topics have different bodies.
 #[tokio::test]
 async fn shopify_events_are_recognised_by_the_id_that_is_chosen() {
-    let by_event = world(Endpoint::shopify("hook", ["shop"]).unwrap()).await;
-    let send = async |world: &WebhookFixture, event: &str, webhook: &str, topic: &str, body: &str| {
-        world.send(&shopify(event, webhook, topic, body), body).await.status
+    let by_event = fixture(Endpoint::shopify("hook", ["shop"]).unwrap()).await;
+    let send = async |fixture: &WebhookFixture, event: &str, webhook: &str, topic: &str, body: &str| {
+        fixture.send(&shopify(event, webhook, topic, body), body).await.status
     };
     assert_eq!(send(&by_event, "e1", "w1", "orders/create", "{}").await, 202);
     assert_eq!(by_event.last().await.id(), b"e1/orders/create");
@@ -260,7 +260,7 @@ async fn shopify_events_are_recognised_by_the_id_that_is_chosen() {
     assert_eq!(send(&by_event, "", "w4", "orders/create", "{}").await, 200);
     assert_eq!(send(&by_event, "", "", "orders/create", "{}").await, 400);
     let by_webhook =
-        world(Endpoint::shopify("hook", ["shop"]).unwrap().shopify_id(ShopifyId::Webhook).unwrap()).await;
+        fixture(Endpoint::shopify("hook", ["shop"]).unwrap().shopify_id(ShopifyId::Webhook).unwrap()).await;
     assert_eq!(send(&by_webhook, "e1", "w1", "orders/create", "{}").await, 202);
     assert_eq!(by_webhook.last().await.id(), b"w1");
     assert_eq!(send(&by_webhook, "e1", "w1", "orders/create", "{}").await, 200);
@@ -268,32 +268,32 @@ async fn shopify_events_are_recognised_by_the_id_that_is_chosen() {
     assert!(Endpoint::github("hook", ["s"]).unwrap().shopify_id(ShopifyId::Webhook).is_err());
 }
 
-// A webhook of GitHub is a form if its settings say so, which they do by default in some of its pages.
+// A webhook of GitHub is a form if its settings choose that, as some of its pages do by default.
 #[tokio::test]
 async fn github_may_send_a_form() {
-    let world = world(Endpoint::github("hook", ["s"]).unwrap()).await;
+    let fixture = fixture(Endpoint::github("hook", ["s"]).unwrap()).await;
     let form = |delivery: &str, body: &str| {
         let mut headers = github("s", delivery, body);
         headers.push(("content-type", "application/x-www-form-urlencoded; charset=utf-8".to_owned()));
         headers
     };
     let body = "payload=%7B%22ref%22%3A%22a+b%2Bc%22%2C%22n%22%3A%5B%5D%7D";
-    assert_eq!(world.send(&form("1", body), body).await.status, 202);
-    let message = world.last().await;
+    assert_eq!(fixture.send(&form("1", body), body).await.status, 202);
+    let message = fixture.last().await;
     assert_eq!((message.message_type(), &**message.payload()), ("push", &br#"{"ref":"a b+c","n":[]}"#[..]));
     assert_eq!(message.headers().get("content-type").unwrap(), "application/json");
-    assert_eq!(world.send(&form("1", body), body).await.status, 200);
+    assert_eq!(fixture.send(&form("1", body), body).await.status, 200);
     for wrong in ["", "payload=", "payload=%7B", "other=%7B%7D", "payload=1&payload=2", "{}"] {
-        let answer = world.send(&form("2", wrong), wrong).await;
+        let answer = fixture.send(&form("2", wrong), wrong).await;
         assert_eq!((answer.status, &*answer.problem()), (400, "malformed"), "{wrong}");
         assert!(answer.body.contains("application/json in its settings"), "{}", answer.body);
     }
     assert_eq!(
-        world.send(&form("3", "payload=1"), "payload=2").await.status,
+        fixture.send(&form("3", "payload=1"), "payload=2").await.status,
         401,
         "the form is what is signed"
     );
-    assert_eq!(world.stored().await, 1);
+    assert_eq!(fixture.stored().await, 1);
 }
 
 const BODY: &str = r#"{"type":"contact.created","timestamp":"2022-11-03T20:26:10Z","data":{"id":"1"}}"#;
@@ -315,9 +315,9 @@ fn v1(secret: &[u8], id: &str, time: i64) -> String {
 async fn standard_webhooks_with_a_shared_secret() {
     let secret = |bytes: &[u8]| format!("whsec_{}", BASE64.encode(bytes));
     let (one, other) = (b"a secret of 24 bytes....", b"another one of 25 bytes..");
-    let world = world(Endpoint::standard_webhooks("hook", [secret(one), secret(other)]).unwrap()).await;
-    let now = world.now();
-    let send = async |headers: Vec<(&str, String)>| world.send(&headers, BODY).await.status;
+    let fixture = fixture(Endpoint::standard_webhooks("hook", [secret(one), secret(other)]).unwrap()).await;
+    let now = fixture.now();
+    let send = async |headers: Vec<(&str, String)>| fixture.send(&headers, BODY).await.status;
     assert_eq!(send(standard("msg_1", now, v1(one, "msg_1", now))).await, 202);
     assert_eq!(send(standard("msg_1", now, v1(other, "msg_1", now))).await, 200);
     let several = format!("v1a,AAAA v2,x nonsense {}", v1(one, "msg_1", now));
@@ -342,35 +342,35 @@ async fn standard_webhooks_with_a_shared_secret() {
             ("webhook-timestamp", time.to_owned()),
             ("webhook-signature", signature),
         ];
-        assert_eq!(world.send(&headers, BODY).await.status, 401, "{time}");
+        assert_eq!(fixture.send(&headers, BODY).await.status, 401, "{time}");
     }
-    // A signature grows old.
+    // A signature expires.
     let old = standard("msg_3", now, v1(one, "msg_3", now));
-    world.clock.advance(Duration::from_secs(299));
+    fixture.clock.advance(Duration::from_secs(299));
     assert_eq!(send(old.clone()).await, 202);
-    world.clock.advance(Duration::from_secs(2));
+    fixture.clock.advance(Duration::from_secs(2));
     assert_eq!(send(old).await, 401);
-    let message = world.last().await;
+    let message = fixture.last().await;
     assert_eq!((message.id(), message.message_type()), (&b"msg_3"[..], "contact.created"));
 }
 
-// FAULTS S1, S3: the names from before the specification. What was verified is what becomes the key.
+// FAULTS S1, S3: the names from before the specification. The verified header becomes the key.
 #[tokio::test]
 async fn standard_webhooks_with_the_headers_of_svix() {
     let secret = b"a secret of 24 bytes....";
     let endpoint = Endpoint::standard_webhooks("hook", [format!("whsec_{}", BASE64.encode(secret))]);
-    let world = world(endpoint.unwrap()).await;
-    let now = world.now();
+    let fixture = fixture(endpoint.unwrap()).await;
+    let now = fixture.now();
     let svix = |id: &str, time: i64, signature: String| {
         vec![("svix-id", id.to_owned()), ("svix-timestamp", time.to_string()), ("svix-signature", signature)]
     };
-    let send = async |headers: Vec<(&str, String)>| world.send(&headers, BODY).await.status;
+    let send = async |headers: Vec<(&str, String)>| fixture.send(&headers, BODY).await.status;
     assert_eq!(send(svix("msg_1", now, v1(secret, "msg_1", now))).await, 202);
-    let message = world.last().await;
+    let message = fixture.last().await;
     assert_eq!((message.id(), message.message_type()), (&b"msg_1"[..], "contact.created"));
     assert_eq!(message.time().map(|time| time.as_millis() / 1_000), Some(now));
     assert!(message.headers().get("svix-signature").is_none());
-    // One message, by whichever names it comes.
+    // One message, under either set of names.
     assert_eq!(send(standard("msg_1", now, v1(secret, "msg_1", now))).await, 200);
     for (what, headers) in [
         ("another id", svix("msg_2", now, v1(secret, "msg_1", now))),
@@ -380,7 +380,7 @@ async fn standard_webhooks_with_the_headers_of_svix() {
     ] {
         assert_eq!(send(headers).await, 401, "{what}");
     }
-    // A request with both: the names of the specification count, and no part is taken from the others.
+    // A request with both: the names of the specification count, and the others are ignored.
     let signed = svix("msg_3", now, v1(secret, "msg_3", now));
     for name in ["webhook-id", "webhook-timestamp", "webhook-signature"] {
         let mixed = [signed.clone(), vec![(name, "msg_4".to_owned())]].concat();
@@ -388,7 +388,7 @@ async fn standard_webhooks_with_the_headers_of_svix() {
     }
     let forged = standard("msg_4", now, v1(secret, "msg_4", now));
     assert_eq!(send([signed, forged].concat()).await, 202);
-    assert_eq!(world.last().await.id(), b"msg_4");
+    assert_eq!(fixture.last().await.id(), b"msg_4");
 }
 
 #[tokio::test]
@@ -396,24 +396,24 @@ async fn standard_webhooks_with_a_key_pair() {
     let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
     let other = Ed25519KeyPair::from_seed_unchecked(&[8; 32]).unwrap();
     let public = format!("whpk_{}", BASE64.encode(pair.public_key().as_ref()));
-    let world = world(Endpoint::standard_webhooks("hook", [public]).unwrap().message_type("fixed")).await;
-    let now = world.now();
+    let fixture = fixture(Endpoint::standard_webhooks("hook", [public]).unwrap().message_type("fixed")).await;
+    let now = fixture.now();
     let v1a = |pair: &Ed25519KeyPair, id: &str| {
         format!("v1a,{}", BASE64.encode(pair.sign(format!("{id}.{now}.{BODY}").as_bytes()).as_ref()))
     };
-    assert_eq!(world.send(&standard("msg_1", now, v1a(&pair, "msg_1")), BODY).await.status, 202);
-    assert_eq!(world.send(&standard("msg_1", now, v1a(&pair, "msg_1")), BODY).await.status, 200);
-    assert_eq!(world.send(&standard("msg_2", now, v1a(&pair, "msg_1")), BODY).await.status, 401);
-    assert_eq!(world.send(&standard("msg_2", now, v1a(&other, "msg_2")), BODY).await.status, 401);
+    assert_eq!(fixture.send(&standard("msg_1", now, v1a(&pair, "msg_1")), BODY).await.status, 202);
+    assert_eq!(fixture.send(&standard("msg_1", now, v1a(&pair, "msg_1")), BODY).await.status, 200);
+    assert_eq!(fixture.send(&standard("msg_2", now, v1a(&pair, "msg_1")), BODY).await.status, 401);
+    assert_eq!(fixture.send(&standard("msg_2", now, v1a(&other, "msg_2")), BODY).await.status, 401);
     // The public key is no secret: a digest made with it proves nothing.
     let forged = v1(pair.public_key().as_ref(), "msg_2", now);
-    assert_eq!(world.send(&standard("msg_2", now, forged), BODY).await.status, 401);
-    assert_eq!(world.last().await.message_type(), "fixed");
+    assert_eq!(fixture.send(&standard("msg_2", now, forged), BODY).await.status, 401);
+    assert_eq!(fixture.last().await.message_type(), "fixed");
 }
 
-// A signature that needs no private key: it holds for every message under the first of these keys.
+// A signature without a private key: it holds for every message under the first of these keys.
 #[test]
-fn public_keys_that_anybody_can_sign_for_are_refused() {
+fn public_keys_that_need_no_private_key_are_refused() {
     let mut identity = [0; 32];
     identity[0] = 1;
     let mut forged = [0; 64];

@@ -1,14 +1,14 @@
-//! Where the broker is. Nothing here ever shows the password.
+//! Address of the broker. No output shows the password. Tests: below.
 
 use std::fmt;
 
 use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo};
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::{Error, ErrorKind, Result};
 use url::{Host, Url};
 
 const FORM: &str = "amqp://user:password@host:port/vhost";
 
-/// The address of a broker, without the secret in what is shown of it.
+/// Address of a broker. Its display omits the secret.
 #[derive(Clone)]
 pub(crate) struct Address {
     pub(crate) uri: AMQPUri,
@@ -27,15 +27,15 @@ impl fmt::Debug for Address {
     }
 }
 
-/// An error that names the part of the URL, and never shows the whole of it: it holds the password.
+/// Returns an error that names a part of the URL. It never shows the whole URL, which has the password.
 fn bad<T>(what: impl fmt::Display) -> Result<T> {
     let what = format!("the URL of RabbitMQ: {what}; it has the form {FORM}");
     Err(Error::new(ErrorKind::InvalidConfig, what))
 }
 
 impl Address {
-    /// Reads a URL. Stricter than the driver, which takes what it cannot read for a default: an address of another host,
-    /// say, for `localhost`.
+    /// Parses a URL. Stricter than the driver, which replaces unreadable parts by defaults, such as another host by
+    /// `localhost`.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let scheme = match text.split_once("://") {
             Some(("amqp", _)) => AMQPScheme::AMQP,
@@ -71,7 +71,7 @@ impl Address {
     }
 }
 
-/// The virtual host; without a path it is the default one.
+/// Returns the virtual host; without a path, the default one.
 fn vhost(path: &str) -> Result<String> {
     let Some(name) = path.strip_prefix('/') else { return Ok("/".into()) };
     if name.is_empty() {
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!((short.authority.port, short.vhost.as_str()), (5672, "/"));
         assert_eq!(short.authority.userinfo.username, "guest");
         assert_eq!(Address::parse("amqp://127.0.0.1:7").unwrap().uri.authority.host, "127.0.0.1");
-        // The driver takes this one for `localhost`.
+        // The driver reads this one as `localhost`.
         assert_eq!(Address::parse("amqp://[2001:db8::1]:7").unwrap().uri.authority.host, "2001:db8::1");
     }
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::tcp::{OwnedIdentity, OwnedTLSConfig};
-use oncebox::Result;
-use oncebox::source::Redelivery;
-use oncebox::time::{SharedClock, SystemClock};
+use oncebox_core::Result;
+use oncebox_core::source::Redelivery;
+use oncebox_core::time::SharedClock;
+use oncebox_tokio::SystemClock;
 use tokio::sync::Semaphore;
 
 use crate::address::Address;
@@ -16,21 +17,21 @@ use crate::field::Field;
 use crate::queue::{Queue, QueueKind, check_short};
 use crate::source::RabbitMq;
 
-/// Maximum attempts to connect at once.
+/// Maximum concurrent attempts to connect.
 const ATTEMPTS_OPEN: usize = 8;
 
 /// Destination of rejected messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Rejected {
-    /// The broker dead-letters them as the queue is set.
+    /// The broker dead-letters them as the queue defines.
     DeadLetter,
-    /// We publish them, and acknowledge them once that is confirmed.
+    /// The source publishes them, and acknowledges them after the confirm.
     Publish { exchange: String, routing_key: String },
-    /// They are gone.
+    /// The broker drops them.
     Discard,
 }
 
-/// Which parts of an AMQP message tell what.
+/// The AMQP property of each message field.
 #[derive(Clone, Debug)]
 pub(crate) struct FieldMapping {
     pub(crate) id: Field,
@@ -41,7 +42,7 @@ pub(crate) struct FieldMapping {
     pub(crate) cloud_events: bool,
 }
 
-/// The settings, checked.
+/// Validated settings.
 pub(crate) struct SourceSettings {
     pub(crate) name: Arc<str>,
     pub(crate) address: Address,
@@ -52,15 +53,15 @@ pub(crate) struct SourceSettings {
     pub(crate) prefetch_bytes: usize,
     pub(crate) consumer_tag: String,
     pub(crate) rejected: Rejected,
-    pub(crate) hold_at_most: Duration,
+    pub(crate) max_hold: Duration,
     pub(crate) retry_queue: Option<String>,
     pub(crate) attempts: u32,
     pub(crate) redelivers: Redelivery,
     pub(crate) backoff: (Duration, Duration),
     pub(crate) reconnect_delay: Duration,
-    pub(crate) answer_within: Duration,
+    pub(crate) response_timeout: Duration,
     pub(crate) clock: SharedClock,
-    /// Attempts to connect that are under way, including abandoned ones.
+    /// Open attempts to connect, including abandoned ones.
     pub(crate) attempts_open: Arc<Semaphore>,
 }
 
@@ -77,20 +78,20 @@ pub struct RabbitMqSourceBuilder {
     consumer_tag: String,
     rejected_to: Option<(String, String)>,
     discard_rejected: bool,
-    hold_at_most: Duration,
+    max_hold: Duration,
     retry_queue: Option<String>,
     attempts: u32,
     redelivers: Redelivery,
     backoff: (Duration, Duration),
     reconnect_delay: Duration,
-    answer_within: Duration,
+    response_timeout: Duration,
     ca_certificates: Option<String>,
     client_certificate: Option<(Vec<u8>, Vec<u8>)>,
     clock: SharedClock,
 }
 
 impl fmt::Debug for RabbitMqSourceBuilder {
-    /// Without the URL and the key of the client, which are secrets.
+    /// Omits the URL and the client's key, which are secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RabbitMqSourceBuilder")
             .field("name", &self.name)
@@ -120,66 +121,67 @@ impl RabbitMqSourceBuilder {
             consumer_tag: "oncebox".into(),
             rejected_to: None,
             discard_rejected: false,
-            hold_at_most: Duration::from_mins(10),
+            max_hold: Duration::from_mins(10),
             retry_queue: None,
             attempts: 20,
             redelivers: Redelivery::Unknown,
             backoff: (Duration::from_millis(200), Duration::from_secs(30)),
             reconnect_delay: Duration::from_secs(1),
-            answer_within: Duration::from_secs(30),
+            response_timeout: Duration::from_secs(30),
             ca_certificates: None,
             client_certificate: None,
             clock: SystemClock::shared(),
         }
     }
 
-    /// The queue to consume: a name for one that exists, or a [`Queue`] to declare.
+    /// Sets the queue to consume: the name of an existing one, or a [`Queue`] to declare.
     pub fn queue(mut self, queue: impl Into<Queue>) -> Self {
         self.queue = Some(queue.into());
         self
     }
 
-    /// The name of the source, for logs, metrics and the broker's list of connections. Default: `rabbitmq:` and the queue.
+    /// Sets the name of the source, for logs, metrics and the broker's list of connections. Default: `rabbitmq:` and
+    /// the queue.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Where the id is. Default: the property `message-id`.
+    /// Sets the field with the id. Default: the property `message-id`.
     pub fn id(mut self, field: Field) -> Self {
         self.fields.id = field;
         self
     }
 
-    /// Where the type is, by which handlers are chosen. Default: the property `type`.
+    /// Sets the field with the message type, which selects the handlers. Default: the property `type`.
     pub fn message_type(mut self, field: Field) -> Self {
         self.fields.message_type = field;
         self
     }
 
-    /// Where it stands who produced a message, if ids are unique only within a producer. Default: nowhere, which is right
-    /// for ids that are unique everywhere, as UUIDs are.
+    /// Sets the field with the producer, if ids are unique only within a producer. Default: none, which suits globally
+    /// unique ids such as UUIDs.
     pub fn producer(mut self, field: Field) -> Self {
         self.fields.producer = Some(field);
         self
     }
 
-    /// Where the ordering key is. A message without it has none. Default: messages have none.
+    /// Sets the field with the ordering key. A message without it has none. Default: none.
     pub fn ordering_key(mut self, field: Field) -> Self {
         self.fields.ordering_key = Some(field);
         self
     }
 
-    /// Where the tenant is. Take only what a producer cannot make up: [`Field::UserId`], which the broker checks, or
-    /// [`Field::Fixed`] for a queue or a vhost of one tenant. Default: messages have none.
+    /// Sets the field with the tenant. Use only fields that a producer cannot forge: [`Field::UserId`], which the
+    /// broker checks, or [`Field::Fixed`] for a queue or a vhost of one tenant. Default: none.
     pub fn tenant(mut self, field: Field) -> Self {
         self.fields.tenant = Some(field);
         self
     }
 
-    /// Reads CloudEvents as their AMQP binding has them: attributes in headers that start with `cloudEvents:` or
-    /// `cloudEvents_`, or the whole event in JSON. Their source, id, type and time count, and the payload is their data. A
-    /// message that is none is read as others are.
+    /// Reads CloudEvents in their AMQP binding: attributes in headers that start with `cloudEvents:` or `cloudEvents_`,
+    /// or the whole event in JSON. Source, id, type and time come from the event, the payload is its data. Other
+    /// messages are read as usual.
     pub fn cloud_events(mut self) -> Self {
         self.fields.cloud_events = true;
         self
@@ -191,107 +193,107 @@ impl RabbitMqSourceBuilder {
         self
     }
 
-    /// With how many bytes of payload in hand no more are handed out; one delivery always is. RabbitMQ itself does not
-    /// limit by bytes: beyond these, up to [`prefetch`](Self::prefetch) messages may wait in our memory, so prefer a small
-    /// number for large messages. Default 64 MiB.
+    /// Maximum payload bytes of unsettled deliveries; one delivery is always allowed. RabbitMQ itself does not limit
+    /// bytes: up to [`prefetch`](Self::prefetch) further messages may wait in memory. Use a small prefetch for large
+    /// messages. Default: 64 MiB.
     pub fn prefetch_bytes(mut self, bytes: usize) -> Self {
         self.prefetch_bytes = bytes;
         self
     }
 
-    /// The consumer tag, as the broker lists it. Default `oncebox`.
+    /// Sets the consumer tag, as the broker lists it. Default: `oncebox`.
     pub fn consumer_tag(mut self, tag: impl Into<String>) -> Self {
         self.consumer_tag = tag.into();
         self
     }
 
-    /// Publishes what can never be taken to this exchange, with persistent delivery and a routing key, and acknowledges it
-    /// only when the broker has confirmed that it is in a queue. A header `oncebox-reason` says why. The broker's own
-    /// dead-lettering is not used then.
+    /// Publishes rejected messages to this exchange, with persistent delivery and a routing key. The source
+    /// acknowledges them when the broker has confirmed that they are in a queue. The header `oncebox-reason` has the
+    /// reason. Replaces the broker's own dead-lettering.
     pub fn rejected_to(mut self, exchange: impl Into<String>, routing_key: impl Into<String>) -> Self {
         self.rejected_to = Some((exchange.into(), routing_key.into()));
         self
     }
 
-    /// Allows that messages which can never be taken are lost where the queue has no dead-letter exchange. Default: no, and
-    /// a source is refused that could lose any.
+    /// Allows the loss of rejected messages if the queue has no dead-letter exchange. Default: false, and `build`
+    /// refuses a source that could lose any.
     pub fn discard_rejected(mut self, yes: bool) -> Self {
         self.discard_rejected = yes;
         self
     }
 
-    /// Maximum time to hold a delivery before a retry. It stays unacknowledged meanwhile, so that the broker counts
-    /// nothing. Longer waits go to the [`retry_queue`](Self::retry_queue), or are cut to this without one. Keep it
-    /// below the broker's consumer timeout, which is 30 minutes. Default 10 minutes.
-    pub fn hold_at_most(mut self, time: Duration) -> Self {
-        self.hold_at_most = time;
+    /// Maximum time to hold a delivery before a retry. It stays unacknowledged meanwhile, so the broker counts nothing.
+    /// Longer waits go to the [`retry_queue`](Self::retry_queue); without one they are cut to this. Keep it below the
+    /// broker's consumer timeout of 30 minutes. Default: 10 minutes.
+    pub fn max_hold(mut self, time: Duration) -> Self {
+        self.max_hold = time;
         self
     }
 
-    /// Lets deliveries whose inline handler failed wait in queues of the broker, for waits longer than
-    /// [`hold_at_most`](Self::hold_at_most): quorum queues that are declared, with this name and the wait, such as
-    /// `orders.retry.64s`. They give a message back to the queue when its time has come. It is acknowledged here only when
-    /// it is confirmed there. Default: none.
+    /// Moves failed inline deliveries with waits longer than [`max_hold`](Self::max_hold) into queues of the
+    /// broker. The source declares quorum queues with this name and the wait, such as `orders.retry.64s`. They return a
+    /// message to the queue after the wait. The source acknowledges a message after that queue has confirmed it.
+    /// Default: none.
     pub fn retry_queue(mut self, name: impl Into<String>) -> Self {
         self.retry_queue = Some(name.into());
         self
     }
 
     /// Maximum attempts of an inline handler before the message is rejected, from 1. The wait grows with each failure,
-    /// up to 5 minutes. Durable handlers do not need this: their retries are the inbox's own. Default 20.
+    /// up to 5 minutes. Durable handlers do not need this: the inbox retries them. Default: 20.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts;
         self
     }
 
-    /// Maximum time after its first delivery in which a message may come again, as when dead letters are moved back. An
-    /// inbox that forgets sooner is refused. Default: unknown.
+    /// Maximum time after its first delivery in which a message may come again, for example from moved dead letters.
+    /// `consume` refuses an inbox with shorter retention. Default: unknown.
     pub fn redelivers_for(mut self, redelivers: Redelivery) -> Self {
         self.redelivers = redelivers;
         self
     }
 
-    /// The first and the longest pause between two attempts to connect; pauses double, and are cut at random by up to a
-    /// half. Default 200 ms and 30 seconds.
+    /// Sets the first and the longest pause between attempts to connect. Pauses double, less a random part of up to a
+    /// half. Default: 200 ms and 30 seconds.
     pub fn backoff(mut self, first: Duration, longest: Duration) -> Self {
         self.backoff = (first, longest);
         self
     }
 
-    /// Delay between a new connection and the first use of the queue, if the broker was lost or out of reach before; extended at
-    /// random by up to a half. A broker that starts takes connections before its quorum queues have elected leaders, and
-    /// calls that come earlier fail. The first connection of a source does not wait. Default: 1 second.
+    /// Delay between a new connection and the first use of the queue, if the broker was lost or unreachable before;
+    /// plus a random part of up to a half. A starting broker accepts connections before its quorum queues have leaders,
+    /// and earlier calls fail. The first connection of a source does not wait. Default: 1 second.
     pub fn reconnect_delay(mut self, delay: Duration) -> Self {
         self.reconnect_delay = delay;
         self
     }
 
-    /// Maximum time for the broker to answer while connecting or publishing. Default: 30 seconds.
-    pub fn answer_within(mut self, time: Duration) -> Self {
-        self.answer_within = time;
+    /// Maximum time for the broker to respond while connecting or publishing. Default: 30 seconds.
+    pub fn response_timeout(mut self, time: Duration) -> Self {
+        self.response_timeout = time;
         self
     }
 
-    /// Certificates of the authorities to trust for `amqps`, in PEM, instead of the system's.
+    /// Sets the trusted authorities for `amqps`, in PEM, instead of the system's.
     pub fn ca_certificates(mut self, pem: impl Into<String>) -> Self {
         self.ca_certificates = Some(pem.into());
         self
     }
 
-    /// The client's certificate and key for `amqps`, both in PEM.
+    /// Sets the client's certificate and key for `amqps`, both in PEM.
     pub fn client_certificate(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.client_certificate = Some((certificate.into(), key.into()));
         self
     }
 
-    /// The clock that pauses are measured with. Default: that of the system.
+    /// Sets the clock for pauses. Default: the system's.
     pub fn clock(mut self, clock: SharedClock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Checks the settings. Nothing is connected yet: that is done when an inbox takes messages, and again whenever the
-    /// connection is lost. To know at once whether it works, ask [`RabbitMq::check`].
+    /// Validates the settings. Does not connect: the source connects when an inbox consumes it, and after each loss. To
+    /// test the connection first, call [`RabbitMq::check`].
     pub fn build(self) -> Result<RabbitMq> {
         let address = Address::parse(&self.url)?;
         let Some(queue) = self.queue else {
@@ -301,7 +303,7 @@ impl RabbitMqSourceBuilder {
         let rejected = rejected(&queue, self.rejected_to, self.discard_rejected)?;
         for (option, text) in [
             ("consumer_tag", Some(&self.consumer_tag)),
-            // With room for the wait.
+            // Leave room for the wait.
             ("retry_queue", self.retry_queue.as_ref().map(|name| format!("{name}.12345678s")).as_ref()),
         ] {
             check_short(option, text.map_or("", String::as_str))?;
@@ -336,13 +338,13 @@ impl RabbitMqSourceBuilder {
             prefetch_bytes: self.prefetch_bytes,
             consumer_tag: self.consumer_tag,
             rejected,
-            hold_at_most: self.hold_at_most,
+            max_hold: self.max_hold,
             retry_queue: self.retry_queue,
             attempts: self.attempts,
             redelivers: self.redelivers,
             backoff: self.backoff,
             reconnect_delay: self.reconnect_delay,
-            answer_within: self.answer_within,
+            response_timeout: self.response_timeout,
             clock: self.clock,
             attempts_open: Arc::new(Semaphore::new(ATTEMPTS_OPEN)),
         }))

@@ -1,7 +1,7 @@
-//! CloudEvents, as the binding for AMQP carries them: attributes in headers and the data as body, or all of it in JSON.
+//! CloudEvents in their AMQP binding: attributes in headers and the data as body, or all of it in JSON. Tests: below.
 
-use oncebox::Message;
 use oncebox_cloudevents::{Event, STRUCTURED, essence};
+use oncebox_core::Message;
 
 use crate::message::{Raw, bytes_of};
 
@@ -10,7 +10,7 @@ const PREFIXES: [&str; 2] = ["cloudEvents:", "cloudEvents_"];
 /// Prefix of the media types of events.
 const FAMILY: &str = "application/cloudevents";
 
-/// The event in `raw`; `None` if it is none, and an error if it is a broken one.
+/// Reads the event in `raw`. Returns `None` for other messages, and an error for a malformed event.
 pub(crate) fn read(raw: &Raw) -> Result<Option<Message>, String> {
     let content_type = raw.properties.content_type().as_ref().map_or("", |text| text.as_str());
     let essence = essence(content_type);
@@ -24,7 +24,7 @@ pub(crate) fn read(raw: &Raw) -> Result<Option<Message>, String> {
     let mut attributes = Vec::new();
     for (name, value) in raw.headers() {
         match PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)) {
-            // That one is what the property says.
+            // The property carries this one.
             Some("datacontenttype") | None => {}
             Some(attribute) => {
                 let text = std::str::from_utf8(&bytes_of(value)).map(str::to_owned);

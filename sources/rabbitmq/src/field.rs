@@ -1,6 +1,6 @@
-//! Which part of an AMQP message tells what.
+//! Mapping from AMQP properties to message fields. Tests: message.rs and tests/deliveries.rs.
 
-/// A part of an AMQP message, or a text of its own.
+/// A part of an AMQP message, or a fixed text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Field {
@@ -12,25 +12,25 @@ pub enum Field {
     Type,
     /// The property `app-id`.
     AppId,
-    /// The property `user-id`, which the broker lets only be what the publisher has logged in as.
+    /// The property `user-id`. The broker refuses any value but the publisher's login.
     UserId,
-    /// The routing key that it was published with.
+    /// The routing key of the publisher.
     RoutingKey,
-    /// The exchange that it was published to.
+    /// The exchange of the publisher.
     Exchange,
-    /// The header of this name; case does not matter.
+    /// The header of this name, ignoring case.
     Header(String),
-    /// The same for every message.
+    /// One text for every message.
     Fixed(String),
 }
 
 impl Field {
-    /// The header of this name.
+    /// Returns the header of this name.
     pub fn header(name: impl Into<String>) -> Self {
         Self::Header(name.into())
     }
 
-    /// The same for every message.
+    /// Returns one text for every message.
     pub fn fixed(text: impl Into<String>) -> Self {
         Self::Fixed(text.into())
     }

@@ -1,15 +1,15 @@
-//! Deliveries that are to come again later, without the broker hearing of it.
+//! Deliveries held for a retry, without the broker's notice. Tests: tests/again.rs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use oncebox::time::Clock;
+use oncebox_core::time::Clock;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::parcel::Parcel;
 
-/// Deliveries of one session that wait for their time.
+/// Deliveries of one session that wait for a retry.
 #[derive(Debug, Default)]
 pub(crate) struct HeldDeliveries {
     waiting: Mutex<HeldQueue>,
@@ -18,14 +18,14 @@ pub(crate) struct HeldDeliveries {
 
 #[derive(Debug, Default)]
 struct HeldQueue {
-    /// By when they are due, and then in the order they came.
+    /// By due time, then by arrival.
     parcels: BTreeMap<(Duration, u64), Parcel>,
     next: u64,
     over: bool,
 }
 
 impl HeldDeliveries {
-    /// Keeps a delivery until `due`, on the monotonic clock. If the session is over, the broker has it already.
+    /// Holds a delivery until `due`, on the monotonic clock. After the session, the broker has it already.
     pub(crate) fn push(&self, due: Duration, parcel: Parcel) {
         let mut waiting = self.waiting.lock();
         if waiting.over {
@@ -38,7 +38,7 @@ impl HeldDeliveries {
         self.changed.notify_one();
     }
 
-    /// The next one whose time has come.
+    /// Returns the next due delivery.
     pub(crate) async fn due(&self, clock: &dyn Clock) -> Parcel {
         loop {
             let changed = self.changed.notified();
@@ -61,7 +61,7 @@ impl HeldDeliveries {
         }
     }
 
-    /// Lets go of all, and keeps no more.
+    /// Drops all deliveries, and holds no more.
     pub(crate) fn close(&self) {
         let mut waiting = self.waiting.lock();
         waiting.over = true;

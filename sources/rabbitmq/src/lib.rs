@@ -1,7 +1,7 @@
-//! Messages from RabbitMQ.
+//! Messages from RabbitMQ. Tests: `tests/`, and in each module.
 //!
-//! [`RabbitMq`] is a [source](oncebox::source::Source) for an inbox: it brings the messages of one queue, and
-//! acknowledges each only when the inbox says that it is safe.
+//! [`RabbitMq`] is a [source](oncebox_core::source::Source) for an inbox. It consumes one queue, and acknowledges each
+//! message after the inbox has stored it.
 //!
 //! ```no_run
 //! # async fn example(inbox: oncebox::Inbox<oncebox::Memory>) -> oncebox::Result<()> {
@@ -17,20 +17,20 @@
 //! # }
 //! ```
 //!
-//! What it promises, and how:
+//! Its guarantees:
 //!
-//! - **A delivery is acknowledged after a commit that is known to have happened**, and settled once. A delivery belongs to
-//!   the channel that brought it. If that is lost, its acknowledgement goes nowhere, the broker brings the message again,
-//!   and the inbox knows it.
-//! - **It stays up.** If the broker goes away, closes the channel or cancels the consumer, the source reports it and connects
-//!   again, with growing pauses. It gives a broker that was away a second before it consumes. Nothing but the end of the inbox
-//!   ends it.
-//! - **While the store is away nothing is consumed**, and nothing is given back: quorum queues count that, and drop or
-//!   dead-letter a message that came back too often.
-//! - **Nothing is lost by being rejected.** What can never be taken goes to a dead-letter exchange, or to an exchange of your
-//!   choice before it is acknowledged. Where neither is named, the source is refused.
+//! - **A delivery is acknowledged after a known commit**, and settled once. A delivery belongs to its channel. If the
+//!   channel is lost, its acknowledgement goes nowhere. The broker delivers the message again, and the inbox recognises
+//!   it.
+//! - **It reconnects.** If the broker goes away, closes the channel or cancels the consumer, the source reports it and
+//!   connects again, with growing pauses. A broker that was away gets a second before the source consumes. The source
+//!   ends only with the inbox.
+//! - **During an outage of the store it consumes nothing**, and returns nothing. Quorum queues count returned messages,
+//!   and drop or dead-letter them after too many.
+//! - **Rejection loses nothing.** Rejected messages go to a dead-letter exchange, or to an exchange of your choice
+//!   before they are acknowledged. If neither is configured, `build` refuses the source.
 //!
-//! The guide `docs/guides/rabbitmq.md` has the settings, and what to set at the broker.
+//! The guide `docs/guides/rabbitmq.md` has the settings, for the source and the broker.
 
 #![forbid(unsafe_code)]
 
@@ -57,7 +57,7 @@ pub use queue::{Argument, Queue};
 pub use source::RabbitMq;
 pub use state::{ConnectionState, Monitor};
 
-/// The programs of the guide, so that they compile.
+/// Programs of the guide, compiled as tests.
 #[cfg(doctest)]
 mod guides {
     #[doc = include_str!("../../../docs/guides/rabbitmq.md")]

@@ -1,4 +1,4 @@
-//! From an AMQP message to a message.
+//! Reads AMQP messages as messages of the inbox. Tests: below.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -7,29 +7,29 @@ use bytes::Bytes;
 use lapin::BasicProperties;
 use lapin::message::Delivery;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
-use oncebox::time::Timestamp;
-use oncebox::{Headers, Message};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{Headers, Message};
 
 use crate::builder::FieldMapping;
 use crate::cloud_event;
 use crate::field::Field;
 
-/// Headers that a message gets when we publish it again. They stand for what it had before.
+/// Headers of a message that the source published again, with its original values.
 pub(crate) const ROUTING_KEY: &str = "oncebox-routing-key";
 pub(crate) const EXCHANGE: &str = "oncebox-exchange";
 pub(crate) const FAILURES: &str = "oncebox-failures";
 pub(crate) const REASON: &str = "oncebox-reason";
 pub(crate) const USER_ID: &str = "oncebox-user-id";
 
-/// A delivery of the broker: the parts that settling it needs.
+/// A delivery of the broker, with the parts that settle it.
 #[derive(Debug)]
 pub(crate) struct Raw {
     pub(crate) exchange: ShortString,
     pub(crate) routing_key: ShortString,
     pub(crate) properties: BasicProperties,
     pub(crate) data: Bytes,
-    /// True if it came straight into `queue`, as messages from a retry queue do. Only then do headers stand for what it
-    /// had before: a producer that publishes to an exchange, under the routing keys it may use, cannot name others.
+    /// True if it came straight into `queue`, as from a retry queue. Only then do headers replace original values: a
+    /// producer that publishes to an exchange, under its own routing keys, cannot forge them.
     pub(crate) direct: bool,
 }
 
@@ -40,7 +40,7 @@ impl Raw {
         Self { exchange, routing_key, properties, data: data.into(), direct }
     }
 
-    /// A header that we put there when we published it again.
+    /// Returns a header that the source added when it published the message again.
     fn ours(&self, name: &str) -> Option<Cow<'_, [u8]>> {
         self.header(name).filter(|_| self.direct).map(bytes_of)
     }
@@ -54,7 +54,7 @@ impl Raw {
         self.headers().find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// The routing key it was first published with, also if it has been in a retry queue since.
+    /// Returns the first routing key, also after a retry queue.
     pub(crate) fn routing_key(&self) -> Cow<'_, [u8]> {
         self.ours(ROUTING_KEY).unwrap_or(Cow::Borrowed(self.routing_key.as_str().as_bytes()))
     }
@@ -84,7 +84,7 @@ impl Raw {
             Field::Header(name) => self.header(name).map(bytes_of),
             Field::Fixed(text) => Some(Cow::Borrowed(text.as_bytes())),
         };
-        found.filter(|bytes| !oncebox::is_blank(bytes))
+        found.filter(|bytes| !oncebox_core::is_blank(bytes))
     }
 
     fn text<'a>(&'a self, what: &str, field: &'a Field) -> Result<Option<Cow<'a, str>>, String> {
@@ -100,7 +100,7 @@ impl Raw {
     }
 }
 
-/// The message that `raw` carries, or why it carries none.
+/// Reads the message in `raw`, or returns the reason why it is invalid.
 pub(crate) fn read(fields: &FieldMapping, raw: &Raw) -> Result<Message, String> {
     let event = if fields.cloud_events { cloud_event::read(raw)? } else { None };
     let mut message = match event {
@@ -141,8 +141,8 @@ fn plain(fields: &FieldMapping, raw: &Raw) -> Result<Message, String> {
     Ok(message)
 }
 
-/// The properties under their names in AMQP, then the headers. A header with the name of a property is left out: it would
-/// be taken for the property.
+/// Returns the properties under their AMQP names, then the headers. Omits headers with the name of a property, which
+/// would look like the property.
 pub(crate) fn headers(raw: &Raw) -> Headers {
     let properties = &raw.properties;
     let known = [
@@ -169,7 +169,7 @@ pub(crate) fn headers(raw: &Raw) -> Headers {
     headers
 }
 
-/// A value as text, or as the bytes that it is; lists and tables as JSON.
+/// Returns a value as text or as its bytes; lists and tables as JSON.
 pub(crate) fn bytes_of(value: &AMQPValue) -> Cow<'_, [u8]> {
     match value {
         AMQPValue::LongString(text) => Cow::Borrowed(text.as_bytes()),
@@ -261,7 +261,7 @@ mod tests {
             (&*forged.routing_key(), &*forged.exchange(), forged.failures()),
             (&b"placed"[..], &b"shop"[..], 0)
         );
-        // Out of a retry queue they come straight into the queue.
+        // From a retry queue they come straight into the queue.
         let again = raw("", "q", &claimed);
         assert_eq!(
             (&*again.routing_key(), &*again.exchange(), again.failures()),

@@ -1,16 +1,16 @@
-//! The names of the metrics of a source. The label `source` is its name.
+//! Metric names of a source. The label `source` is its name. Tests: tests/again.rs and tests/faults.rs.
 
 use metrics::{describe_counter, describe_gauge};
 
-/// Messages that the source itself could not read, by `source`.
+/// Messages that the source could not read, by `source`.
 pub const UNREADABLE: &str = "oncebox_source_unreadable_total";
 /// Messages that were rejected for good, by `source` and `to`: `dead_letter`, `exchange`, `discarded`.
 pub const REJECTED: &str = "oncebox_source_rejected_total";
-/// Deliveries that are brought again, by `source` and `by`: `held`, `retry_queue`.
+/// Deliveries that come again, by `source` and `by`: `held`, `retry_queue`.
 pub const REDELIVERED: &str = "oncebox_source_redelivered_total";
-/// Deliveries whose channel was gone before they were settled, by `source`: the broker brings them again.
+/// Deliveries that lost their channel before they were settled, by `source`. The broker delivers them again.
 pub const UNSETTLED: &str = "oncebox_source_unsettled_total";
-/// Times that the connection was lost, or could not be made, by `source`.
+/// Lost or failed connections, by `source`.
 pub const DISCONNECTED: &str = "oncebox_source_disconnected_total";
 /// 1 while the source is connected and consumes, by `source`.
 pub const CONNECTED: &str = "oncebox_source_connected";

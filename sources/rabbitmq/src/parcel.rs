@@ -1,4 +1,4 @@
-//! A delivery as long as it is ours, and what becomes of it.
+//! A delivery from its receipt to its settlement. Tests: tests/again.rs and tests/deliveries.rs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oncebox::Result;
-use oncebox::source::{Ack, Settle};
+use oncebox_core::Result;
+use oncebox_core::source::{Ack, Settle};
 use tokio::sync::Notify;
 
 use crate::builder::{Rejected, SourceSettings};
@@ -17,9 +17,9 @@ use crate::names;
 use crate::settle::{BrokerVerdict, DeliveryTag};
 use crate::source::{Shared, jittered};
 
-/// The longest wait between two tries of an inline handler that fails.
+/// Maximum wait between attempts of a failing inline handler.
 const LONGEST_RETRY: Duration = Duration::from_mins(5);
-/// Hold time of a delivery that could not be published elsewhere.
+/// Hold time of a delivery that could not be published.
 const UNPUBLISHED: Duration = Duration::from_secs(5);
 
 /// Count and bytes of unsettled deliveries.
@@ -35,12 +35,12 @@ impl UnsettledCount {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Returns true if there is room for one more; a first one always fits.
+    /// Returns true if there is room for one more; the first always fits.
     pub(crate) fn has_room(&self, limit: usize) -> bool {
         self.is_empty() || self.bytes.load(Ordering::Relaxed) < limit
     }
 
-    /// Waits for `next` as soon as there is room.
+    /// Waits for `next` once there is room.
     pub(crate) async fn room<T>(&self, limit: usize, next: impl Future<Output = T>) -> T {
         loop {
             let less = self.less.notified();
@@ -52,7 +52,7 @@ impl UnsettledCount {
     }
 }
 
-/// One delivery and its bytes, in hand until this is dropped.
+/// Counts one delivery and its bytes as unsettled until it is dropped.
 struct Weight {
     shared: Arc<Shared>,
     bytes: usize,
@@ -66,7 +66,7 @@ impl Drop for Weight {
     }
 }
 
-/// One delivery, as long as it is ours.
+/// One unsettled delivery.
 pub(crate) struct Parcel {
     pub(crate) raw: Raw,
     tag: DeliveryTag,
@@ -105,14 +105,14 @@ pub(crate) struct Settling {
 impl Settle for Settling {
     async fn settle(self: Box<Self>, ack: Ack) -> Result<()> {
         match ack {
-            Ack::Done => self.tell(BrokerVerdict::Ack).await,
+            Ack::Done => self.settle_with(BrokerVerdict::Ack).await,
             Ack::Busy { after } => {
                 self.hold(after);
                 Ok(())
             }
             Ack::Redeliver { after } => self.failed(after).await,
             Ack::Reject { reason } => self.reject(&reason).await,
-            // What is not known here yet is not done: it stays in hand, and comes again.
+            // An unknown outcome settles nothing: the delivery stays held, and comes again.
             _ => {
                 self.hold(UNPUBLISHED);
                 Ok(())
@@ -122,26 +122,26 @@ impl Settle for Settling {
 }
 
 impl Settling {
-    async fn tell(self, verdict: BrokerVerdict) -> Result<()> {
-        let told = self.parcel.tag.settle(verdict).await;
-        if told.is_err() {
+    async fn settle_with(self, verdict: BrokerVerdict) -> Result<()> {
+        let settled = self.parcel.tag.settle(verdict).await;
+        if settled.is_err() {
             metrics::counter!(names::UNSETTLED, "source" => self.shared.label()).increment(1);
         }
-        told
+        settled
     }
 
-    /// Keeps it in hand, and hands it out again after a while. The broker hears nothing of it, so it counts nothing.
-    /// Never longer than it may be held: the broker would close the channel, and count all that is in hand.
+    /// Holds the delivery and hands it out again later. The broker does not notice, so it counts nothing. A longer hold
+    /// would make the broker close the channel, and count all unsettled deliveries.
     fn hold(self, wait: Duration) {
-        let SourceSettings { clock, hold_at_most, .. } = &self.shared.settings;
-        let wait = wait.min(*hold_at_most);
+        let SourceSettings { clock, max_hold, .. } = &self.shared.settings;
+        let wait = wait.min(*max_hold);
         metrics::counter!(names::REDELIVERED, "source" => self.shared.label(), "by" => "held").increment(1);
         self.held.push(clock.monotonic().saturating_add(wait), self.parcel);
     }
 
     async fn failed(mut self, after: Duration) -> Result<()> {
         let shared = Arc::clone(&self.shared);
-        let SourceSettings { attempts, hold_at_most, retry_queue, .. } = &shared.settings;
+        let SourceSettings { attempts, max_hold, retry_queue, .. } = &shared.settings;
         self.parcel.failures = self.parcel.failures.saturating_add(1);
         let failures = self.parcel.failures;
         if failures >= *attempts {
@@ -149,25 +149,25 @@ impl Settling {
         }
         let grown = Duration::from_secs(1 << failures.min(16)).min(LONGEST_RETRY);
         let wait = after.max(jittered(grown));
-        if wait <= *hold_at_most {
+        if wait <= *max_hold {
             self.hold(wait);
             return Ok(());
         }
-        // A user-id is checked by the broker, and we are not that user.
+        // The broker checks a user-id, and the source is another user.
         let Some(name) = retry_queue.as_ref().filter(|_| self.parcel.raw.properties.user_id().is_none())
         else {
-            self.hold(*hold_at_most);
+            self.hold(*max_hold);
             return Ok(());
         };
         match shared.publisher.retry(&shared.settings, name, wait, &self.parcel.raw, failures).await {
             Ok(()) => {
                 metrics::counter!(names::REDELIVERED, "source" => shared.label(), "by" => "retry_queue")
                     .increment(1);
-                self.tell(BrokerVerdict::Ack).await
+                self.settle_with(BrokerVerdict::Ack).await
             }
             Err(error) => {
                 tracing::warn!(source = %shared.settings.name, error = error.what(), "retry queue unavailable, delivery held");
-                self.hold(*hold_at_most);
+                self.hold(*max_hold);
                 Ok(())
             }
         }
@@ -192,6 +192,6 @@ impl Settling {
         let id = self.parcel.raw.properties.message_id().as_ref().map_or("", |id| id.as_str());
         tracing::error!(source = %settings.name, queue = settings.queue.name, id, reason, to, "message rejected");
         metrics::counter!(names::REJECTED, "source" => shared.label(), "to" => to).increment(1);
-        self.tell(verdict).await
+        self.settle_with(verdict).await
     }
 }

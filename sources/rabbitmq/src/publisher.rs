@@ -1,7 +1,8 @@
-//! Publishes messages again: into a retry queue, or to where the rejected go. Always confirmed.
+//! Publishes messages again, with confirms: into a retry queue, or to the destination of rejected messages. Tests:
+//! below.
 //!
-//! On a connection of its own. A broker that runs out of memory blocks connections that publish, and acknowledgements must
-//! not wait behind that.
+//! Uses a connection of its own. A broker without memory blocks publishing connections, and acknowledgements must not
+//! wait for that.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,15 +10,15 @@ use std::time::Duration;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 use lapin::{BasicProperties, Channel, Confirmation, Connection};
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::{Error, ErrorKind, Result};
 use tokio::sync::Mutex;
 
 use crate::builder::SourceSettings;
 use crate::message::{EXCHANGE, FAILURES, REASON, ROUTING_KEY, Raw, USER_ID};
 use crate::queue::short;
-use crate::session::{answered, connect, declare_queue, open_channel, spare};
+use crate::session::{connect, declare_queue, open_channel, response_of, spare};
 
-/// Persistent.
+/// Delivery mode: persistent.
 const DURABLE: u8 = 2;
 
 #[derive(Default)]
@@ -28,19 +29,19 @@ pub(crate) struct Republisher {
 #[derive(Default)]
 struct PublisherState {
     open: Option<PublisherSession>,
-    /// True if the broker was lost or out of reach since the last connection.
+    /// True if the broker was lost or unreachable since the last connection.
     lost: bool,
 }
 
 struct PublisherSession {
     connection: Connection,
     channel: Channel,
-    /// The retry queues that are known to exist.
+    /// Retry queues known to exist.
     declared: BTreeSet<String>,
 }
 
 impl Republisher {
-    /// Puts a message into the retry queue for this wait.
+    /// Publishes a message into the retry queue for this wait.
     pub(crate) async fn retry(
         &self,
         settings: &SourceSettings,
@@ -62,7 +63,7 @@ impl Republisher {
         self.publish(settings, &channel, ("", &queue), raw, headers).await
     }
 
-    /// Puts a message where the rejected go.
+    /// Publishes a message to the destination of rejected messages.
     pub(crate) async fn rejected(
         &self,
         settings: &SourceSettings,
@@ -84,7 +85,7 @@ impl Republisher {
         self.publish(settings, &channel, way, raw, headers).await
     }
 
-    /// The channel, connected if it is not, and with a retry queue declared.
+    /// Returns the channel. Connects if needed, and declares a retry queue.
     async fn channel(&self, settings: &SourceSettings, retry: Option<(&str, u64)>) -> Result<Channel> {
         let PublisherState { open, lost } = &mut *self.state.lock().await;
         if open.as_ref().is_some_and(|open| !open.channel.status().connected()) {
@@ -97,7 +98,7 @@ impl Republisher {
                 spare(settings).await;
             }
             let channel = open_channel(settings, &connection).await?;
-            answered(
+            response_of(
                 settings,
                 "cannot ask for confirms",
                 channel.confirm_select(ConfirmSelectOptions::default()),
@@ -120,7 +121,7 @@ impl Republisher {
         Ok(open.channel.clone())
     }
 
-    /// Publishes, and waits until the broker has it in a queue.
+    /// Publishes, and waits for the broker's confirm.
     async fn publish(
         &self,
         settings: &SourceSettings,
@@ -135,7 +136,7 @@ impl Republisher {
         let confirmed = async {
             channel.basic_publish(exchange, routing_key, options, &raw.data, properties).await?.await
         };
-        match answered(settings, "cannot publish", confirmed).await? {
+        match response_of(settings, "cannot publish", confirmed).await? {
             Confirmation::Ack(None) => Ok(()),
             Confirmation::Ack(Some(_)) => {
                 Err(Error::new(ErrorKind::Unavailable, "the broker has no queue for what was published"))
@@ -150,14 +151,15 @@ impl Republisher {
     }
 }
 
-/// The next power of two, in seconds: one queue for each, because a message expires only at the head of its queue.
+/// Returns the wait as a power of two in seconds, rounded up. Each has a queue, because a message expires only at the
+/// head of its queue.
 fn bucket(wait: Duration) -> u64 {
     let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
-    // A bit less than the broker's longest time to live, which is that of an unsigned number of 32 bits.
+    // Slightly below the broker's maximum time to live, an unsigned number of 32 bits.
     seconds.clamp(1, 1 << 21).next_power_of_two()
 }
 
-/// A queue that gives everything back when its time is over, and loses nothing on the way.
+/// Returns the arguments of a queue that returns every message after its wait, and loses none.
 fn retry_table(settings: &SourceSettings, seconds: u64) -> FieldTable {
     let mut table = FieldTable::default();
     let mut text = |name: &str, value: &str| {
@@ -173,7 +175,7 @@ fn retry_table(settings: &SourceSettings, seconds: u64) -> FieldTable {
     table
 }
 
-/// All headers but those by which the broker would send copies elsewhere.
+/// Returns all headers but those that make the broker send copies.
 fn kept_headers(raw: &Raw) -> FieldTable {
     let mut kept = FieldTable::default();
     let table = raw.properties.headers().as_ref().map(FieldTable::inner);
@@ -185,7 +187,7 @@ fn kept_headers(raw: &Raw) -> FieldTable {
     kept
 }
 
-/// The properties without those that mean something to the broker: a time to live, and a user who is not us.
+/// Returns the properties without those that the broker acts on: a time to live, and another user.
 fn kept_properties(from: &BasicProperties) -> BasicProperties {
     type SetProperty = fn(BasicProperties, ShortString) -> BasicProperties;
     let mut kept = BasicProperties::default().with_delivery_mode(DURABLE);

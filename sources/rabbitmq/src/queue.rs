@@ -1,20 +1,20 @@
-//! The queue, and what is declared of it.
+//! The queue and its declaration. Tests: tests/deliveries.rs.
 
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
-use oncebox::Result;
+use oncebox_core::Result;
 
 use crate::error::refuse;
 
-/// The kind of a queue.
+/// Type of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueKind {
-    /// It is there, and nothing is declared of it.
+    /// It exists; the source declares nothing.
     Existing,
     Quorum,
     Classic,
 }
 
-/// The value of an argument of a queue.
+/// Value of a queue argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Argument {
@@ -22,7 +22,7 @@ pub enum Argument {
     Number(i64),
     /// A text.
     Text(String),
-    /// Yes or no.
+    /// A boolean.
     Flag(bool),
 }
 
@@ -60,8 +60,8 @@ impl From<&Argument> for AMQPValue {
     }
 }
 
-/// A queue to consume. It is declared when the source connects, if it is [`quorum`](Self::quorum) or
-/// [`classic`](Self::classic); the broker then refuses a queue of the same name that is not the same.
+/// A queue to consume. The source declares a [`quorum`](Self::quorum) or [`classic`](Self::classic) queue when it
+/// connects. The broker refuses to declare a queue that exists with other arguments.
 #[derive(Clone, Debug)]
 pub struct Queue {
     pub(crate) name: String,
@@ -69,7 +69,7 @@ pub struct Queue {
     pub(crate) delivery_limit: Option<u32>,
     pub(crate) dead_letter_exchange: Option<String>,
     pub(crate) dead_letter_routing_key: Option<String>,
-    /// True if the source declares the queue of dead letters.
+    /// True if the source declares the dead-letter queue.
     pub(crate) own_dead_letters: bool,
     pub(crate) dead_letters_at_least_once: bool,
     pub(crate) arguments: Vec<(String, Argument)>,
@@ -89,19 +89,20 @@ impl From<String> for Queue {
 }
 
 impl Queue {
-    /// A queue that exists: nothing is declared, and that it is missing is an error. AMQP does not tell what a queue does
-    /// with what is rejected, so say it here, with [`dead_letter_exchange`](Self::dead_letter_exchange), or say what the
-    /// source is to do ([`rejected_to`](crate::RabbitMqSourceBuilder::rejected_to), [`discard_rejected`](crate::RabbitMqSourceBuilder::discard_rejected)).
+    /// Uses an existing queue: the source declares nothing, and a missing queue is an error. AMQP does not show the
+    /// dead-letter exchange of a queue. So name it with [`dead_letter_exchange`](Self::dead_letter_exchange), or
+    /// configure [`rejected_to`](crate::RabbitMqSourceBuilder::rejected_to) or
+    /// [`discard_rejected`](crate::RabbitMqSourceBuilder::discard_rejected).
     pub fn existing(name: impl Into<String>) -> Self {
         Self::new(name.into(), QueueKind::Existing)
     }
 
-    /// A durable quorum queue: replicated, and the one to take.
+    /// Declares a durable quorum queue: replicated, and recommended.
     pub fn quorum(name: impl Into<String>) -> Self {
         Self::new(name.into(), QueueKind::Quorum)
     }
 
-    /// A durable classic queue.
+    /// Declares a durable classic queue.
     pub fn classic(name: impl Into<String>) -> Self {
         Self::new(name.into(), QueueKind::Classic)
     }
@@ -120,26 +121,26 @@ impl Queue {
         }
     }
 
-    /// Maximum redeliveries of a quorum queue before it dead-letters a message. It counts messages that were given back
-    /// and those whose channel was lost. Default: that of the broker, 20 from RabbitMQ 4.0 on.
+    /// Maximum redeliveries of a quorum queue before it dead-letters a message. It counts returned messages and those
+    /// of a lost channel. Default: the broker's, 20 from RabbitMQ 4.0 on.
     pub fn delivery_limit(mut self, limit: u32) -> Self {
         self.delivery_limit = Some(limit);
         self
     }
 
-    /// Where rejected messages go. The exchange has to exist, which is checked; that a queue is bound to it is up to you.
+    /// Sets the exchange for rejected messages. The source checks that it exists; binding a queue to it is up to you.
     pub fn dead_letter_exchange(mut self, exchange: impl Into<String>) -> Self {
         self.dead_letter_exchange = Some(exchange.into());
         self
     }
 
-    /// The routing key of dead letters. Default: the one that the message had.
+    /// Sets the routing key of dead letters. Default: the message's own.
     pub fn dead_letter_routing_key(mut self, routing_key: impl Into<String>) -> Self {
         self.dead_letter_routing_key = Some(routing_key.into());
         self
     }
 
-    /// Dead letters go to this queue, which is declared, too: durable, and of the same kind.
+    /// Sends dead letters to this queue. The source declares it: durable, and of the same type.
     pub fn dead_letter_queue(mut self, queue: impl Into<String>) -> Self {
         self.dead_letter_exchange = Some(String::new());
         self.dead_letter_routing_key = Some(queue.into());
@@ -147,31 +148,31 @@ impl Queue {
         self
     }
 
-    /// Lets a quorum queue keep a dead letter until its target queue has confirmed it, which needs `reject-publish` as
-    /// the queue's overflow. Without this, a dead letter can get lost on its way. Default: true.
+    /// Makes a quorum queue keep a dead letter until its target queue has confirmed it; needs the overflow
+    /// `reject-publish`. Without this, a dead letter can get lost on its way. Default: true.
     pub fn dead_letters_at_least_once(mut self, yes: bool) -> Self {
         self.dead_letters_at_least_once = yes;
         self
     }
 
-    /// Another argument of the declaration, such as `x-max-length`.
+    /// Sets another argument of the declaration, such as `x-max-length`.
     pub fn argument(mut self, name: impl Into<String>, value: impl Into<Argument>) -> Self {
         self.arguments.push((name.into(), value.into()));
         self
     }
 
-    /// Binds the queue to an exchange, which has to exist.
+    /// Binds the queue to an existing exchange.
     pub fn bind(mut self, exchange: impl Into<String>, routing_key: impl Into<String>) -> Self {
         self.bindings.push((exchange.into(), routing_key.into()));
         self
     }
 
-    /// The name, for AMQP.
+    /// Returns the name for AMQP.
     pub(crate) fn short_name(&self) -> ShortString {
         short(&self.name)
     }
 
-    /// The queue of dead letters, if it is ours to declare.
+    /// Returns the dead-letter queue if the source declares it.
     pub(crate) fn dead_letters(&self) -> Option<&str> {
         self.dead_letter_routing_key.as_deref().filter(|_| self.own_dead_letters)
     }
@@ -246,7 +247,7 @@ impl Queue {
         table
     }
 
-    /// Returns the arguments of queues beside this one: the same kind, and nothing else.
+    /// Returns the arguments of companion queues: the same type, and nothing else.
     pub(crate) fn plain_table(&self) -> FieldTable {
         let mut table = FieldTable::default();
         table.insert(short("x-queue-type"), AMQPValue::LongString(LongString::from(self.type_name())));
@@ -261,12 +262,12 @@ impl Queue {
     }
 }
 
-/// A text for AMQP, all of which were checked before: see [`check_short`].
+/// Returns an AMQP text; [`check_short`] checked it before.
 pub(crate) fn short(text: &str) -> ShortString {
     ShortString::try_new(text).unwrap_or_else(|_| ShortString::default())
 }
 
-/// Names in AMQP have at most 255 bytes.
+/// Checks the AMQP limit of 255 bytes for a name.
 pub(crate) fn check_short(option: &str, text: &str) -> Result<()> {
     match ShortString::try_new(text) {
         Ok(_) => Ok(()),

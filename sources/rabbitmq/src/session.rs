@@ -1,4 +1,5 @@
-//! One connection, one channel, one consumer; when any of them is lost, all are, and the next session begins anew.
+//! One connection, one channel, one consumer. If one is lost, all end, and the source opens a new session. Tests:
+//! tests/faults.rs and tests/leader.rs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use lapin::options::{
 use lapin::runtime::default_runtime;
 use lapin::types::FieldTable;
 use lapin::{Channel, Connection, ConnectionProperties, Consumer, ExchangeKind};
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::{Error, ErrorKind, Result};
 
 use crate::builder::{Rejected, SourceSettings};
 use crate::error::broken;
@@ -22,7 +23,7 @@ use crate::trouble::SessionFailure;
 /// Result of waiting for the next delivery.
 pub(crate) enum NextDelivery {
     Delivery(Box<lapin::message::Delivery>),
-    /// The session is over.
+    /// The session ended.
     Over(SessionFailure),
 }
 
@@ -30,12 +31,12 @@ pub(crate) struct Session {
     consumer: Consumer,
     pub(crate) settler: Arc<Settler>,
     pub(crate) held: Arc<HeldDeliveries>,
-    /// When it began, on the monotonic clock.
+    /// Start time, on the monotonic clock.
     pub(crate) since: Duration,
 }
 
 impl Session {
-    /// Connects, and declares what is to be declared. Nothing is consumed.
+    /// Connects, and declares or checks the queues. Does not consume.
     pub(crate) async fn prepare(settings: &SourceSettings) -> Result<(Connection, Channel)> {
         let connection = connect(settings, "").await?;
         let channel = open_channel(settings, &connection).await?;
@@ -43,7 +44,7 @@ impl Session {
         Ok((connection, channel))
     }
 
-    /// Connects, and begins to consume: not at once if the broker was `lost`.
+    /// Connects and starts to consume; after a delay if the broker was `lost`.
     pub(crate) async fn open(
         settings: &SourceSettings,
         prefetch: u16,
@@ -57,7 +58,7 @@ impl Session {
         let consuming = async {
             declare(settings, &channel).await?;
             let qos = channel.basic_qos(prefetch, BasicQosOptions::default());
-            answered(settings, "cannot set the prefetch", qos).await?;
+            response_of(settings, "cannot set the prefetch", qos).await?;
             let consuming = channel.basic_consume(
                 settings.queue.short_name(),
                 short(&settings.consumer_tag),
@@ -65,7 +66,7 @@ impl Session {
                 FieldTable::default(),
             );
             let what = format!("cannot consume the queue {:?}", settings.queue.name);
-            answered(settings, &what, consuming).await
+            response_of(settings, &what, consuming).await
         };
         let consumer = consuming.await.map_err(|error| SessionFailure::at(&settings.queue, error))?;
         Ok(Self {
@@ -76,7 +77,7 @@ impl Session {
         })
     }
 
-    /// The next delivery. Cancel-safe: what is not returned stays in the stream.
+    /// Returns the next delivery. Cancel-safe: pending deliveries stay in the stream.
     pub(crate) async fn next(&mut self, queue: &Queue) -> NextDelivery {
         match self.consumer.next().await {
             Some(Ok(delivery)) => NextDelivery::Delivery(Box::new(delivery)),
@@ -93,15 +94,15 @@ impl Drop for Session {
     }
 }
 
-/// Connects and says who we are; `suffix` tells our connections apart.
+/// Connects with a name; `suffix` distinguishes our connections.
 pub(crate) async fn connect(settings: &SourceSettings, suffix: &str) -> Result<Connection> {
     let name = format!("{}{suffix}", settings.name);
     let properties = ConnectionProperties::default().with_connection_name(name.into());
     let runtime = default_runtime().map_err(|cause| broken("there is no runtime", cause))?;
     let (address, tls) = (&settings.address, settings.tls.clone());
     let connecting = Connection::connect_uri_with_config(address.uri.clone(), properties, tls, runtime);
-    // The client has a thread for each attempt, which ends when the broker answers or the system gives up, however long we
-    // wait for it. A broker that hangs must not cost a thread for each time that it was tried.
+    // Each attempt uses a thread of the client until the broker responds or the system gives up. So limit the attempts:
+    // a hanging broker must not cost a thread for each of them.
     let attempt = Arc::clone(&settings.attempts_open).acquire_owned().await;
     let connecting = tokio::spawn(async move {
         let connected = connecting.await;
@@ -110,10 +111,10 @@ pub(crate) async fn connect(settings: &SourceSettings, suffix: &str) -> Result<C
     });
     let connected =
         async { connecting.await.unwrap_or_else(|panic| Err(std::io::Error::other(panic).into())) };
-    answered(settings, &format!("cannot connect to {address}"), connected).await
+    response_of(settings, &format!("cannot connect to {address}"), connected).await
 }
 
-/// Gives a broker that was away time to elect the leaders of its queues: the delay, and up to a half more at random.
+/// Gives a broker that was away time to elect queue leaders: the delay, plus a random part of up to a half.
 pub(crate) async fn spare(settings: &SourceSettings) {
     let delay = settings.reconnect_delay;
     if !delay.is_zero() {
@@ -122,25 +123,25 @@ pub(crate) async fn spare(settings: &SourceSettings) {
 }
 
 pub(crate) async fn open_channel(settings: &SourceSettings, connection: &Connection) -> Result<Channel> {
-    answered(settings, "cannot open a channel", connection.create_channel()).await
+    response_of(settings, "cannot open a channel", connection.create_channel()).await
 }
 
-/// Waits for an answer of the broker, though not for ever.
-pub(crate) async fn answered<T>(
+/// Waits for a response of the broker, within the time limit.
+pub(crate) async fn response_of<T>(
     settings: &SourceSettings,
     what: &str,
     answer: impl Future<Output = lapin::Result<T>>,
 ) -> Result<T> {
     tokio::select! {
         answer = answer => answer.map_err(|cause| broken(what, cause)),
-        () = settings.clock.sleep(settings.answer_within) => {
-            let what = format!("{what}: the broker did not answer within {:?}", settings.answer_within);
+        () = settings.clock.sleep(settings.response_timeout) => {
+            let what = format!("{what}: the broker did not answer within {:?}", settings.response_timeout);
             Err(Error::new(ErrorKind::Unavailable, what))
         }
     }
 }
 
-/// Declares the queue and what goes with it, or checks that it is there.
+/// Declares the queue and its companions, or checks that it exists.
 async fn declare(settings: &SourceSettings, channel: &Channel) -> Result<()> {
     let queue = &settings.queue;
     if let Some(dead_letters) = queue.dead_letters().filter(|_| queue.kind != QueueKind::Existing) {
@@ -156,14 +157,14 @@ async fn declare(settings: &SourceSettings, channel: &Channel) -> Result<()> {
             QueueBindOptions::default(),
             FieldTable::default(),
         );
-        answered(
+        response_of(
             settings,
             &format!("cannot bind the queue {:?} to the exchange {exchange:?}", queue.name),
             bound,
         )
         .await?;
     }
-    // Where the broker has nowhere to put what is rejected, it drops it without a word.
+    // Without a destination, the broker silently drops rejected messages.
     match &settings.rejected {
         Rejected::DeadLetter => {
             let exchange = queue.dead_letter_exchange.as_deref().unwrap_or_default();
@@ -177,7 +178,7 @@ async fn declare(settings: &SourceSettings, channel: &Channel) -> Result<()> {
     }
 }
 
-/// Checks that an exchange exists, or a queue in the case of the exchange without a name.
+/// Checks that an exchange exists; for the default exchange, that the queue exists.
 async fn check_way(
     settings: &SourceSettings,
     channel: &Channel,
@@ -194,7 +195,7 @@ async fn check_way(
     let found =
         channel.exchange_declare(short(exchange), ExchangeKind::Direct, options, FieldTable::default());
     let what = format!("the exchange {exchange:?}, where rejected messages go, cannot be used");
-    answered(settings, &what, found).await
+    response_of(settings, &what, found).await
 }
 
 pub(crate) async fn declare_queue(
@@ -207,5 +208,5 @@ pub(crate) async fn declare_queue(
     let options = QueueDeclareOptions { passive, durable: true, ..QueueDeclareOptions::default() };
     let what = if passive { "cannot be used" } else { "cannot be declared" };
     let declared = channel.queue_declare(short(name), options, table);
-    answered(settings, &format!("the queue {name:?} {what}"), declared).await.map(drop)
+    response_of(settings, &format!("the queue {name:?} {what}"), declared).await.map(drop)
 }

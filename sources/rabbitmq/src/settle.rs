@@ -1,4 +1,4 @@
-//! Settling deliveries with the channel that brought them.
+//! Settles deliveries with the channel that brought them. Tests: below.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use lapin::options::{BasicAckOptions, BasicNackOptions};
 use lapin::{Channel, Connection};
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::{Error, ErrorKind, Result};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 /// Maximum verdicts in one batch.
 const BATCH: usize = 1_024;
-/// Maximum acknowledgements that wait for those of earlier deliveries, and their maximum wait, so that one frame
+/// Maximum delayed acknowledgements and their maximum delay. They wait for earlier deliveries, so that one frame
 /// acknowledges all.
 const LATE: usize = 2_048;
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -21,11 +21,11 @@ const PATIENCE: Duration = Duration::from_millis(10);
 /// Verdict on a delivery, for the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BrokerVerdict {
-    /// It is done with.
+    /// Stored or ignored: acknowledge.
     Ack,
-    /// It is not wanted, ever: dead-lettered, or dropped.
+    /// Rejected: the broker dead-letters or drops it.
     Reject,
-    /// It comes again.
+    /// Requeue: the broker delivers it again.
     GiveBack,
 }
 
@@ -35,11 +35,11 @@ pub(crate) enum SettleRequest {
         verdict: BrokerVerdict,
         written: Option<oneshot::Sender<Result<()>>>,
     },
-    /// The session is over: what is still in hand is the broker's again.
+    /// The session ended: the broker requeues unsettled deliveries.
     Close,
 }
 
-/// The end of a session that its deliveries hold. A delivery can reach no other channel than the one that brought it.
+/// Handle of a delivery to its session. A delivery can reach no other channel.
 #[derive(Clone, Debug)]
 pub(crate) struct Settler {
     orders: mpsc::UnboundedSender<SettleRequest>,
@@ -53,7 +53,7 @@ impl Settler {
         Self { orders }
     }
 
-    /// Tells the broker, and completes when that is written to the connection.
+    /// Sends a verdict; completes when it is written to the connection.
     pub(crate) async fn settle(&self, tag: u64, verdict: BrokerVerdict) -> Result<()> {
         let (written, answer) = oneshot::channel();
         let order = SettleRequest::Settle { tag, verdict, written: Some(written) };
@@ -63,7 +63,7 @@ impl Settler {
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    /// Tells the broker to bring it again, without waiting.
+    /// Requeues a delivery without waiting.
     pub(crate) fn give_back(&self, tag: u64) {
         // If the receiver is gone, so is the channel, and the broker has the delivery already.
         let _ =
@@ -97,17 +97,17 @@ async fn run(connection: Connection, channel: Channel, mut queue: mpsc::Unbounde
                 }
             }
         }
-        let told = tell(&channel, tags.frames(&verdicts, open.then(Instant::now))).await;
+        let written_all = write(&channel, tags.frames(&verdicts, open.then(Instant::now))).await;
         for (tag, written) in std::mem::take(&mut waiting) {
             if tags.late.contains(&tag) {
                 waiting.push((tag, written));
             } else {
                 // A caller that no longer waits needs no result.
-                let _ = written.send(if told { Ok(()) } else { Err(gone()) });
+                let _ = written.send(if written_all { Ok(()) } else { Err(gone()) });
             }
         }
     }
-    // From here on, settling the remaining deliveries fails.
+    // From here on, the remaining deliveries cannot be settled.
     drop(queue);
     let _ = connection.close(200, "done".into()).await;
 }
@@ -120,8 +120,8 @@ async fn until<T>(end: Option<Instant>, future: impl Future<Output = T>) -> Opti
     }
 }
 
-/// Writes frames. Whether all of them were written.
-async fn tell(channel: &Channel, frames: Frames) -> bool {
+/// Writes frames. Returns whether all of them were written.
+async fn write(channel: &Channel, frames: Frames) -> bool {
     let write = |frame| async move {
         match frame {
             Frame::Ack(tag) => channel.basic_ack(tag, BasicAckOptions { multiple: false }).await,
@@ -131,7 +131,7 @@ async fn tell(channel: &Channel, frames: Frames) -> bool {
         }
     };
     let mut written = join_all(frames.each.into_iter().map(write)).await.into_iter().all(|one| one.is_ok());
-    // An acknowledgement of all below would take what is rejected or given back, too, if it went first.
+    // Write this one last: it would also acknowledge deliveries that are rejected or requeued.
     if let Some(tag) = frames.all_up_to.filter(|_| written) {
         written = channel.basic_ack(tag, BasicAckOptions { multiple: true }).await.is_ok();
     }
@@ -147,27 +147,28 @@ enum Frame {
 /// Frames to write for a batch of verdicts.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Frames {
-    /// First these, in any order.
+    /// Written first, in any order.
     each: Vec<Frame>,
-    /// Then one for all that are not settled up to this tag.
+    /// Then one acknowledgement for all unsettled deliveries up to this tag.
     all_up_to: Option<u64>,
 }
 
-/// Which delivery tags of a channel are settled. A channel counts them from 1 on.
+/// Settled delivery tags of a channel, which counts from 1.
 #[derive(Debug, Default)]
 struct Tags {
-    /// All up to this one.
+    /// All tags up to this one are settled.
     floor: u64,
-    /// And these.
+    /// Settled tags above it.
     above: BTreeSet<u64>,
-    /// Those of them whose acknowledgement is not written yet, and when that has to be, whatever becomes of those before them.
+    /// Tags with an unwritten acknowledgement, and its latest time whatever happens to earlier tags.
     late: BTreeSet<u64>,
     until: Option<Instant>,
 }
 
 impl Tags {
-    /// One acknowledgement for all those below which everything is settled, because each costs the broker as much as a
-    /// message does. Others wait a little for those below them, unless there are too many, or this is the end: no time.
+    /// Returns one acknowledgement for all tags below which everything is settled, because each frame costs the broker
+    /// as much as a message. Others wait for earlier tags, unless there are too many. `None` as the time writes all of
+    /// them, at the end.
     fn frames(&mut self, verdicts: &[(u64, BrokerVerdict)], now: Option<Instant>) -> Frames {
         self.above.extend(verdicts.iter().map(|(tag, _)| tag));
         while self.above.remove(&(self.floor + 1)) {
@@ -193,7 +194,7 @@ impl Tags {
     }
 }
 
-/// A delivery that is ours to settle, once. Dropped, it goes back to the broker.
+/// A delivery to settle once. Dropping it requeues it.
 #[derive(Debug)]
 pub(crate) struct DeliveryTag {
     settler: Arc<Settler>,
@@ -233,14 +234,14 @@ mod tests {
         let (mut tags, now) = (Tags::default(), Some(Instant::now()));
         let acks = |numbers: &[u64]| numbers.iter().map(|tag| (*tag, BrokerVerdict::Ack)).collect::<Vec<_>>();
         assert_eq!(tags.frames(&acks(&[1, 2, 3]), now), frames(&[], 3));
-        // 4 is still in hand, and those behind it wait for it.
+        // 4 is unsettled, and later tags wait for it.
         assert_eq!(tags.frames(&acks(&[6, 5]), now), frames(&[], None));
         assert_eq!(tags.frames(&acks(&[8, 4]), now), frames(&[], 6));
         assert_eq!(tags.frames(&acks(&[7, 9]), now), frames(&[], 9));
         assert_eq!((tags.floor, tags.above.len(), tags.late.len(), tags.until), (9, 0, 0, None));
     }
 
-    // A delivery that is held for long does not delay the acknowledgements of others.
+    // A delivery that is held long does not delay other acknowledgements.
     #[test]
     fn what_has_waited_long_enough_is_acknowledged_by_itself() {
         let (mut tags, start) = (Tags::default(), Instant::now());
@@ -260,7 +261,7 @@ mod tests {
             tags.frames(&[], Some(start + PATIENCE * 9 / 4)),
             frames(&[Frame::Ack(6), Frame::Ack(7)], None)
         );
-        // Of those that were told nothing is said again.
+        // Settled tags are not written again.
         assert_eq!(tags.frames(&[(1, BrokerVerdict::Ack)], Some(start + PATIENCE * 9)), frames(&[], 1));
         assert_eq!(tags.floor, 4);
     }
@@ -274,7 +275,7 @@ mod tests {
         assert_eq!(tags.frames(&[(9_000, BrokerVerdict::Ack)], None), frames(&[Frame::Ack(9_000)], None));
     }
 
-    // An acknowledgement of several must never take one that was rejected or given back.
+    // An acknowledgement of several must never cover a rejected or requeued one.
     #[test]
     fn what_is_not_acknowledged_goes_first() {
         let mut tags = Tags::default();

@@ -1,4 +1,5 @@
-//! The source: deliveries come out, and each is settled with the session that brought it.
+//! The source: hands out deliveries, and settles each with its own session. Tests: tests/deliveries.rs and
+//! tests/faults.rs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
-use oncebox::Result;
-use oncebox::source::{BrokerLink, Delivery, Redelivery, Source};
+use oncebox_core::Result;
+use oncebox_core::source::{BrokerLink, Delivery, Redelivery, Source};
 
 use crate::builder::{RabbitMqSourceBuilder, SourceSettings};
 use crate::held::HeldDeliveries;
@@ -20,28 +21,28 @@ use crate::settle::DeliveryTag;
 use crate::state::{ConnectionState, Monitor};
 use crate::trouble::SessionFailure;
 
-/// Number of deliveries to take one by one after a message that the client could not parse.
+/// Deliveries to take one by one after a message that the client could not parse.
 const ONE_BY_ONE: u32 = 256;
-/// Number of short pauses after such a message before pauses grow: as many as a quorum queue redelivers.
+/// Short pauses after such a message before pauses grow: as many as a quorum queue redelivers.
 const UNREADABLE_TIMES: u32 = 32;
 
 /// Messages of one queue of RabbitMQ.
 ///
-/// It connects when an inbox takes messages, and again whenever the connection is lost. Dropped, it closes the connection,
-/// and what was not settled goes back to the queue.
+/// It connects when an inbox consumes it, and again after each loss. Dropping it closes the connection, and the broker
+/// requeues unsettled messages.
 pub struct RabbitMq {
     shared: Arc<Shared>,
     session: Option<Session>,
-    /// The pause before the next attempt to connect; zero if none failed.
+    /// Pause before the next attempt to connect; zero after a success.
     pause: Duration,
-    /// True if the broker was lost or out of reach since the last session: it and its queues may be starting.
+    /// True if the broker was lost or unreachable since the last session: it and its queues may be starting.
     lost: bool,
-    /// Remaining deliveries to take one by one, so that a message which ends the connection takes no others with it:
-    /// the broker counts a redelivery for all unsettled ones.
+    /// Remaining deliveries to take one by one, so that a message which ends the connection affects no others: the
+    /// broker counts a redelivery for all unsettled ones.
     one_by_one: u32,
-    /// Times in a row that a message ended the connection.
+    /// Consecutive sessions that a message ended.
     unreadable: u32,
-    /// True if the session must restart once nothing is unsettled.
+    /// True if the session must restart once everything is settled.
     renew: bool,
 }
 
@@ -70,8 +71,8 @@ impl fmt::Debug for RabbitMq {
 }
 
 impl RabbitMq {
-    /// A source at this address, such as `amqp://user:password@host/vhost`, or `amqps://` with TLS. The rest is said step
-    /// by step; [`build`](RabbitMqSourceBuilder::build) checks all of it.
+    /// Starts a builder for the broker at this address, such as `amqp://user:password@host/vhost`, or `amqps://` with
+    /// TLS. [`build`](RabbitMqSourceBuilder::build) validates all settings.
     pub fn builder(url: &str) -> RabbitMqSourceBuilder {
         RabbitMqSourceBuilder::new(url)
     }
@@ -96,21 +97,20 @@ impl RabbitMq {
         }
     }
 
-    /// Tells how it is doing, also while an inbox has it.
+    /// Returns a monitor, which works while an inbox owns the source.
     pub fn monitor(&self) -> Monitor {
         self.shared.monitor.clone()
     }
 
-    /// Connects once, declares or finds everything, and closes the connection again: to know at once that it will work. Nothing
-    /// is consumed.
+    /// Connects once, declares or checks everything, and disconnects: a test of the settings. Does not consume.
     pub async fn check(&self) -> Result<()> {
         let (connection, _) = Session::prepare(&self.shared.settings).await?;
-        // Whether it could say goodbye does not matter.
+        // A failed goodbye does not matter.
         let _ = connection.close(200, "checked".into()).await;
         Ok(())
     }
 
-    /// Connects, as often as it takes.
+    /// Connects, retrying until it succeeds.
     async fn connect(&mut self) {
         let shared = &self.shared;
         let settings = &shared.settings;
@@ -139,7 +139,7 @@ impl RabbitMq {
     fn over(&mut self, trouble: &SessionFailure) {
         let settings = &self.shared.settings;
         if let Some(session) = self.session.take() {
-            // One that lasted starts over with short pauses; one that broke at once does not.
+            // A session that lasted resets the pause; one that failed at once does not.
             if settings.clock.monotonic().saturating_sub(session.since) > settings.backoff.1 {
                 self.pause = Duration::ZERO;
             }
@@ -158,7 +158,7 @@ impl RabbitMq {
         self.shared.away(trouble);
     }
 
-    /// Takes what came from the session; a delivery that is to be handed out, or nothing.
+    /// Processes one event of the session; returns a delivery to hand out, if any.
     fn came(&mut self, next: NextDelivery) -> Option<Delivery> {
         let delivery = match next {
             NextDelivery::Delivery(delivery) => delivery,
@@ -174,7 +174,7 @@ impl RabbitMq {
         Self::hand_out(shared, &session.held, Parcel::new(shared, raw, tag))
     }
 
-    /// Notes that a delivery came. After the last of those that are taken one by one, the session is to begin anew.
+    /// Counts a delivery. After the last of those taken one by one, the session restarts.
     fn count(&mut self) {
         self.pause = Duration::ZERO;
         self.unreadable = 0;
@@ -186,7 +186,7 @@ impl RabbitMq {
         }
     }
 
-    /// Hands a delivery out, or rejects it if it cannot be read.
+    /// Hands a delivery out, or rejects an unreadable one.
     fn hand_out(shared: &Arc<Shared>, held: &Arc<HeldDeliveries>, parcel: Parcel) -> Option<Delivery> {
         let message = message::read(&shared.settings.fields, &parcel.raw);
         let settling = Settling { shared: Arc::clone(shared), held: Arc::clone(held), parcel };
@@ -194,7 +194,7 @@ impl RabbitMq {
             Ok(message) => Some(Delivery::new(message, settling)),
             Err(reason) => {
                 metrics::counter!(names::UNREADABLE, "source" => shared.label()).increment(1);
-                // A task of its own: the receiver may be dropped.
+                // Use a task: the caller may drop the future.
                 tokio::spawn(async move { settling.reject(&reason).await });
                 None
             }
@@ -255,12 +255,12 @@ impl Source for RabbitMq {
     }
 }
 
-/// Twice the pause, within bounds.
+/// Doubles the pause, within bounds.
 fn longer(pause: Duration, (first, longest): (Duration, Duration)) -> Duration {
     (pause * 2).clamp(first, longest)
 }
 
-/// A pause cut at random by up to a half, so that many consumers do not come back at the same moment.
+/// Shortens a pause at random by up to a half, so that many consumers do not return at the same moment.
 pub(crate) fn jittered(pause: Duration) -> Duration {
     pause / 2 + pause.mul_f64(fastrand::f64() / 2.0)
 }

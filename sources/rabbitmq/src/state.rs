@@ -1,25 +1,25 @@
-//! State of the connection of a source, for monitors.
+//! Connection state of a source, for monitors. Tests: tests/faults.rs and tests/leader.rs.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// Where a source stands with its broker.
+/// Connection state of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectionState {
-    /// Nothing was asked of it yet, or the inbox does not take messages because its store is away.
+    /// Not started, or paused by the inbox during an outage of its store.
     Idle,
-    /// It consumes.
+    /// Connected and consuming.
     Connected,
-    /// It cannot, for the time being.
+    /// Disconnected; the source retries.
     Away {
-        /// Why.
+        /// The last error.
         error: String,
     },
 }
 
-/// Tells how a source is doing, while an inbox has the source itself.
+/// Shows the state of a source that an inbox owns.
 #[derive(Clone, Debug)]
 pub struct Monitor {
     state: Arc<watch::Sender<ConnectionState>>,
@@ -30,12 +30,12 @@ impl Monitor {
         Self { state: Arc::new(watch::Sender::new(ConnectionState::Idle)) }
     }
 
-    /// Where it stands.
+    /// Returns the current state.
     pub fn connection(&self) -> ConnectionState {
         self.state.borrow().clone()
     }
 
-    /// Completes when it stands as asked for, at once if it does already.
+    /// Waits until the state matches; completes at once if it does already.
     pub async fn wait_for(&self, wanted: impl FnMut(&ConnectionState) -> bool) {
         // The sender lives in `self`, so the channel cannot close.
         let _ = self.state.subscribe().wait_for(wanted).await;

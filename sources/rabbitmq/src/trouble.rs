@@ -1,19 +1,19 @@
-//! Why a source does not consume, for the log and for health.
+//! Reasons why a source does not consume, for the log and for health. Tests: tests/leader.rs and tests/faults.rs.
 
 use std::error::Error as _;
 
 use lapin::protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError};
-use oncebox::{Error, ErrorKind};
+use oncebox_core::{Error, ErrorKind};
 
 use crate::error::broken;
 use crate::queue::{Queue, QueueKind};
 
-/// Why a source does not consume.
+/// Reason why a source does not consume.
 #[derive(Debug)]
 pub(crate) struct SessionFailure {
     /// Error with the broker's own text, for the log and the monitor.
     pub(crate) error: Error,
-    /// The same for health, which shows no text of a broker.
+    /// The reason for health, without text of the broker.
     pub(crate) reason: String,
     /// True if the cause is a message that the client cannot parse, and not the broker.
     pub(crate) unreadable: bool,
@@ -28,7 +28,7 @@ impl SessionFailure {
         Self::new(error, "cannot connect to the broker")
     }
 
-    /// The queue cannot be declared, checked or consumed.
+    /// Returns a failure to declare, check or consume the queue.
     pub(crate) fn at(queue: &Queue, error: Error) -> Self {
         let name = &queue.name;
         if queue.kind == QueueKind::Classic || !leaderless(&error) {
@@ -52,7 +52,7 @@ impl SessionFailure {
         Self::new(Error::new(ErrorKind::Unavailable, what), reason)
     }
 
-    /// A session ended, with what an operator can do about it.
+    /// Returns the failure of a session, with advice for the operator.
     pub(crate) fn lost(cause: lapin::Error) -> Self {
         let hint = match cause.kind() {
             lapin::ErrorKind::ProtocolError(error) => match error.kind() {
@@ -73,10 +73,10 @@ impl SessionFailure {
     }
 }
 
-/// Returns true if the broker answered as for a quorum queue without a leader: with an internal error, or not at all.
+/// Returns true if the broker responded as for a quorum queue without a leader: with an internal error, or not at all.
 fn leaderless(error: &Error) -> bool {
     let Some(cause) = error.source().and_then(|cause| cause.downcast_ref::<lapin::Error>()) else {
-        // Without a cause, the answer did not come in time.
+        // Without a cause, the response timed out.
         return true;
     };
     matches!(

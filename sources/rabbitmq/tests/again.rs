@@ -69,7 +69,7 @@ async fn rejected_messages_go_where_they_are_told_to_with_the_reason() {
     let builder = client.source(queue).rejected_to("", &*rejected);
     let mut source = builder.build().unwrap();
     source.check().await.unwrap();
-    // A time to live, another user and copies would mean something to the broker when it is published again.
+    // A time to live, another user and copies would act on the broker when the source publishes it again.
     let headers = with_copies(table(&[("kept", "yes")]));
     let properties = properties("1", "t").with_headers(headers).with_user_id("guest".into());
     client.publish_to("amq.direct", &client.queue, properties.with_expiration("60000".into()), b"body").await;
@@ -90,12 +90,12 @@ async fn rejected_messages_go_where_they_are_told_to_with_the_reason() {
     client.assert_left(0, 0).await;
 }
 
-// Nothing is acknowledged that could not be dead-lettered: the broker would drop it.
+// A message that cannot be dead-lettered stays unacknowledged: the broker would drop it.
 #[tokio::test]
 async fn a_rejected_message_that_cannot_be_dead_lettered_is_held() {
     let client = QueueClient::new("nowhere").await;
     let clock = TestClock::new();
-    // Nothing is bound to this exchange under that key.
+    // No queue is bound to this exchange under that key.
     let builder = client.source(client.classic()).rejected_to("amq.direct", "unbound").clock(clock.shared());
     let mut source = builder.build().unwrap();
     source.check().await.unwrap();
@@ -110,12 +110,12 @@ async fn a_rejected_message_that_cannot_be_dead_lettered_is_held() {
     client.assert_left(1, 0).await;
 }
 
-// The broker closes a channel that holds a delivery for too long, and counts all that is in hand.
+// The broker closes a channel that holds a delivery too long, and counts all unsettled ones.
 #[tokio::test]
 async fn a_busy_delivery_is_held_no_longer_than_it_may_be() {
     let client = QueueClient::new("busy").await;
     let clock = TestClock::new();
-    let builder = client.source(client.classic()).hold_at_most(60 * SECOND).clock(clock.shared());
+    let builder = client.source(client.classic()).max_hold(60 * SECOND).clock(clock.shared());
     let mut source = builder.build().unwrap();
     source.check().await.unwrap();
     client.publish("1", "t", "x").await;
@@ -126,7 +126,7 @@ async fn a_busy_delivery_is_held_no_longer_than_it_may_be() {
     client.assert_left(1, 0).await;
 }
 
-// Ids are unique within a queue only, so two queues of one inbox do not use up each other's.
+// Ids are unique within a queue only, so two queues of one inbox have separate ids.
 #[tokio::test]
 async fn two_queues_with_producers_of_their_own_may_have_the_same_ids() {
     let (seen, mut see) = tokio::sync::mpsc::unbounded_channel();
@@ -147,7 +147,7 @@ async fn two_queues_with_producers_of_their_own_may_have_the_same_ids() {
     in_time(running.shutdown()).await;
 }
 
-// FAULTS J4: what is stored of a message holds no credentials, whichever way it came.
+// FAULTS J4: a stored message has no credentials, whatever transport it used.
 #[tokio::test]
 async fn credentials_in_headers_are_not_stored() {
     let client = QueueClient::new("private").await;
@@ -190,12 +190,12 @@ fn failing(store: FaultyInbox, effects: &Effects, runs: &Arc<AtomicU32>) -> Inbo
     Inbox::builder("test", store).on("t", handler("fail", fail).inline()).build().unwrap()
 }
 
-// Failures of an inline handler are tried again in our hands, ever later, and cost no delivery of the broker's.
+// The source holds failed inline deliveries, with growing waits, and the broker counts nothing.
 #[tokio::test]
 async fn a_delivery_that_failed_is_held_and_tried_again() {
     let client = QueueClient::new("failed").await;
     let clock = TestClock::new();
-    // A broker that counted would have put it to the dead letters at the second time.
+    // A counting broker would dead-letter it at the second delivery.
     let queue = client.quorum().delivery_limit(1);
     let source = client.source(queue).clock(clock.shared()).build().unwrap();
     source.check().await.unwrap();
@@ -237,13 +237,13 @@ async fn a_delivery_that_fails_for_good_is_rejected() {
     client.assert_left(0, 0).await;
 }
 
-// A wait that is too long to be held is spent in a queue of the broker, and what is acknowledged here is confirmed there.
+// Too long a wait happens in a queue of the broker. The source acknowledges after the confirm.
 #[tokio::test]
 async fn a_long_wait_is_spent_in_the_retry_queue() {
     let client = QueueClient::new("retry").await;
     let retry = format!("{}.retry", client.queue);
     let queue = client.quorum().bind("amq.direct", &*client.queue);
-    let builder = client.source(queue).hold_at_most(Duration::ZERO).retry_queue(&*retry);
+    let builder = client.source(queue).max_hold(Duration::ZERO).retry_queue(&*retry);
     let mut source = builder.build().unwrap();
     source.check().await.unwrap();
     let headers = with_copies(table(&[("kept", "yes")]));
@@ -264,7 +264,7 @@ async fn a_long_wait_is_spent_in_the_retry_queue() {
     assert_eq!(client.ready(&format!("{retry}.2s")).await, 0);
 }
 
-// DESIGN rule 1: busy is not acknowledged, not dead-lettered, and nothing that the broker counts.
+// DESIGN rule 1: busy is not acknowledged, not dead-lettered, and not counted by the broker.
 #[tokio::test]
 async fn a_delivery_that_is_busy_elsewhere_waits_and_is_not_counted() {
     let client = QueueClient::new("busy").await;
@@ -281,7 +281,7 @@ async fn a_delivery_that_is_busy_elsewhere_waits_and_is_not_counted() {
             Ok::<(), BoxError>(())
         }
     };
-    // Told at once, so that it is the source that waits, and not the inbox.
+    // Report it at once, so that the source waits, and not the inbox.
     let config = Config { busy_wait: Duration::ZERO, ..Config::default() };
     let inbox = Inbox::builder("test", store.clone()).config(config).on("t", handler("wait", wait).inline());
     let inbox = inbox.build().unwrap();
@@ -301,7 +301,7 @@ async fn a_delivery_that_is_busy_elsewhere_waits_and_is_not_counted() {
     client.assert_left(0, 0).await;
 }
 
-// An inline handler's own words: no, and not before then.
+// An inline handler can reject, and choose its retry time.
 #[tokio::test]
 async fn an_inline_handler_says_what_becomes_of_a_delivery() {
     let client = QueueClient::new("words").await;

@@ -12,7 +12,7 @@ use oncebox_servers::RabbitMqServer as Broker;
 use oncebox_testkit::source::{DeliveryLedger, TestStore, Transport};
 use support::{QueueClient, properties, until};
 
-/// One queue, and where its dead letters go.
+/// One queue and its dead-letter queue.
 struct RabbitMqFixture {
     client: QueueClient,
     queue: Queue,
@@ -50,7 +50,7 @@ impl Transport for RabbitMqFixture {
 
     async fn crash(&self, running: Self::Running) {
         drop(running);
-        // Tasks that are ended end a bit later. When nothing is in anybody's hands, they are gone.
+        // Aborted tasks end later. They are gone when no delivery is unsettled.
         let queue = &self.client.queue;
         let free =
             || async { self.client.ready(queue).await as usize == Broker::shared().total(queue).unwrap() };
@@ -59,7 +59,7 @@ impl Transport for RabbitMqFixture {
 
     async fn send(&self, message: Message) {
         let id = String::from_utf8_lossy(message.id());
-        // Before it is there: it may be gone as soon as it is.
+        // Count first: the message may be gone as soon as it is there.
         self.sent.fetch_add(1, Ordering::SeqCst);
         self.client
             .publish_as(&self.client.queue, properties(&id, message.message_type()), message.payload())
@@ -68,14 +68,14 @@ impl Transport for RabbitMqFixture {
 
     async fn bring_again(&self) {}
 
-    async fn books(&self) -> DeliveryLedger {
+    async fn ledger(&self) -> DeliveryLedger {
         let (queue, dead) = (self.client.queue.clone(), self.client.dead.clone());
         let look = || {
             let broker = Broker::shared();
             (broker.total(&queue).unwrap(), broker.total(&dead).unwrap())
         };
         let sent = self.sent.load(Ordering::SeqCst);
-        // What is on its way from one queue to the other is in neither for a moment, or in both.
+        // For a moment, a message between two queues is in neither, or in both.
         let (waiting, rejected) = tokio::task::block_in_place(|| {
             let mut seen = look();
             loop {

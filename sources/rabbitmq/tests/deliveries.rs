@@ -1,4 +1,4 @@
-//! Deliveries of a real broker: stored, then acknowledged; settled once, with the channel that brought them.
+//! Deliveries of a real broker: stored, then acknowledged; settled once, with their channel.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 mod support;
@@ -25,7 +25,7 @@ async fn messages_of_both_kinds_of_queues_are_stored_and_then_gone_from_the_brok
         for number in 0..300 {
             client.publish(&number.to_string(), "t", "x").await;
         }
-        // A publisher that did not hear of its first confirm.
+        // The publisher missed its first confirm.
         client.publish("7", "t", "x").await;
         let effects = Effects::default();
         let running = inbox(FaultyStore::new(Memory::new()), &effects).start();
@@ -61,7 +61,7 @@ async fn two_consumers_share_a_queue_and_an_inbox() {
     client.assert_left(0, 0).await;
 }
 
-// FAULTS A1, A4: nothing that is not known to be stored is acknowledged.
+// FAULTS A1, A4: only deliveries known to be stored are acknowledged.
 #[tokio::test]
 async fn what_is_not_stored_stays_with_the_broker() {
     for fault in [StoreFault::Hang, StoreFault::ErrAfter, StoreFault::ErrBefore(ErrorKind::Unavailable)] {
@@ -92,7 +92,7 @@ async fn an_acknowledgement_for_a_lost_channel_reaches_no_other() {
     let (first, second) = (next(&mut source).await, next(&mut source).await);
     let last = next(&mut source).await;
     proxy.cut();
-    // On the new channel these have the same numbers, in another order.
+    // On the new channel they have the same numbers, in another order.
     let mut again = vec![next(&mut source).await, next(&mut source).await, next(&mut source).await];
     again.sort_by(|a, b| a.message().id().cmp(b.message().id()));
     assert_eq!(first.message().id(), b"1");
@@ -109,7 +109,7 @@ async fn an_acknowledgement_for_a_lost_channel_reaches_no_other() {
     client.assert_left(2, 0).await;
 }
 
-// A delivery that is dropped unsettled goes back, also while the session continues.
+// A dropped delivery is requeued, also while the session continues.
 #[tokio::test]
 async fn a_delivery_that_is_dropped_comes_again() {
     let client = QueueClient::new("dropped").await;
@@ -126,8 +126,8 @@ async fn a_delivery_that_is_dropped_comes_again() {
     client.assert_left(0, 0).await;
 }
 
-// FAULTS A15, F1: five minutes without a store on the inbox's clock, while the connection is cut again and again. A quorum
-// queue with a limit of 20 would dead-letter what came back as often.
+// FAULTS A15, F1: five minutes without a store on the inbox's clock, while the connection is cut again and again. A
+// quorum queue with a limit of 20 would dead-letter messages that returned as often.
 #[tokio::test]
 async fn an_outage_of_the_store_burns_no_deliveries() {
     let client = QueueClient::new("outage").await;
@@ -147,7 +147,7 @@ async fn an_outage_of_the_store_burns_no_deliveries() {
     let inbox = support::builder(store.clone(), &effects).clock(clock.shared()).build().unwrap();
     let running = inbox.start();
     running.receive(source).unwrap();
-    // The source consumes nothing before the store has answered.
+    // The source consumes nothing before the store has responded.
     until("the store was asked", || async { store.faults().calls(StoreVerb::Orphans) > 3 || step(&clock) })
         .await;
     assert_eq!(proxy.made(), 1, "the check");
@@ -163,7 +163,7 @@ async fn an_outage_of_the_store_burns_no_deliveries() {
     for _ in 0..25 {
         let made = proxy.made();
         proxy.cut();
-        // A source that consumes again does so within milliseconds.
+        // A source that consumes again would do so within milliseconds.
         let _ = tokio::time::timeout(Duration::from_millis(100), proxy.wait_for(made + 1)).await;
         for _ in 0..12 {
             step(&clock);
@@ -186,13 +186,13 @@ async fn an_outage_of_the_store_burns_no_deliveries() {
     }
 }
 
-/// Lets a second pass; never enough.
+/// Advances the clock by a second; never completes the condition.
 fn step(clock: &TestClock) -> bool {
     clock.advance(Duration::from_secs(1));
     false
 }
 
-// FAULTS F9: a queue that is not there, is deleted, or is another one, is said; and it goes on when it is there.
+// FAULTS F9: a missing, deleted or mismatched queue is reported, and consumed once it is right.
 #[tokio::test]
 async fn what_is_wrong_with_the_queue_is_said_and_it_goes_on() {
     let client = QueueClient::new("missing").await;
@@ -248,7 +248,7 @@ async fn a_wrong_password_is_said_without_the_password() {
     assert!(text.contains("ACCESS_REFUSED") && !text.contains("wrong-secret"), "{text}");
 }
 
-// The parts of a message, as the producer set them.
+// Fields of a message, as the producer set them.
 #[tokio::test]
 async fn a_message_is_read_as_it_was_meant() {
     let client = QueueClient::new("read").await;
@@ -290,7 +290,7 @@ async fn a_message_is_read_as_it_was_meant() {
     delivery.settle(Ack::Done).await.unwrap();
 }
 
-// FAULTS A18: bytes in hand are bounded on our side; one is always handed out, however large.
+// FAULTS A18: the source bounds unsettled bytes; one delivery is always allowed, however large.
 #[tokio::test]
 async fn no_more_bytes_are_handed_out_than_allowed() {
     let client = QueueClient::new("bytes").await;

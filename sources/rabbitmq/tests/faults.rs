@@ -1,4 +1,4 @@
-//! A broker that is killed, hangs, runs out of memory, or loses patience.
+//! A broker that is killed, hangs, runs out of memory, or closes a slow channel.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 mod support;
@@ -50,8 +50,8 @@ fn effects(file: &std::path::Path) -> BTreeMap<String, u32> {
 /// Maximum time of all messages. Only a failure takes this long, even on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(6);
 
-/// Leases that run out well within the patience: on a busy machine a commit may take so long that its outcome is unknown, and the
-/// entry waits for its lease.
+/// Leases that expire well within the patience: on a busy machine a commit outcome may be unknown, and the entry waits
+/// for its lease.
 fn config() -> Config {
     Config { lease: 30 * SECOND, ..Config::default() }
 }
@@ -66,7 +66,7 @@ async fn publishing(url: &str) -> Option<(lapin::Connection, Channel)> {
 /// Maximum wait of the publisher for the broker, which may be killed while it connects or confirms.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// Publishes all ids, each until it is confirmed: one whose confirm was lost twice or more often.
+/// Publishes all ids, each until it is confirmed. A lost confirm publishes an id again.
 async fn publish_all(url: String, queues: Vec<String>, count: u32, done: tokio::sync::watch::Sender<u32>) {
     let mut open = None;
     for number in 0..count {
@@ -100,8 +100,8 @@ fn broker_state(broker: &Broker) -> String {
     format!("queues: {:?}; without a leader: {:?}", broker.ctl(&columns), broker.leaderless())
 }
 
-/// A broker that is killed twice while messages go through it, with two consumers and a third one of a classic queue. Every
-/// message must have its effect once in the database that the handler shares with the inbox.
+/// Kills a broker twice under load, with two consumers and a third one of a classic queue. Every message must have its
+/// effect once in the database that the handler shares with the inbox.
 async fn kill_under_load<S: Store>(inbox: Inbox<S>, effects: impl AsyncFn() -> BTreeMap<String, u32>) {
     const MESSAGES: u32 = 600;
     let (_turn, broker) = broker().await;
@@ -112,7 +112,7 @@ async fn kill_under_load<S: Store>(inbox: Inbox<S>, effects: impl AsyncFn() -> B
     let running = inbox.start();
     let queues = vec![client.queue.clone(), format!("{}.classic", client.queue)];
     for queue in [quorum.clone(), quorum, classic] {
-        // As it is by default.
+        // The default delay.
         let source = client.source(queue).prefetch(50).reconnect_delay(SECOND).build().unwrap();
         source.check().await.unwrap();
         running.receive(source).unwrap();
@@ -194,7 +194,7 @@ async fn a_broker_that_is_killed_loses_nothing_and_doubles_nothing_with_postgres
     kill_under_load(inbox, effects).await;
 }
 
-// FAULTS F10: nothing is said, and nothing is closed; only heartbeats tell.
+// FAULTS F10: the connection stays open and silent; only heartbeats show it.
 #[tokio::test]
 async fn a_broker_that_hangs_is_noticed_and_found_again() {
     let (_turn, broker) = broker().await;
@@ -218,7 +218,7 @@ async fn a_broker_that_hangs_is_noticed_and_found_again() {
     again.settle(Ack::Done).await.unwrap();
 }
 
-// A broker without memory blocks publishers. Consuming and acknowledging goes on: that is how memory gets free.
+// A broker without memory blocks publishers. Consuming and acknowledging continues, and frees memory.
 #[tokio::test]
 async fn a_broker_without_memory_is_still_emptied() {
     let (_turn, broker) = broker().await;
@@ -237,7 +237,7 @@ async fn a_broker_without_memory_is_still_emptied() {
     running.receive(source).unwrap();
     effects.wait_for(20).await;
     in_time(running.shutdown()).await;
-    // Written, and noticed by the broker a bit later.
+    // Written, and processed by the broker later.
     until("what was acknowledged is gone", || async {
         let queue = client.queue.clone();
         tokio::task::spawn_blocking(move || broker.total(&queue).unwrap()).await.unwrap() == 0
@@ -246,7 +246,7 @@ async fn a_broker_without_memory_is_still_emptied() {
     limit("512MiB").await;
 }
 
-// FAULTS F1: the broker closes the channel of who holds a delivery for too long, and brings it again.
+// FAULTS F1: the broker closes a channel that holds a delivery too long, and delivers again.
 #[tokio::test]
 async fn a_delivery_that_is_held_for_too_long_comes_again_and_the_broker_says_why() {
     let (_turn, broker) = broker().await;

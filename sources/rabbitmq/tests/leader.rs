@@ -1,4 +1,4 @@
-//! A quorum queue without a leader, and a broker that gets the time to elect one.
+//! A quorum queue without a leader, and the broker's time to elect one.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 mod support;
@@ -23,7 +23,7 @@ fn source(running: &Running<FaultyInbox>) -> Check {
     health.checks.into_iter().find(|check| check.subject == Subject::Source).unwrap()
 }
 
-/// Completes when health names the queue and what it lacks.
+/// Completes when health names the queue and the missing leader.
 async fn names_the_queue(running: &Running<FaultyInbox>, queue: &str) {
     let reason = format!("the queue {queue:?} has no leader");
     until("health names the queue without a leader", || async {
@@ -33,7 +33,7 @@ async fn names_the_queue(running: &Running<FaultyInbox>, queue: &str) {
     .await;
 }
 
-// FAULTS F9: the source is never started again; the queue loses its leader before it connects, and while it is away.
+// FAULTS F9: the source never restarts; the queue loses its leader before it connects, and while it is away.
 #[tokio::test]
 async fn a_queue_without_a_leader_is_named_and_consumed_when_it_has_one() {
     let client = QueueClient::new("leader").await;
@@ -77,8 +77,7 @@ async fn a_queue_without_a_leader_is_named_and_consumed_when_it_has_one() {
     client.assert_left(0, 0).await;
 }
 
-/// A clock on which pauses take no time and a broker never exceeds its time; the delay after a reconnect lasts until the test
-/// ends it.
+/// A clock without pauses or broker timeouts; the delay after a reconnect lasts until the test ends it.
 struct DelayClock {
     system: SystemClock,
     delays: watch::Sender<Vec<Duration>>,
@@ -132,7 +131,7 @@ async fn a_broker_that_was_lost_is_given_a_second_before_it_is_asked_for_message
             delivery = &mut delivery => panic!("{delivery:?}"),
             seen = in_time(seen.wait_for(|delays| delays.len() == lost)) => drop(seen.unwrap()),
         }
-        // While it waits it is connected, and does not consume.
+        // During the delay it is connected, and does not consume.
         assert_eq!(proxy.made(), 2 + lost);
         until("no consumer is left", || async { client.consumers().await == 0 }).await;
         client.publish("2", "t", "x").await;

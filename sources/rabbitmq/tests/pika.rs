@@ -11,7 +11,7 @@ use oncebox_servers::{PythonEnv, RabbitMqServer as Broker};
 use oncebox_testkit::FaultyStore;
 use support::{Effects, QueueClient, in_time, inbox, text, until};
 
-/// Runs a script that publishes.
+/// Runs a publishing script.
 async fn publish(script: &str, client: &QueueClient) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(script);
     let (port, queue) = (Broker::shared().port().to_string(), client.queue.clone());
@@ -22,7 +22,7 @@ async fn publish(script: &str, client: &QueueClient) {
     assert!(published.status.success(), "{}", String::from_utf8_lossy(&published.stderr));
 }
 
-// FAULTS F11: one message ends the connection of each consumer that gets it. The messages around it do not suffer.
+// FAULTS F11: one message ends the connection of each consumer that gets it. Its neighbours are unaffected.
 #[tokio::test]
 async fn a_message_that_cannot_be_taken_apart_takes_no_others_with_it() {
     let client = QueueClient::new("broken").await;

@@ -41,7 +41,10 @@ CREATE TABLE oncebox_timeline (
     lost_sources text[] NOT NULL DEFAULT '{}',
     lost_ids bytea[] NOT NULL DEFAULT '{}',
     lost_from bigint,
-    lost_until bigint
+    lost_until bigint,
+    -- Older commits that processes no longer knew by name, and that may be lost, too.
+    unnamed bigint NOT NULL DEFAULT 0 CHECK (unnamed >= 0),
+    unnamed_since bigint
 );
 
 CREATE TABLE oncebox_inbox (

@@ -7,8 +7,8 @@ mod rare_cases;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use oncebox::store::{Accepted, KnownMessage, NewMessage, QuarantineReason, Seq};
-use oncebox::{Error, ErrorKind, Fingerprint, Key, Result};
+use oncebox_core::store::{Accepted, KnownMessage, NewMessage, QuarantineReason, Seq};
+use oncebox_core::{Error, ErrorKind, Fingerprint, Key, Result};
 use sqlx::postgres::PgRow;
 
 use crate::db::{Db, TouchedQueues, millis};
@@ -343,7 +343,7 @@ fn long_way<'a>(
         .bind(column(&chosen, |offer| &offer.new.key.as_bytes()[..]))
         .bind(column(&chosen, |offer| &offer.new.fingerprint.as_bytes()[..]))
         .bind(column(&chosen, |offer| encode_handlers(&offer.handlers)))
-        .bind(column(&chosen, |offer| offer.new.message.time().map(oncebox::time::Timestamp::as_millis)))
+        .bind(column(&chosen, |offer| offer.new.message.time().map(oncebox_core::time::Timestamp::as_millis)))
         .bind(column(&chosen, |offer| offer.new.message.source()))
         .bind(column(&chosen, |offer| offer.new.message.id()))
         .bind(column(&chosen, |offer| offer.new.message.message_type()))

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox::state::{ErrorText, InLine, Operation, Status, operate as decide};
-use oncebox::store::{
+use oncebox_core::state::{ErrorText, InLine, Operation, Status, operate as decide};
+use oncebox_core::store::{
     BlockedKey, BlockedParams, EntryCursor, EntryFilter, EntryPage, EntryView, HandlerCount, InboxCounts,
     MessageLabel, MessageView, OrderQueue, PausedKey, QuarantineFilter, QuarantineId, QuarantinePage,
     QuarantineReason, Quarantined, QuarantinedView, Seq, content_erased,
 };
-use oncebox::time::Timestamp;
-use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Message, OrderKey, Result};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Message, OrderKey, Result};
 use sqlx::postgres::PgRow;
 
 use crate::db::{Db, Released, TouchedQueues, lane, millis};

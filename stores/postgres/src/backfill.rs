@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use oncebox::store::{BackfillParams, Backfilled, Seq};
-use oncebox::{Fingerprint, Result};
+use oncebox_core::store::{BackfillParams, Backfilled, Seq};
+use oncebox_core::{Fingerprint, Result};
 use sqlx::postgres::PgRow;
 
 use crate::accept::{decode_handlers, encode_handlers, group_of, order_of};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use oncebox::store::{Backlog, BacklogParams, BlockedBacklog};
-use oncebox::{HandlerKey, Result};
+use oncebox_core::store::{Backlog, BacklogParams, BlockedBacklog};
+use oncebox_core::{HandlerKey, Result};
 
 use crate::db::Db;
 use crate::row::get;

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use oncebox::state::{Outcome, Policy, Suspicion};
-use oncebox::store::{ClaimId, ClaimMode, ClaimParams, ClaimQuota, Claimed, RescueParams};
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::state::{Outcome, Policy, Suspicion};
+use oncebox_core::store::{ClaimId, ClaimMode, ClaimParams, ClaimQuota, Claimed, RescueParams};
+use oncebox_core::{Error, ErrorKind, Result};
 use uuid::Uuid;
 
 use crate::claimed::{Caller, ClaimRows, LeasedEntry};
@@ -323,7 +323,9 @@ async fn suspects(
 ) -> Result<Vec<Claimed>> {
     let caller = Caller::of_claim(params);
     let limits: Vec<i64> = wants.iter().map(|want| count(want.limit)).collect();
-    let company: Vec<i64> = (1..=3).map(|number| count(Suspicion::from_stored(number).company())).collect();
+    let company = (1..=Suspicion::FIRST_OWN_CRASH.stored())
+        .map(|number| count(Suspicion::from_stored(number).company(params.company_factor)))
+        .collect::<Vec<_>>();
     let suspects = at(under(query(&db.sql.claim_suspect), db, params.claim_id, params.lease), looks)
         .bind(kin.wants.clone())
         .bind(kin.handlers.clone())

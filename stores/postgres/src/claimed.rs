@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use oncebox::state::{ErrorText, Outcome, Policies, Suspicion};
-use oncebox::store::{Claim, ClaimId, ClaimParams, Claimed, RescueParams, Route, Seq, Token};
-use oncebox::time::Timestamp;
-use oncebox::{HandlerKey, InboxName, OrderKey, Result};
+use oncebox_core::state::{ErrorText, Outcome, Policies, Suspicion};
+use oncebox_core::store::{Claim, ClaimId, ClaimParams, Claimed, RescueParams, Route, Seq, Token};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{HandlerKey, InboxName, OrderKey, Result};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
@@ -228,6 +228,6 @@ fn waited(row: &PgRow) -> Result<Option<Vec<WaitedState>>> {
 }
 
 /// The key of a message that cannot be read.
-fn no_key() -> oncebox::Key {
-    oncebox::Key::from_bytes([0; 32])
+fn no_key() -> oncebox_core::Key {
+    oncebox_core::Key::from_bytes([0; 32])
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox::store::Seq;
-use oncebox::time::SharedClock;
-use oncebox::{Key, OrderKey, Result};
+use oncebox_core::store::Seq;
+use oncebox_core::time::SharedClock;
+use oncebox_core::{Key, OrderKey, Result};
 use sha2::{Digest as _, Sha256};
 use sqlx::postgres::PgRow;
 

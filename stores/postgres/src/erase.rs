@@ -1,8 +1,8 @@
 //! Erases the content of one message. Tests: the testkit's conformance suite.
 
-use oncebox::state::{Operation, Status, erase as decide};
-use oncebox::store::{ActionResult, EntryView, ErasedIds, ErasureCounts, nothing_to_erase};
-use oncebox::{Fingerprint, HandlerKey, InboxName, Key, Result};
+use oncebox_core::state::{Operation, Status, erase as decide};
+use oncebox_core::store::{ActionResult, EntryView, ErasedIds, ErasureCounts, nothing_to_erase};
+use oncebox_core::{Fingerprint, HandlerKey, InboxName, Key, Result};
 use uuid::Uuid;
 
 use crate::admin::{self, Operating};

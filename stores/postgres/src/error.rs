@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use oncebox::{Error, ErrorKind};
+use oncebox_core::{Error, ErrorKind};
 
 /// When something failed, as far as the caller's change goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(crate) fn store_error(error: sqlx::Error, phase: TxPhase) -> Error {
 }
 
 /// Returns the error inside the driver's error, whose text would repeat it.
-pub(crate) fn innermost(error: sqlx::Error) -> oncebox::BoxError {
+pub(crate) fn innermost(error: sqlx::Error) -> oncebox_core::BoxError {
     match error {
         sqlx::Error::Io(error) => error.into(),
         sqlx::Error::Tls(error) => error,

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use oncebox::Result;
-use oncebox::store::{ExamineParams, Finding, Severity};
-use oncebox::time::Timestamp;
+use oncebox_core::Result;
+use oncebox_core::store::{ExamineParams, Finding, Severity};
+use oncebox_core::time::Timestamp;
 
 use crate::db::{Db, FOREVER};
 use crate::migrate::{SchemaPlan, standby_missing};

@@ -1,9 +1,9 @@
 //! History of a message: attempts, duplicates, and what its entries wait for.
 
-use oncebox::state::{ErrorText, Status, Suspicion};
-use oncebox::store::{Attempt, ClaimId, DuplicateCount, EntryAhead, LeaseHolder, MessageHistory, Seq};
-use oncebox::time::Timestamp;
-use oncebox::{InboxName, Key, OrderKey, Result};
+use oncebox_core::state::{ErrorText, Status, Suspicion};
+use oncebox_core::store::{Attempt, ClaimId, DuplicateCount, EntryAhead, LeaseHolder, MessageHistory, Seq};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{InboxName, Key, OrderKey, Result};
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 

@@ -37,6 +37,7 @@ mod options;
 mod orphans;
 mod partition;
 mod register;
+mod remembered;
 mod row;
 mod session;
 mod settle;
@@ -68,8 +69,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use oncebox::state::{NextState, Settlement};
-use oncebox::store::{
+use oncebox_core::state::{NextState, Settlement};
+use oncebox_core::store::{
     Accepted, Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
     BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount,
     EntryFilter, EntryPage, ExamineParams, Failover, Finding, InboxCounts, MarkIn, MessageHistory,
@@ -77,7 +78,7 @@ use oncebox::store::{
     RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams,
     Swept, Transactional, Wakeup, Wakeups,
 };
-use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Mark, Result};
+use oncebox_core::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Mark, Result};
 use sqlx::PgConnection;
 
 use db::SharedDb;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use oncebox::store::NewMessage;
-use oncebox::time::Timestamp;
-use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Mark, Message, Result};
+use oncebox_core::store::NewMessage;
+use oncebox_core::time::Timestamp;
+use oncebox_core::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Mark, Message, Result};
 
 use crate::db::{Db, lock_number};
 use crate::error::corrupt;

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use oncebox::store::Migration;
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::store::Migration;
+use oncebox_core::{Error, ErrorKind, Result};
 
 use crate::db::lock_number;
 use crate::error::GRANTS;

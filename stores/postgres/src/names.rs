@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use oncebox::store::{HandlerLink, Route};
-use oncebox::{HandlerKey, InboxName, Result};
+use oncebox_core::store::{HandlerLink, Route};
+use oncebox_core::{HandlerKey, InboxName, Result};
 use parking_lot::RwLock;
 use sqlx::Row as _;
 

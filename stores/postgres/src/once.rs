@@ -1,7 +1,7 @@
 //! Marks in the caller's own transaction, by the id of a message alone. Tests: `tests/once.rs`.
 
 use bytes::Bytes;
-use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
+use oncebox_core::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
 use sqlx::PgConnection;
 
 use crate::Postgres;
@@ -17,7 +17,7 @@ impl Postgres {
     ///
     /// Refuses a transaction of another database ([`Refused`](ErrorKind::Refused)), even if that has tables of the same
     /// names. It cannot detect a copy of the database, restored or made from it as a template. It knows the id alone, so it
-    /// cannot detect another message under the same id; [`Inbox::once`](oncebox::Inbox::once) can.
+    /// cannot detect another message under the same id; `Inbox::once` of `oncebox` can.
     ///
     #[doc = include_str!("../docs/once.md")]
     pub async fn once(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::{Error, ErrorKind, Result};
 use uuid::Uuid;
 
 use crate::db::Db;

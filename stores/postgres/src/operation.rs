@@ -1,11 +1,11 @@
 //! Operator actions and their audit record. Tests: `tests/operations.rs`.
 
-use oncebox::store::{
+use oncebox_core::store::{
     Acted, Action, ActionKind, ActionResult, AuditFilter, AuditPage, OperationId, OperationView, OrderQueue,
     SweepParams,
 };
-use oncebox::time::Timestamp;
-use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 

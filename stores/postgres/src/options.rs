@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oncebox::store::{Migrate, Migration, SweepCursor};
-use oncebox::time::SharedClock;
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::store::{Migrate, Migration, SweepCursor};
+use oncebox_core::time::SharedClock;
+use oncebox_core::{Error, ErrorKind, Result};
 use sqlx::postgres::PgConnectOptions;
 
 use crate::connect::Pool;

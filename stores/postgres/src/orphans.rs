@@ -1,8 +1,8 @@
 //! Orphans: entries that wait for a handler that no running process registered.
 
-use oncebox::store::{Orphan, OrphanParams};
-use oncebox::time::Timestamp;
-use oncebox::{HandlerKey, Result};
+use oncebox_core::store::{Orphan, OrphanParams};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{HandlerKey, Result};
 
 use crate::db::{Db, millis};
 use crate::row::get;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox::{ErrorKind, Result};
+use oncebox_core::{ErrorKind, Result};
 
 use crate::db::{Db, lock_number, millis};
 use crate::row::get;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use oncebox::store::{RegisterParams, RegisteredWindow, RetentionWindows, SweepParams};
-use oncebox::time::Timestamp;
-use oncebox::{HandlerKey, Result};
+use oncebox_core::store::{RegisterParams, RegisteredWindow, RetentionWindows, SweepParams};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{HandlerKey, Result};
 
 use crate::db::{Db, FOREVER, millis};
 use crate::row::get;

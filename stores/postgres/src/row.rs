@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use oncebox::state::{ErrorText, InLine, PoisonReason, Status, Suspicion};
-use oncebox::store::{EntryView, Seq};
-use oncebox::time::Timestamp;
-use oncebox::{HandlerKey, Headers, Key, Message, OrderKey, Result};
+use oncebox_core::state::{ErrorText, InLine, PoisonReason, Status, Suspicion};
+use oncebox_core::store::{EntryView, Seq};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{HandlerKey, Headers, Key, Message, OrderKey, Result};
 use sqlx::postgres::PgRow;
 use sqlx::{Decode, Postgres, Row as _, Type};
 

@@ -4,8 +4,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use futures_util::TryStreamExt as _;
-use oncebox::store::Settled;
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::store::Settled;
+use oncebox_core::{Error, ErrorKind, Result};
 use sqlx::postgres::{PgArguments, PgConnection, PgRow};
 use sqlx::query::Query as SqlxQuery;
 use sqlx::{AssertSqlSafe, Executor as _, Postgres, SqlSafeStr as _};

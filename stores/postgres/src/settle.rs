@@ -1,9 +1,9 @@
 //! Settle, renew and complete: every write after a claim, under its fence. Tests: `tests/finish.rs`,
 //! `tests/locks.rs`.
 
-use oncebox::Result;
-use oncebox::state::{EntryEvent, ErrorText, InLine, NextState, Settlement};
-use oncebox::store::{Claim, RenewParams, Renewed, Settled};
+use oncebox_core::Result;
+use oncebox_core::state::{EntryEvent, ErrorText, InLine, NextState, Settlement};
+use oncebox_core::store::{Claim, RenewParams, Renewed, Settled};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::{Error, ErrorKind, Result};
 
 /// The longest schema name or prefix: PostgreSQL cuts names at 63 bytes, and ours are added to the prefix.
 const MAX_PREFIX: usize = 32;

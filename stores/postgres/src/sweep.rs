@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use oncebox::Result;
-use oncebox::store::{RetentionWindows, Seq, SweepCursor, SweepParams, SweepPosition, Swept};
+use oncebox_core::Result;
+use oncebox_core::store::{RetentionWindows, Seq, SweepCursor, SweepParams, SweepPosition, Swept};
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 

@@ -3,27 +3,23 @@
 //! The store checks a new connection before its first use, because a failover ends all connections. Behind a pooler, a
 //! connection may change its server at any time, so each claim checks. Tests: `tests/failover.rs`.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use oncebox::store::{Claimed, Failover};
-use oncebox::time::{SharedClock, Timestamp};
-use oncebox::{Error, ErrorKind, HandlerKey, Key, Message, Result};
+use oncebox_core::store::{Claimed, Failover};
+use oncebox_core::time::{SharedClock, Timestamp};
+use oncebox_core::{Error, ErrorKind, HandlerKey, Key, Message, Result};
 use parking_lot::Mutex;
 use sqlx::postgres::{PgConnection, PgRow};
 
 use crate::db::{Db, millis};
 use crate::error::{TxPhase, store_error};
+use crate::remembered::{Acknowledged, Acknowledgement, Remembered};
 use crate::row::get;
 use crate::session::{query, run};
 use crate::sql::Statements;
 
-/// Number of acknowledged messages that a process remembers, to find the lost ones after a failover.
-const REMEMBERED: usize = 8_192;
-/// For how long: what is older may have left with its retention, and no replica that lags further behind should be promoted.
-const RECENTLY: Duration = Duration::from_mins(5);
 /// Maximum lost messages that the log names.
 const NAMED: usize = 10;
 
@@ -37,7 +33,7 @@ pub(crate) struct Timeline {
     clock: Option<SharedClock>,
     /// The greatest token that the store was given.
     seen: AtomicI64,
-    acknowledged: Mutex<VecDeque<Acknowledged>>,
+    acknowledged: Mutex<Remembered>,
     /// The timeline and the epoch, once they are known.
     known: Mutex<Option<(String, i64)>>,
     failover: Mutex<Option<Failover>>,
@@ -47,43 +43,6 @@ pub(crate) struct Timeline {
     changes: AtomicU64,
     /// Has to forget what it remembers of the former history.
     db: OnceLock<Weak<Db>>,
-}
-
-/// A commit that the database has acknowledged.
-#[derive(Clone)]
-struct Acknowledged {
-    /// The inbox of a message.
-    inbox: Option<i16>,
-    lane: i16,
-    key: Key,
-    what: Acknowledgement,
-    at: Instant,
-}
-
-/// Kind of an acknowledged commit.
-#[derive(Clone)]
-enum Acknowledgement {
-    /// A message, with the source and id that an operator and the sender know it by.
-    Message(Arc<(Box<str>, Box<[u8]>)>),
-    /// The mark of an inline handler.
-    Mark(HandlerKey),
-}
-
-impl Acknowledged {
-    fn handler(&self) -> Option<String> {
-        match &self.what {
-            Acknowledgement::Message(_) => None,
-            Acknowledgement::Mark(handler) => Some(handler.as_str().to_owned()),
-        }
-    }
-
-    /// The source and id of a message.
-    fn name(&self) -> Option<(&str, &[u8])> {
-        match &self.what {
-            Acknowledgement::Message(name) => Some((&name.0, &name.1)),
-            Acknowledgement::Mark(_) => None,
-        }
-    }
 }
 
 impl Timeline {
@@ -149,10 +108,8 @@ impl Timeline {
 
     fn remember(&self, all: impl Iterator<Item = (Option<i16>, i16, Key, Acknowledgement)>) {
         let at = Instant::now();
-        let mut acknowledged = self.acknowledged.lock();
-        acknowledged.extend(all.map(|(inbox, lane, key, what)| Acknowledged { inbox, lane, key, what, at }));
-        let surplus = acknowledged.len().saturating_sub(REMEMBERED);
-        acknowledged.drain(..surplus);
+        let all = all.map(|(inbox, lane, key, what)| Acknowledged { inbox, lane, key, what, at });
+        self.acknowledged.lock().add(all, at);
     }
 
     fn now(&self) -> Option<i64> {
@@ -204,9 +161,9 @@ impl Timeline {
             return Ok(None);
         }
         let (here, former) = (here(row)?, self.known.lock().clone());
-        let remembered: Vec<Acknowledged> = self.acknowledged.lock().iter().cloned().collect();
+        let (remembered, unnamed) = self.acknowledged.lock().recent(Instant::now());
         if former.is_some() {
-            self.report_lost(connection, here.1, &remembered).await?;
+            self.report_lost(connection, here.1, &remembered, unnamed).await?;
         }
         let latest = query(&self.latest).bind(1_i64).persistent(false);
         let rows = latest.fetch_all(&mut *connection).await.map_err(before)?;
@@ -221,9 +178,9 @@ impl Timeline {
         connection: &mut PgConnection,
         epoch: i64,
         remembered: &[Acknowledged],
+        unnamed: Option<(u64, Instant)>,
     ) -> Result<()> {
-        let recent: Vec<&Acknowledged> =
-            remembered.iter().filter(|one| one.at.elapsed() < RECENTLY).collect();
+        let recent: Vec<&Acknowledged> = remembered.iter().collect();
         let missing = query(&self.missing)
             .bind(recent.iter().map(|one| one.lane).collect::<Vec<_>>())
             .bind(recent.iter().map(|one| one.key.as_bytes().to_vec()).collect::<Vec<_>>())
@@ -238,6 +195,8 @@ impl Timeline {
         }
         let lost = lost(&recent, &gone);
         let (Some(first), Some(last)) = (lost.first(), lost.last()) else { return Ok(()) };
+        // A failover takes the newest, so something older is lost only if all that is remembered is.
+        let unnamed = unnamed.filter(|_| lost.len() == recent.len());
         let named: Vec<(&str, &[u8])> = lost.iter().filter_map(|one| one.name()).collect();
         let report = query(&self.lost)
             .bind(self.now())
@@ -247,11 +206,16 @@ impl Timeline {
             .bind(millis(first.at.elapsed()))
             .bind(millis(last.at.elapsed()))
             .bind(i64::try_from(lost.len() - named.len()).unwrap_or(i64::MAX))
+            .bind(unnamed.map_or(0, |(count, _)| i64::try_from(count).unwrap_or(i64::MAX)))
+            .bind(unnamed.map(|(_, since)| millis(since.elapsed())))
             .persistent(false);
         report.execute(&mut *connection).await.map_err(before)?;
         for (source, id) in named.iter().take(NAMED) {
             let id = id.escape_ascii();
             tracing::error!(source, %id, "acknowledged message lost in failover");
+        }
+        if let Some((count, since)) = unnamed {
+            tracing::error!(count, age = ?since.elapsed(), "older acknowledged messages may be lost");
         }
         Ok(())
     }
@@ -279,7 +243,7 @@ impl TimelineChange<'_> {
         };
         // What was acknowledged meanwhile is of the new history.
         if let Some(newest) = newest {
-            timeline.acknowledged.lock().retain(|one| one.at > newest);
+            timeline.acknowledged.lock().forget_until(newest);
         }
         if let Some(db) = timeline.db.get().and_then(Weak::upgrade) {
             // With the names: a number of the new history is never taken for one of the former.
@@ -294,6 +258,7 @@ impl TimelineChange<'_> {
             lost_messages = failover.lost_messages,
             lost_marks = failover.lost_marks,
             lost_claims = failover.lost_claims,
+            unnamed = failover.unnamed,
             "the database failed over"
         );
         Notice::Changed
@@ -330,6 +295,8 @@ fn read(row: &PgRow) -> Result<Failover> {
     failover.lost_messages = get::<i64>(row, 5)?.unsigned_abs();
     failover.lost_between = time(6)?.zip(time(7)?);
     failover.lost_marks = get::<i64>(row, 8)?.unsigned_abs();
+    failover.unnamed = get::<i64>(row, 9)?.unsigned_abs();
+    failover.unnamed_since = time(10)?;
     Ok(failover)
 }
 

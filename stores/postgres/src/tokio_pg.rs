@@ -2,8 +2,8 @@
 //! `tests/once_tokio.rs`.
 
 use bytes::Bytes;
-use oncebox::store::{MarkIn, NewMessage};
-use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Mark, Result};
+use oncebox_core::store::{MarkIn, NewMessage};
+use oncebox_core::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Mark, Result};
 use tokio_postgres::Transaction;
 use tokio_postgres::types::{ToSql, Type};
 

@@ -4,8 +4,8 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use bytes::Bytes;
-use oncebox::store::{Claim, Settled};
-use oncebox::{Fingerprint, HandlerKey, InboxName, Key, Mark, Result};
+use oncebox_core::store::{Claim, Settled};
+use oncebox_core::{Fingerprint, HandlerKey, InboxName, Key, Mark, Result};
 use sqlx::PgConnection;
 
 use crate::db::{Db, Released};

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::{Error, ErrorKind, Result};
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use sqlx_core::Url;

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use oncebox::Result;
-use oncebox::time::{SharedClock, SystemClock};
+use oncebox_core::Result;
+use oncebox_core::time::SharedClock;
+use oncebox_tokio::SystemClock;
 use parking_lot::Mutex;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Executor as _};

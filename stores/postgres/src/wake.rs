@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use oncebox::Result;
-use oncebox::store::Wakeup;
+use oncebox_core::Result;
+use oncebox_core::store::Wakeup;
 use parking_lot::Mutex;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use tokio::sync::{Notify, watch};
@@ -95,7 +95,7 @@ impl Waker {
     }
 
     pub(crate) fn subscribe(&self) -> Wakeup {
-        Wakeup::new(self.shared.here.subscribe())
+        oncebox_tokio::wakeup(self.shared.here.subscribe())
     }
 }
 

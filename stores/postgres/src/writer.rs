@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use oncebox::store::{Accepted, NewMessage};
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::store::{Accepted, NewMessage};
+use oncebox_core::{Error, ErrorKind, Result};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 

@@ -14,7 +14,7 @@ use oncebox::time::Timestamp;
 use oncebox::{Error, HealthStatus, Inbox};
 use oncebox_postgres::Postgres;
 use oncebox_servers::{Cluster, PostgresVersion};
-use support::{Schema, accept, claim_params, first, in_time, inbox};
+use support::{Schema, accept, claim_params, first, in_time, inbox, offer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -284,7 +284,7 @@ async fn a_report_that_fails_halfway_counts_nothing_twice() {
     let store = store.expect("the store opens");
     first(&store, "lost").await;
     schema.run("DELETE FROM @proof").await;
-    let columns = "epoch, lost_marks, lost_messages, lost_sources, lost_ids, lost_from, lost_until";
+    let columns = "epoch, lost_marks, lost_messages, lost_sources, lost_ids, lost_from, lost_until, unnamed, unnamed_since";
     // Enough for the report, too little to read the failover afterwards.
     schema
         .run(&format!(
@@ -340,4 +340,30 @@ async fn what_may_have_left_with_its_window_is_not_reported_as_lost() {
     fail_over_to_another(&schema).await;
     persist(async || accept(&store, "3").await).await;
     assert!(!store.failover().expect("it was noticed").lost_history());
+}
+
+/// What a process no longer knows by name is counted in the report, if all that it knows is lost.
+#[tokio::test]
+async fn losses_beyond_the_memory_are_reported_by_number() {
+    const COUNT: usize = 66_000;
+    for all in [true, false] {
+        let schema = Schema::shared();
+        let store = schema.options().open().await.expect("the store opens");
+        for chunk in (0..COUNT).collect::<Vec<_>>().chunks(6_000) {
+            let offers: Vec<_> = chunk.iter().map(|number| offer(&number.to_string())).collect();
+            store.accept(&offers).await.expect("accept");
+        }
+        let oldest = if all { "" } else { " p USING @message m WHERE m.seq = p.seq AND m.id <> '1000'" };
+        schema.run(&format!("DELETE FROM @proof{oldest}")).await;
+        fail_over_to_another(&schema).await;
+        // The first claim of this store needs a connection of its own, which is checked.
+        persist(async || store.claim(&claim_params(1)).await).await;
+        let failover = store.failover().expect("it was noticed");
+        let unnamed = if all { COUNT as u64 - 65_536 } else { 0 };
+        assert_eq!((failover.unnamed, failover.unnamed_since.is_some()), (unnamed, all), "{failover}");
+        let text = failover.to_string();
+        assert_eq!(text.contains("464 more acknowledged since"), all, "{text}");
+        let finding = failover.finding(failover.noticed_at).expect("it is new");
+        assert_eq!((finding.code, finding.what), ("failover_lost_history", text));
+    }
 }

@@ -1,12 +1,12 @@
 //! Operator views, opened with the keys of this process.
 
 use async_trait::async_trait;
-use oncebox::store::{
+use oncebox_core::store::{
     Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
     EntryFilter, EntryPage, ExamineParams, Finding, InboxCounts, MessageHistory, MessageView, Migrate,
     Migration, OperationId, QuarantineFilter, QuarantinePage,
 };
-use oncebox::{InboxName, Key, Result};
+use oncebox_core::{InboxName, Key, Result};
 
 use crate::Sealed;
 

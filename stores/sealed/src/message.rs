@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use oncebox::store::NewMessage;
-use oncebox::{Fingerprint, Headers, InboxName, Key, Message, Result};
+use oncebox_core::store::NewMessage;
+use oncebox_core::{Fingerprint, Headers, InboxName, Key, Message, Result};
 use ring::hmac;
 
 use crate::Sealed;

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use oncebox::{Error, ErrorKind, InboxName, Key, Message, Result};
+use oncebox_core::{Error, ErrorKind, InboxName, Key, Message, Result};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use ring::hkdf;
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -188,7 +188,7 @@ fn parts(sealed: &[u8]) -> Option<(SealVersion, &str, &[u8], &[u8])> {
 
 #[cfg(test)]
 mod tests {
-    use oncebox::time::Timestamp;
+    use oncebox_core::time::Timestamp;
 
     use super::*;
 

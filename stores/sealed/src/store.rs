@@ -1,9 +1,9 @@
 //! Wraps the store's verbs: seals their input and opens their output. Tests: `tests/conformance.rs`.
 
 use async_trait::async_trait;
-use oncebox::Result;
-use oncebox::state::{ErrorText, Outcome, Policies, Settlement};
-use oncebox::store::{
+use oncebox_core::Result;
+use oncebox_core::state::{ErrorText, Outcome, Policies, Settlement};
+use oncebox_core::store::{
     Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, DuplicateCount, Failover,
     NewMessage, Orphan, OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store,
     SweepParams, Swept, Wakeups,

@@ -2,9 +2,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use oncebox::state::{ErrorText, Settlement};
-use oncebox::store::EntryView;
-use oncebox::{HandlerKey, InboxName, Key, Result};
+use oncebox_core::state::{ErrorText, Settlement};
+use oncebox_core::store::EntryView;
+use oncebox_core::{HandlerKey, InboxName, Key, Result};
 
 use crate::Sealed;
 use crate::keyring::Keyring;

@@ -3,8 +3,8 @@
 use std::future::Future;
 
 use bytes::Bytes;
-use oncebox::store::{Claim, Mark, MarkIn, NewMessage, SettleIn, Settled, ShareIn, Transactional};
-use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result};
+use oncebox_core::store::{Claim, Mark, MarkIn, NewMessage, SettleIn, Settled, ShareIn, Transactional};
+use oncebox_core::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result};
 
 use crate::Sealed;
 use crate::seal::{SealedField, open, seal};

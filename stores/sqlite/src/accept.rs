@@ -1,8 +1,8 @@
 //! Accept: stores each message once, with one entry per handler. Tests: `tests/input.rs`.
 
-use oncebox::store::{Accepted, NewMessage, QuarantineReason, Seq};
-use oncebox::time::Timestamp;
-use oncebox::{Error, ErrorKind, Fingerprint, InboxName, Message, OrderKey, Result};
+use oncebox_core::store::{Accepted, NewMessage, QuarantineReason, Seq};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{Error, ErrorKind, Fingerprint, InboxName, Message, OrderKey, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::entry::Pending;
@@ -99,7 +99,7 @@ fn repeat(
     if known.fingerprint.is_erased() {
         // Nothing is left that another handler could be given, or that it could be compared with.
         let age = work.now.since(known.received_at);
-        return Ok(Accepted::Duplicate(oncebox::store::KnownMessage::new(Seq(seq), age)));
+        return Ok(Accepted::Duplicate(oncebox_core::store::KnownMessage::new(Seq(seq), age)));
     }
     if new.conflicts_with(&known.fingerprint) {
         quarantine(work, inbox, new, QuarantineReason::Conflict)?;
@@ -121,7 +121,7 @@ fn repeat(
     if added == 0 {
         let age = work.now.since(known.received_at);
         let varied = known.fingerprint != new.fingerprint;
-        return Ok(Accepted::Duplicate(oncebox::store::KnownMessage::new(Seq(seq), age).varied(varied)));
+        return Ok(Accepted::Duplicate(oncebox_core::store::KnownMessage::new(Seq(seq), age).varied(varied)));
     }
     let order = stored_order(work, &new.inbox, seq)?;
     for handler in &handlers[known.handlers.len()..] {

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox::state::{InLine, Operation, Status, operate as decide};
-use oncebox::store::{
+use oncebox_core::state::{InLine, Operation, Status, operate as decide};
+use oncebox_core::store::{
     BlockedKey, BlockedParams, EntryCursor, EntryFilter, EntryPage, EntryView, HandlerCount, InboxCounts,
     MessageLabel, MessageView, OrderQueue, PausedKey, QuarantineFilter, QuarantineId, QuarantinePage,
     QuarantineReason, Quarantined, QuarantinedView, Seq, content_erased,
 };
-use oncebox::time::Timestamp;
-use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Message, OrderKey, Result};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Message, OrderKey, Result};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::entry::Pending;
@@ -408,7 +408,7 @@ fn pend(work: &mut WriteTx<'_>, entry: &EntryView, handler: i64, order: Option<O
         generation: entry.generation,
         token: 0,
         order,
-        error: entry.error.as_ref().map(oncebox::state::ErrorText::as_str),
+        error: entry.error.as_ref().map(oncebox_core::state::ErrorText::as_str),
     }
     .insert(work.connection)
 }
@@ -424,7 +424,7 @@ fn discard(work: &WriteTx<'_>, entry: &EntryView, handler: i64) -> Result<()> {
             work.now.as_millis(),
             entry.attempts,
             entry.suspicion.stored(),
-            entry.error.as_ref().map(oncebox::state::ErrorText::as_str),
+            entry.error.as_ref().map(oncebox_core::state::ErrorText::as_str),
         ])
         .map_err(store_error)?;
     Ok(())

@@ -1,8 +1,8 @@
 //! Backfill: adds entries for a handler to stored messages. Tests: the testkit's conformance suite.
 
-use oncebox::store::{BackfillParams, Backfilled, Seq};
-use oncebox::time::Timestamp;
-use oncebox::{Fingerprint, Result};
+use oncebox_core::store::{BackfillParams, Backfilled, Seq};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{Fingerprint, Result};
 use rusqlite::params;
 
 use crate::accept::{decode_handlers, insert_entry, set_handlers, stored_order};

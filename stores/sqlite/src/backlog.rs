@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use oncebox::Result;
-use oncebox::store::{Backlog, BacklogParams, BlockedBacklog};
-use oncebox::time::Timestamp;
+use oncebox_core::Result;
+use oncebox_core::store::{Backlog, BacklogParams, BlockedBacklog};
+use oncebox_core::time::Timestamp;
 use rusqlite::{Connection, params};
 
 use crate::error::store_error;

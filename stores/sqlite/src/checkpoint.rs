@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use oncebox::Result;
+use oncebox_core::Result;
 use parking_lot::Mutex;
 use rusqlite::Connection;
 

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use oncebox::state::{ErrorText, Outcome, Policies, Suspicion};
-use oncebox::store::{
+use oncebox_core::state::{ErrorText, Outcome, Policies, Suspicion};
+use oncebox_core::store::{
     Claim, ClaimId, ClaimMode, ClaimParams, ClaimQuota, Claimed, RescueParams, Route, Seq, Token,
 };
-use oncebox::time::Timestamp;
-use oncebox::{HandlerKey, Message, OrderKey, Result};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{HandlerKey, Message, OrderKey, Result};
 use rusqlite::params;
 
 use crate::error::{corrupt, store_error};
@@ -36,7 +36,7 @@ pub(crate) fn claim(work: &mut WriteTx<'_>, params: &ClaimParams) -> Result<Vec<
     let taken = match params.mode {
         ClaimMode::Healthy => healthy(work, inbox.id, &params.wants, &take)?,
         ClaimMode::Suspect => {
-            let found = suspects(work, inbox.id, &params.wants)?;
+            let found = suspects(work, inbox.id, params)?;
             let take = Take { alone: params.idle && found.len() == 1, ..take };
             let mut taken = 0;
             for (due, seq, handler) in found {
@@ -82,9 +82,9 @@ fn healthy(work: &WriteTx<'_>, inbox: i64, wants: &[ClaimQuota], take: &Take) ->
     Ok(taken)
 }
 
-/// The due suspect that waited longest, and others of its level: due, number and handler.
-fn suspects(work: &WriteTx<'_>, inbox: i64, wants: &[ClaimQuota]) -> Result<Vec<DueEntry>> {
-    let wants = || wants.iter().filter(|want| want.limit > 0);
+/// The due suspect that waited longest, and others with the same suspicion: due, number and handler.
+fn suspects(work: &WriteTx<'_>, inbox: i64, params: &ClaimParams) -> Result<Vec<DueEntry>> {
+    let wants = || params.wants.iter().filter(|want| want.limit > 0);
     let mut first: Option<(DueEntry, Suspicion)> = None;
     for want in wants() {
         for found in peek_suspects(work, inbox, want, None, 1)? {
@@ -92,7 +92,8 @@ fn suspects(work: &WriteTx<'_>, inbox: i64, wants: &[ClaimQuota]) -> Result<Vec<
         }
     }
     let Some((entry, suspicion)) = first else { return Ok(Vec::new()) };
-    if suspicion.company() == 1 {
+    let company = suspicion.company(params.company_factor);
+    if company == 1 {
         return Ok(vec![entry]);
     }
     let mut found = Vec::new();
@@ -103,7 +104,7 @@ fn suspects(work: &WriteTx<'_>, inbox: i64, wants: &[ClaimQuota]) -> Result<Vec<
     }
     found.sort_unstable();
     found.dedup();
-    found.truncate(suspicion.company());
+    found.truncate(company);
     Ok(found)
 }
 

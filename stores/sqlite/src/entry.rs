@@ -1,8 +1,8 @@
 //! Inserts pending entries; no other module does.
 
-use oncebox::state::{InLine, PoisonReason};
-use oncebox::time::Timestamp;
-use oncebox::{OrderKey, Result};
+use oncebox_core::state::{InLine, PoisonReason};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{OrderKey, Result};
 use rusqlite::{Connection, params};
 
 use crate::error::store_error;

@@ -1,8 +1,8 @@
 //! Erases the content of one message. Tests: `tests/erase.rs`.
 
-use oncebox::state::{Operation, erase as decide};
-use oncebox::store::{ActionResult, ErasedIds, ErasureCounts, nothing_to_erase};
-use oncebox::{Fingerprint, HandlerKey, InboxName, Key, Result};
+use oncebox_core::state::{Operation, erase as decide};
+use oncebox_core::store::{ActionResult, ErasedIds, ErasureCounts, nothing_to_erase};
+use oncebox_core::{Fingerprint, HandlerKey, InboxName, Key, Result};
 use rusqlite::{Connection, params};
 
 use crate::admin;

@@ -1,6 +1,6 @@
 //! Maps SQLite's errors to the kinds of `oncebox::Error`. Tests: `tests/files.rs`, `tests/damage.rs`.
 
-use oncebox::{Error, ErrorKind};
+use oncebox_core::{Error, ErrorKind};
 use rusqlite::ffi;
 
 /// Before COMMIT: whatever went wrong, nothing of the transaction is stored.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use oncebox::store::{ExamineParams, Finding, Severity};
-use oncebox::time::Timestamp;
-use oncebox::{ErrorKind, Result};
+use oncebox_core::store::{ExamineParams, Finding, Severity};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{ErrorKind, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::connect::{FileOpener, Synchronous};

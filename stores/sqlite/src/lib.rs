@@ -54,16 +54,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oncebox::state::Settlement;
-use oncebox::store::{
+use oncebox_core::state::Settlement;
+use oncebox_core::store::{
     Accepted, Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
     BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount,
     EntryFilter, EntryPage, ExamineParams, Finding, InboxCounts, MessageHistory, MessageView, NewMessage,
     OperationId, Orphan, OrphanParams, QuarantineFilter, QuarantinePage, RegisterParams, RenewParams,
     Renewed, RescueParams, SettleIn, Settled, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
-use oncebox::time::SharedClock;
-use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
+use oncebox_core::time::SharedClock;
+use oncebox_core::{Error, ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
 use tokio::sync::watch;
 
 use checkpoint::WriterEnd;
@@ -128,7 +128,7 @@ impl Sqlite {
     ///
     /// Refuses a connection whose main database is another file ([`ErrorKind::Refused`]), even if it attaches the inbox's
     /// file: SQLite commits several files one by one. It knows the id alone, so it cannot detect another message under the
-    /// same id; [`Inbox::once`](oncebox::Inbox::once) can.
+    /// same id; `Inbox::once` of `oncebox` can.
     ///
     #[doc = include_str!("../docs/once.md")]
     pub fn once(
@@ -142,7 +142,7 @@ impl Sqlite {
         self.once_key(tx, &inbox, &key, handler)
     }
 
-    /// The same for another kind of key: with a source, or of another [`KeyStrategy`](oncebox::KeyStrategy).
+    /// The same for another kind of key: with a source, or of another [`KeyStrategy`](oncebox_core::KeyStrategy).
     pub fn once_key(
         &self,
         tx: &rusqlite::Connection,
@@ -276,7 +276,7 @@ impl Wakeups for Sqlite {
         if !inner.watching.swap(true, Ordering::Relaxed) {
             writer::watch_file(inner.opener.clone(), inner.wake.clone(), Arc::clone(&inner.stop));
         }
-        Wakeup::new(inner.wake.subscribe())
+        oncebox_tokio::wakeup(inner.wake.subscribe())
     }
 }
 

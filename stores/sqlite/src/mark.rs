@@ -5,9 +5,9 @@ use std::future::Future;
 use std::path::Path;
 
 use bytes::Bytes;
-use oncebox::store::{MarkIn, NewMessage, QuarantineReason};
-use oncebox::time::Timestamp;
-use oncebox::{
+use oncebox_core::store::{MarkIn, NewMessage, QuarantineReason};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{
     Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result,
 };
 use rusqlite::{Connection, OptionalExtension as _, params};

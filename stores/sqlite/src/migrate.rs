@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use oncebox::store::Migration;
-use oncebox::time::Timestamp;
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::store::Migration;
+use oncebox_core::time::Timestamp;
+use oncebox_core::{Error, ErrorKind, Result};
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use crate::error::store_error;

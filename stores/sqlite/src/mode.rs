@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use oncebox::store::{Finding, Severity};
+use oncebox_core::store::{Finding, Severity};
 use parking_lot::Mutex;
 
 /// Links that are followed to where a file is to be made. The kernel follows 40.

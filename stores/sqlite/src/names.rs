@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use oncebox::store::{HandlerLink, Route};
-use oncebox::time::Timestamp;
-use oncebox::{HandlerKey, InboxName, Result};
+use oncebox_core::store::{HandlerLink, Route};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{HandlerKey, InboxName, Result};
 use rusqlite::{Connection, params};
 
 use crate::error::{corrupt, store_error};

@@ -1,10 +1,10 @@
 //! Operator actions and their audit record. Tests: `tests/operations.rs`.
 
-use oncebox::store::{
+use oncebox_core::store::{
     Acted, Action, ActionKind, ActionResult, AuditFilter, AuditPage, OperationId, OperationView, SweepParams,
 };
-use oncebox::time::Timestamp;
-use oncebox::{HandlerKey, InboxName, Key, Result, store};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{HandlerKey, InboxName, Key, Result, store};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::error::store_error;

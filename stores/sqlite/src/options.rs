@@ -5,9 +5,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oncebox::Result;
-use oncebox::store::{Migrate, Migration};
-use oncebox::time::{SharedClock, SystemClock, Timestamp};
+use oncebox_core::Result;
+use oncebox_core::store::{Migrate, Migration};
+use oncebox_core::time::{SharedClock, Timestamp};
+use oncebox_tokio::SystemClock;
 use tokio::sync::watch;
 
 use crate::connect::FileOpener;
@@ -50,14 +51,14 @@ impl SqliteOptions {
         self
     }
 
-    /// Maximum size of the file, in bytes. Accepting fails with [`oncebox::ErrorKind::Full`] a little earlier, so that
+    /// Maximum size of the file, in bytes. Accepting fails with [`ErrorKind::Full`](oncebox_core::ErrorKind::Full) a little earlier, so that
     /// there is room to handle the stored messages. Default: the disk.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.opener.max_bytes = Some(bytes);
         self
     }
 
-    /// Opens the file read-only: every change fails with [`oncebox::ErrorKind::ReadOnly`]. Default: no.
+    /// Opens the file read-only: every change fails with [`ErrorKind::ReadOnly`](oncebox_core::ErrorKind::ReadOnly). Default: no.
     pub fn read_only(mut self) -> Self {
         self.opener.read_only = true;
         self.migrate = false;

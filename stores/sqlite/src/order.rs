@@ -1,9 +1,9 @@
 //! Order: of all entries with one order key and handler, a claim takes only the first, and only while none of them runs.
 //! The others have a due time that never comes, so a claim does not read them. Tests: `tests/order.rs`.
 
-use oncebox::state::InLine;
-use oncebox::time::Timestamp;
-use oncebox::{OrderKey, Result};
+use oncebox_core::state::InLine;
+use oncebox_core::time::Timestamp;
+use oncebox_core::{OrderKey, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::error::{corrupt, store_error};

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use oncebox::Result;
-use oncebox::store::{Orphan, OrphanParams};
-use oncebox::time::Timestamp;
+use oncebox_core::Result;
+use oncebox_core::store::{Orphan, OrphanParams};
+use oncebox_core::time::Timestamp;
 use rusqlite::{Connection, params};
 
 use crate::error::store_error;

@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
-use oncebox::Result;
-use oncebox::store::ClaimId;
+use oncebox_core::Result;
+use oncebox_core::store::ClaimId;
 use rusqlite::{Connection, params};
 
 use crate::error::store_error;

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use oncebox::{Key, Result};
+use oncebox_core::{Key, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::error::store_error;

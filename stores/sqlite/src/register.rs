@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use oncebox::store::{RegisterParams, RegisteredWindow};
-use oncebox::time::Timestamp;
-use oncebox::{HandlerKey, Result};
+use oncebox_core::store::{RegisterParams, RegisteredWindow};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{HandlerKey, Result};
 use rusqlite::{Connection, params};
 
 use crate::error::store_error;

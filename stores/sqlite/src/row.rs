@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use oncebox::state::{ErrorText, InLine, PoisonReason, Status, Suspicion};
-use oncebox::store::{EntryView, Seq};
-use oncebox::time::Timestamp;
-use oncebox::{Headers, Key, Message, Result};
+use oncebox_core::state::{ErrorText, InLine, PoisonReason, Status, Suspicion};
+use oncebox_core::store::{EntryView, Seq};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{Headers, Key, Message, Result};
 use rusqlite::Row;
 
 use crate::error::{corrupt, store_error};

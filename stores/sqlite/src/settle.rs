@@ -1,9 +1,9 @@
 //! Settle, renew and complete: every write after a claim, under its fence. Tests: `tests/batch.rs`.
 
-use oncebox::state::{InLine, NextState, Settlement, Status};
-use oncebox::store::{Claim, RenewParams, Renewed, Settled};
-use oncebox::time::Timestamp;
-use oncebox::{OrderKey, Result};
+use oncebox_core::state::{InLine, NextState, Settlement, Status};
+use oncebox_core::store::{Claim, RenewParams, Renewed, Settled};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{OrderKey, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::entry::Pending;
@@ -258,7 +258,7 @@ impl Fenced<'_> {
                 self.now.as_millis(),
                 settlement.attempts,
                 settlement.suspicion.stored(),
-                settlement.error.as_ref().map(oncebox::state::ErrorText::as_str),
+                settlement.error.as_ref().map(oncebox_core::state::ErrorText::as_str),
             ],
         )?;
         Ok(written > 0)
@@ -274,6 +274,6 @@ struct Carried {
 impl Carried {
     /// Last error of the handler: of this run or an earlier one.
     fn text<'a>(&'a self, settlement: &'a Settlement) -> Option<&'a str> {
-        settlement.error.as_ref().map(oncebox::state::ErrorText::as_str).or(self.error.as_deref())
+        settlement.error.as_ref().map(oncebox_core::state::ErrorText::as_str).or(self.error.as_deref())
     }
 }

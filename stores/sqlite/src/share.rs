@@ -2,8 +2,8 @@
 
 use std::future::{Future, ready};
 
-use oncebox::Result;
-use oncebox::store::{Claim, Settled, ShareIn};
+use oncebox_core::Result;
+use oncebox_core::store::{Claim, Settled, ShareIn};
 use rusqlite::Connection;
 
 use crate::Sqlite;

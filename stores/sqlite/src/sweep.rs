@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use oncebox::store::{RetentionWindows, Seq, SweepCursor, SweepId, SweepParams, SweepPosition, Swept};
-use oncebox::time::Timestamp;
-use oncebox::{Error, ErrorKind, HandlerKey, Result};
+use oncebox_core::store::{RetentionWindows, Seq, SweepCursor, SweepId, SweepParams, SweepPosition, Swept};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{Error, ErrorKind, HandlerKey, Result};
 use rusqlite::{OptionalExtension as _, Row, params};
 
 use crate::accept::decode_handlers;

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::{Error, ErrorKind, Result};
 use rusqlite::Connection;
 use rusqlite::ffi::ErrorCode;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};

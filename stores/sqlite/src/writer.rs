@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Instant;
 
-use oncebox::time::{SharedClock, Timestamp};
-use oncebox::{Error, ErrorKind, Result};
+use oncebox_core::time::{SharedClock, Timestamp};
+use oncebox_core::{Error, ErrorKind, Result};
 use rusqlite::{Connection, params};
 use tokio::sync::{mpsc, oneshot, watch};
 

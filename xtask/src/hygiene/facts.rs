@@ -1,4 +1,4 @@
-//! Facts that a page repeats from another page or from the code: they are true, or the page is named.
+//! Facts that one page repeats from another page or from the code must match. Tests: below.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ const RELIABILITY: &str = "RELIABILITY.md";
 const SPEEDS: &str = "docs/performance.md";
 const RESULTS: &str = "bench/RESULTS.md";
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
-const SEAM: &str = "crates/oncebox/src/store/mod.rs";
+const SEAM: &str = "crates/oncebox-core/src/store/mod.rs";
 const DECISIONS: &str = "docs/adr/";
 pub(crate) const INDEX: &str = "docs/adr/README.md";
 
@@ -17,7 +17,7 @@ fn page<'a>(tree: &'a RuleInput<'_>, path: &str) -> Option<&'a str> {
     tree.files.iter().find(|file| file.path == path).map(|file| &*file.text)
 }
 
-/// The kills and messages in the README are those of the generated page.
+/// The kills and messages in the README match the generated page.
 pub(super) fn kills_are_those_on_record(tree: &RuleInput<'_>) -> Vec<String> {
     let (Some(readme), Some(record)) = (page(tree, README), page(tree, RELIABILITY)) else {
         return Vec::new();
@@ -39,7 +39,7 @@ pub(super) fn kills_are_those_on_record(tree: &RuleInput<'_>) -> Vec<String> {
     vec![format!("{README}: does not say \"{quoted}\", which is what {RELIABILITY} has")]
 }
 
-/// Every figure in the page's table of speeds stands in a row of the page that has all results.
+/// Every figure in the README's table of speeds is in a row of the results page.
 pub(super) fn speeds_are_those_on_record(tree: &RuleInput<'_>) -> Vec<String> {
     let (Some(speeds), Some(results)) = (page(tree, SPEEDS), page(tree, RESULTS)) else { return Vec::new() };
     let table = speeds.split("<!-- bench -->").nth(1).unwrap_or_default().trim_start();
@@ -59,7 +59,7 @@ pub(super) fn speeds_are_those_on_record(tree: &RuleInput<'_>) -> Vec<String> {
         .collect()
 }
 
-/// The page lists every verb of the trait. Verbs of other traits may stand beside them.
+/// The page lists every verb of the trait, possibly beside verbs of other traits.
 pub(super) fn verbs_are_listed(tree: &RuleInput<'_>) -> Vec<String> {
     let (Some(seam), Some(words)) = (page(tree, SEAM), page(tree, ARCHITECTURE)) else { return Vec::new() };
     let listed =
@@ -74,7 +74,7 @@ pub(super) fn verbs_are_listed(tree: &RuleInput<'_>) -> Vec<String> {
         .collect()
 }
 
-/// The number, the name of the file and the title of every decision.
+/// Returns the number, the file name and the title of every decision.
 fn decisions<'a>(tree: &'a RuleInput<'_>) -> Vec<(usize, &'a str, &'a str)> {
     let read = |file: &'a RepoFile| {
         let name = file.path.strip_prefix(DECISIONS).filter(|_| file.path != INDEX)?;
@@ -85,7 +85,7 @@ fn decisions<'a>(tree: &'a RuleInput<'_>) -> Vec<(usize, &'a str, &'a str)> {
     tree.files.iter().filter_map(read).collect()
 }
 
-/// Every decision has the next number, and its row in the index.
+/// Decisions have consecutive numbers, and rows in the index.
 pub(super) fn decisions_are_listed(tree: &RuleInput<'_>) -> Vec<String> {
     let Some(index) = page(tree, INDEX) else { return Vec::new() };
     let all = decisions(tree);
@@ -104,7 +104,7 @@ pub(super) fn decisions_are_listed(tree: &RuleInput<'_>) -> Vec<String> {
     breaches
 }
 
-/// The index of all decisions.
+/// Returns the index of all decisions.
 pub(super) fn index_of(tree: &RuleInput<'_>) -> String {
     index(&decisions(tree))
 }

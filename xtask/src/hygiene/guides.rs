@@ -1,4 +1,4 @@
-//! The guides: a program that is shown is compiled, and a page that is there is found.
+//! Rules for the guides: their programs are compiled, and every page is linked. Tests: below.
 
 use super::{RepoFile, RuleInput, is, resolve};
 use crate::literals::literals;
@@ -10,19 +10,21 @@ const DECISIONS: &str = "docs/adr/";
 const DECISIONS_INDEX: &str = "docs/adr/README.md";
 const GLOSSARY: &str = "docs/glossary.md";
 
-/// The first words of a guide.
+/// Start of every guide.
 const NEED: &str = "**You need this if** ";
-/// The lines of the first example of a guide, at most.
-const EXAMPLE: usize = 14;
-/// The words of our own, at most.
+/// Maximum visible lines of the first example of a guide. rustdoc hides lines of Rust that begin with `#`.
+const EXAMPLE: usize = 10;
+/// Maximum lines of the README.
+const FRONT_PAGE: usize = 100;
+/// Maximum entries of the glossary.
 const WORDS: usize = 25;
 
-/// The pages below a directory.
+/// Returns the pages below a directory.
 fn pages<'a>(tree: &'a RuleInput<'_>, dir: &'a str) -> impl Iterator<Item = &'a RepoFile> {
     tree.files.iter().filter(move |file| file.path.starts_with(dir) && is(&file.path, "md"))
 }
 
-/// A program that is not compiled breaks unnoticed with the next change.
+/// Programs of the guides are compiled: others break unnoticed.
 pub(super) fn programs_are_compiled(tree: &RuleInput<'_>) -> Vec<String> {
     pages(tree, GUIDES)
         .filter(|page| shows_rust(&page.text))
@@ -36,7 +38,7 @@ pub(super) fn programs_are_compiled(tree: &RuleInput<'_>) -> Vec<String> {
         .collect()
 }
 
-/// The front page links every page, but the decisions, which have an index of their own.
+/// The front page links every page except the decisions, which have their own index.
 pub(super) fn pages_are_listed(tree: &RuleInput<'_>) -> Vec<String> {
     let index = tree.files.iter().find(|file| file.path == INDEX).map_or("", |index| &index.text);
     let decision = |path: &str| path.starts_with(DECISIONS) && path != DECISIONS_INDEX;
@@ -47,7 +49,7 @@ pub(super) fn pages_are_listed(tree: &RuleInput<'_>) -> Vec<String> {
         .collect()
 }
 
-/// A guide says first who needs it, and then shows a short example.
+/// A guide begins with its readers, then shows a short example.
 pub(super) fn pages_begin_with_an_example(tree: &RuleInput<'_>) -> Vec<String> {
     let mut breaches = Vec::new();
     for page in pages(tree, GUIDES) {
@@ -57,7 +59,9 @@ pub(super) fn pages_begin_with_an_example(tree: &RuleInput<'_>) -> Vec<String> {
         }
         let before =
             lines.take_while(|line| !line.starts_with("## ")).skip_while(|line| !line.starts_with("```"));
-        let example = before.skip(1).take_while(|line| !line.starts_with("```")).count();
+        let mut block = before.take_while(|line| *line != "```");
+        let rust = block.next().is_some_and(|fence| is_rust(fence.trim_start_matches('`')));
+        let example = block.filter(|line| !(rust && line.starts_with("# "))).count();
         if !(1..=EXAMPLE).contains(&example) {
             breaches.push(format!(
                 "{}: has an example of {example} lines before its first section, where 1 to {EXAMPLE} are asked for",
@@ -68,12 +72,21 @@ pub(super) fn pages_begin_with_an_example(tree: &RuleInput<'_>) -> Vec<String> {
     breaches
 }
 
-/// The glossary has few words.
+/// The glossary is short.
 pub(super) fn the_glossary_is_short(tree: &RuleInput<'_>) -> Vec<String> {
     let glossary = tree.files.iter().find(|file| file.path == GLOSSARY).map_or("", |page| &page.text);
     let words = glossary.lines().filter(|line| line.starts_with("### ")).count();
     let breach = format!("{GLOSSARY}: has {words} words, the limit is {WORDS}: use a word of the field");
     if words > WORDS { vec![breach] } else { Vec::new() }
+}
+
+/// The front page is short.
+pub(super) fn the_front_page_is_short(tree: &RuleInput<'_>) -> Vec<String> {
+    let lines =
+        tree.files.iter().find(|file| file.path == "README.md").map_or(0, |page| page.text.lines().count());
+    let breach =
+        format!("README.md: has {lines} lines, the limit is {FRONT_PAGE}: move a part to a page of docs/");
+    if lines > FRONT_PAGE { vec![breach] } else { Vec::new() }
 }
 
 /// Returns true if the page is the documentation of an item in `rust`, a file of a library.
@@ -175,6 +188,9 @@ mod tests {
         assert_eq!(broken("# A\n\nText.\n\n```rust\nfn main() {}\n```\n"), 1);
         assert_eq!(broken(&format!("{need}\n## B\n\n```rust\nfn main() {{}}\n```\n")), 1, "an example below");
         assert_eq!(broken(&format!("{need}\n```rust\n{}```\n", "a();\n".repeat(EXAMPLE + 1))), 1);
+        let hidden = "# a();\n".repeat(EXAMPLE);
+        assert_eq!(broken(&format!("{need}\n```rust\na();\n{hidden}```\n")), 0, "hidden lines");
+        assert_eq!(broken(&format!("{need}\n```toml\na = 1\n{hidden}```\n")), 1, "comments are visible");
     }
 
     #[test]
@@ -184,6 +200,15 @@ mod tests {
             the_glossary_is_short(&RuleInput { files: &files, members: &[] }).len()
         };
         assert_eq!([broken(WORDS), broken(WORDS + 1)], [0, 1]);
+    }
+
+    #[test]
+    fn a_front_page_that_grows_is_named() {
+        let broken = |lines| {
+            let files = [RepoFile { path: "README.md".into(), text: "a\n".repeat(lines) }];
+            the_front_page_is_short(&RuleInput { files: &files, members: &[] }).len()
+        };
+        assert_eq!([broken(FRONT_PAGE), broken(FRONT_PAGE + 1)], [0, 1]);
     }
 
     #[test]

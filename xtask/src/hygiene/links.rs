@@ -1,8 +1,8 @@
-//! The links of the documents lead to files and headings that exist.
+//! Links of the documents lead to existing files and headings. Tests: below.
 
 use super::{RuleInput, is, resolve};
 
-/// Returns true for a document for readers of the repository. Pages below `crates` are parts of rustdoc.
+/// Returns true for a document for readers of the repository. Pages below `crates` belong to rustdoc.
 pub(super) fn is_page(path: &str) -> bool {
     let roots = ["docs/", "bench/", "chaos/", "examples/"];
     is(path, "md") && (!path.contains('/') || roots.iter().any(|root| path.starts_with(root)))
@@ -29,7 +29,7 @@ pub(super) fn links_lead_somewhere(tree: &RuleInput<'_>) -> Vec<String> {
     breaches
 }
 
-/// The lines outside of code blocks.
+/// Returns the lines outside of code blocks.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut code = false;
     text.lines().filter(move |line| {
@@ -39,7 +39,7 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The targets of the links that stay in the repository.
+/// Returns the link targets within the repository.
 fn targets(text: &str) -> Vec<&str> {
     let all = prose(text).flat_map(|line| line.split("](").skip(1));
     all.filter_map(|rest| rest.split(')').next())
@@ -47,7 +47,7 @@ fn targets(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The anchors of the headings, as GitHub makes them.
+/// Returns the anchors of the headings, as GitHub makes them.
 fn anchors(text: &str) -> Vec<String> {
     let headings = prose(text)
         .filter_map(|line| line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#')));

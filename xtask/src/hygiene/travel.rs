@@ -1,18 +1,18 @@
-//! The walk of a message through the code: the files and functions that the page names exist.
+//! The walk of a message through the code: its files and functions exist. Tests: below.
 
 use super::{RepoFile, RuleInput, is, resolve};
 
 pub(super) const PAGE: &str = "docs/how-a-message-travels.md";
 
-/// Every linked file defines the functions that the page names after the link, as in `Type::function()`. A call on a value, as in
-/// `value.function()`, is none of them.
+/// Every linked file defines the functions that the page names after the link, as in `Type::function()`. Ignores calls
+/// on a value, as in `value.function()`.
 pub(super) fn names_exist(tree: &RuleInput<'_>) -> Vec<String> {
     let Some(page) = tree.files.iter().find(|file| file.path == PAGE) else { return Vec::new() };
     let mut breaches = Vec::new();
     let mut file: Option<&RepoFile> = None;
     for (at, part) in page.text.split('`').enumerate() {
         if let Some(target) = part.strip_prefix("](") {
-            // The text of the link was code: a path. What follows belongs to that file.
+            // If the link text was code, it is a path: the following functions belong to that file.
             let target = target.split(')').next().unwrap_or_default();
             let path = resolve(page.dir(), target).unwrap_or_default();
             file = tree.files.iter().find(|file| file.path == path);

@@ -1,4 +1,4 @@
-//! The peers and their dependencies, below the target directory: nothing is installed outside the repository.
+//! Peers and their dependencies, installed below the target directory only. Tests: none; it runs package managers.
 
 use std::env;
 use std::fs;
@@ -20,7 +20,7 @@ pub(super) struct Installed {
 }
 
 impl Installed {
-    /// Installs what these kinds need.
+    /// Installs the runtimes and packages of these kinds.
     pub(super) fn new(workspace: &Workspace, kinds: impl Iterator<Item = PeerRuntime>) -> Result<Self> {
         let kinds: Vec<PeerRuntime> = kinds.collect();
         let (sources, target) = (workspace.root.join("bench/peers"), workspace.target.join("peers"));
@@ -44,7 +44,7 @@ impl Installed {
         Ok(installed)
     }
 
-    /// The command that measures a row of this peer; the row, the URL and the number of messages are still to come.
+    /// Returns the command that measures a row of this peer, without the row, the URL and the number of messages.
     pub(super) fn command(&self, peer: &str, kind: PeerRuntime) -> Result<Command> {
         match kind {
             PeerRuntime::Rust(program) => {
@@ -63,7 +63,7 @@ impl Installed {
             PeerRuntime::Python => {
                 self.python.clone().map_err(|error| anyhow!(error))?;
                 let mut python = Command::new(self.target.join("python/bin/python"));
-                // Compiled files would lie among the sources.
+                // Keeps compiled files out of the sources.
                 python.env("PYTHONDONTWRITEBYTECODE", "1").arg(self.sources.join("python/run.py")).arg(peer);
                 Ok(python)
             }
@@ -74,7 +74,7 @@ impl Installed {
         self.target.join("rust/release").join(name)
     }
 
-    /// Node finds packages beside the script only, so the scripts go where the packages are.
+    /// Copies the scripts to the packages: Node looks for packages beside the script only.
     fn node(&self) -> Result<()> {
         let (from, to) = (self.sources.join("node"), self.target.join("node"));
         fs::create_dir_all(&to)?;
@@ -103,7 +103,7 @@ impl Installed {
         })
     }
 
-    /// Builds all of them though one may fail; a program that is missing afterwards is one that does not build.
+    /// Builds all of them even if one fails; a program without a file afterwards did not build.
     fn rust(&self, root: &Path, programs: &[&str]) -> Result<()> {
         for program in programs {
             let program = self.program(program);
@@ -117,7 +117,7 @@ impl Installed {
         let mut build = run::cargo(root);
         build.args(["build", "--release", "--locked", "--keep-going", "--manifest-path"]);
         build.arg(&manifest).arg("--target-dir").arg(self.target.join("rust"));
-        // What cargo told us of ourselves; some build scripts look at it, and would run anew after a build by hand.
+        // Remove variables of our own cargo: some build scripts read them, and would rerun after a manual build.
         for (name, _) in env::vars_os() {
             let name = name.to_string_lossy();
             if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {

@@ -1,4 +1,4 @@
-//! The PostgreSQL server, through `psql`.
+//! PostgreSQL server for peers, through `psql`. Tests: below.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::run;
 
-/// A server we may create databases on.
+/// A server with permission to create databases.
 pub(super) struct PeerServer {
     url: String,
     psql: PathBuf,
@@ -36,7 +36,7 @@ impl PeerServer {
         Ok(text.trim().into())
     }
 
-    /// Makes an empty database, in place of one that may be left from before.
+    /// Creates an empty database, and replaces an old one.
     pub(super) fn create(&self, database: &str) -> Result<()> {
         self.drop(database)?;
         run::output(&mut self.psql(&[&format!("create database \"{database}\"")])).map(drop)
@@ -54,7 +54,7 @@ impl PeerServer {
     fn psql(&self, statements: &[&str]) -> Command {
         let mut psql = Command::new(&self.psql);
         psql.args(["--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1", "--dbname"]).arg(&self.url);
-        // A database that is not there to be dropped is no news.
+        // Hide the notice about a missing database.
         psql.env("PGOPTIONS", "-c client_min_messages=warning");
         for statement in statements {
             psql.args(["--command", statement]);
@@ -63,7 +63,7 @@ impl PeerServer {
     }
 }
 
-/// The one on the path, or the newest of those that Debian keeps off it.
+/// Returns the `psql` on the path, or the newest of Debian's.
 fn find_psql() -> PathBuf {
     let on_path = PathBuf::from("psql");
     if Command::new(&on_path).arg("--version").output().is_ok() {
@@ -74,7 +74,7 @@ fn find_psql() -> PathBuf {
     newest.unwrap_or(on_path)
 }
 
-/// The same server, another database.
+/// Returns the URL of another database on the same server.
 fn with_database(url: &str, database: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     if !matches!(scheme, "postgres" | "postgresql") {

@@ -1,4 +1,4 @@
-//! The figures, one line for each peer.
+//! Table of figures, one line per peer. Tests: below.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use super::PeerFigure;
 
 type ColumnText = fn(&PeerFigure) -> Option<String>;
 
-/// The columns: the row, its heading and what of it is shown.
+/// Columns: row, heading and shown part.
 const COLUMNS: [(&str, &str, ColumnText); 5] = [
     ("enqueue-single-8", "single, 8 callers", |row| row.value.map(thousands)),
     ("enqueue-batch-500", "batch of 500", |row| row.value.map(thousands)),
@@ -18,7 +18,7 @@ const COLUMNS: [(&str, &str, ColumnText); 5] = [
 /// Backlog of most peers; the table names a smaller one.
 const BACKLOG: u64 = 50_000;
 
-/// One line for each peer in the order they come, then the remarks.
+/// Returns one line per peer in their order, then the remarks.
 pub(super) fn table(rows: &[PeerFigure]) -> String {
     let mut peers: Vec<&str> = Vec::new();
     for row in rows {
@@ -44,7 +44,7 @@ pub(super) fn table(rows: &[PeerFigure]) -> String {
         }
         text.push('\n');
         for remark in of_peer.iter().flat_map(|row| remarks_on(row)) {
-            // The same note on every row is one remark.
+            // A note on every row becomes one remark.
             let line = format!("{peer}: {remark}\n");
             if !remarks.contains(&line) {
                 remarks.push_str(&line);
@@ -57,7 +57,7 @@ pub(super) fn table(rows: &[PeerFigure]) -> String {
     text
 }
 
-/// A figure in a line of progress.
+/// Returns a figure for a progress line.
 pub(super) fn figure(row: &PeerFigure) -> String {
     if let Some(error) = &row.error {
         return format!("failed: {error}");
@@ -80,7 +80,7 @@ fn remarks_on(row: &PeerFigure) -> Vec<String> {
     let backlog = row.messages.filter(|messages| row.name == "drain" && *messages < BACKLOG);
     let parts = [
         row.error.as_ref().map(of_row),
-        // What says a thing about one row only is where the figure is missing.
+        // A note about a single row replaces its missing figure.
         row.note.as_ref().map(|note| {
             if row.value.is_none() && row.p50_ms.is_none() { of_row(note) } else { note.clone() }
         }),

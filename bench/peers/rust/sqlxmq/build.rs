@@ -1,4 +1,4 @@
-//! sqlxmq ships its migrations as files and no call that runs them: tell the program where they lie.
+//! sqlxmq ships its migrations as files without a call that runs them: pass their path to the program.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,6 +1,6 @@
-//! Failovers and refusals: I1, I4 and I6.
+//! Tests of the checker: failovers and refusals, I1, I4 and I6.
 
-use super::{Case, Fact, HandlerEnd, PlannedKind, SettleAnswer};
+use super::{Case, Fact, HandlerEnd, PlannedKind, SettleResult};
 use crate::ledger::{DENIED, DENIED_FOR_LONG, FAILED_OVER, LOSES_FROM_NOW};
 use crate::plan::id_of;
 
@@ -18,7 +18,7 @@ fn i1_what_a_failover_lost_has_to_be_named() {
     case.rules.loses = true;
     case.cries([&format!("I1: message {m} at plain: it was acknowledged, and is not there"), "I11: 1 ackn"]);
     case.row("lost", [&id_of(m)]).is_clean();
-    // Where commits wait for the replica nothing can be lost.
+    // If commits wait for the replica, nothing can be lost.
     case.rules.loses = false;
     case.cries(["I1: the store reports 1 messages", "I1: message", "I11: 1 ackn"]);
 }
@@ -29,7 +29,7 @@ fn i1_what_is_named_was_offered_and_is_not_unfinished() {
     case.rules.loses = true;
     case.row("lost", [&id_of(7)])
         .cries(["I1: the store reports message 7 as lost, and it was never offered"]);
-    // One that was stored anew, and came to no end, is lost all the same.
+    // A message that was stored again and never finished is still lost.
     let mut case = Case::new();
     let m = case.well(PlannedKind::Plain);
     case.rules.loses = true;
@@ -60,7 +60,7 @@ fn i2_a_run_that_a_failover_lost_leaves_the_key_to_another_payload() {
         (m, case)
     };
     two_payloads(100).1.is_clean_of("I2");
-    // This run was in the history that is left.
+    // This run is in the remaining history.
     let (m, mut case) = two_payloads(300);
     case.cries_of("I2", &format!("I2: message {m} ran with two payloads"));
 }
@@ -75,7 +75,7 @@ fn i4_a_completion_that_a_failover_lost_explains_another_run() {
             (1, 1),
             115,
             "completed",
-            SettleAnswer::Applied,
+            SettleResult::Applied,
         );
         for (at, what) in faults {
             case.note(*at, 0, fault(*what));
@@ -85,14 +85,14 @@ fn i4_a_completion_that_a_failover_lost_explains_another_run() {
             (2, 2),
             220,
             "completed",
-            SettleAnswer::Applied,
+            SettleResult::Applied,
         );
         case.ended((m, H), 2, 0);
         case.rules.loses = true;
         (m, case)
     };
     done(&[(112, LOSES_FROM_NOW), (150, FAILED_OVER)]).1.is_clean();
-    // One whose replica had everything explains nothing.
+    // A complete replica explains nothing.
     let (m, mut case) = done(&[(150, FAILED_OVER)]);
     case.cries([&format!("I4, I10: message {m} ran at plain again")]);
 }
@@ -107,14 +107,14 @@ fn i4_a_refusal_explains_no_repeat() {
             (1, 1),
             115,
             "completed",
-            SettleAnswer::Error,
+            SettleResult::Error,
         );
         case.note(150, 0, fault(what)).run((m, H), (2, 2), 200, HandlerEnd::Ok);
-        case.settled((m, H), (2, 2), 220, "completed", SettleAnswer::Applied).ended((m, H), 2, 0);
+        case.settled((m, H), (2, 2), 220, "completed", SettleResult::Applied).ended((m, H), 2, 0);
         (m, case)
     };
     repeated("server: killed".into()).1.is_clean();
-    // The lease ran out meanwhile.
+    // The lease expired meanwhile.
     repeated(format!("{DENIED_FOR_LONG}logins")).1.is_clean();
     let (m, mut case) = repeated(format!("{DENIED}logins"));
     case.cries([&format!("I4: message {m} ran at plain again (process 2, token 2)")]);
@@ -127,7 +127,7 @@ fn i6_a_fence_does_not_go_back_in_a_failover() {
         let m = case.well(PlannedKind::Plain);
         case.taken(m).note(100, 1, Fact::Claimed { m, h: H.into(), tok: 9 });
         if late {
-            // It stood still between its claim and its ledger.
+            // It was suspended between its claim and its ledger.
             case.note(140, 2, Fact::Stall { ms: 0 });
         }
         case.run((m, H), (2, 4), 150, HandlerEnd::Ok).settled(
@@ -135,7 +135,7 @@ fn i6_a_fence_does_not_go_back_in_a_failover() {
             (2, 4),
             170,
             "completed",
-            SettleAnswer::Applied,
+            SettleResult::Applied,
         );
         case.ended((m, H), 4, 0);
         case.rules.fails_over = true;

@@ -1,4 +1,4 @@
-//! The checker on ledgers written by hand: for each rule one that it must not cry at, and one that it must.
+//! Tests of the checker on handwritten ledgers: for each rule a valid round and a violation.
 
 mod failover;
 mod round_ledger;
@@ -11,14 +11,14 @@ use anyhow::Result;
 
 use super::tables::{RoundTables, TableQuery, TableRow};
 use super::{EffectWatcher, RoundRules, check};
-use crate::ledger::{Fact, HandlerEnd, LedgerLine, SettleAnswer};
+use crate::ledger::{Fact, HandlerEnd, LedgerLine, SettleResult};
 use crate::plan::{PlannedKind, PlannedOutcome, RoundPlan, id_of};
 
 const CANARY: &str = "canary-of-a-test";
-/// A token of a claim that never was.
+/// Token of a claim that never existed.
 const NEVER: i64 = 99;
 
-/// A round written by hand: ledgers, tables and rules.
+/// A handwritten round: ledgers, tables and rules.
 struct Case {
     lines: Vec<LedgerLine>,
     rows: HashMap<&'static str, Vec<TableRow>>,
@@ -28,9 +28,9 @@ struct Case {
 }
 
 impl RoundTables for HashMap<&'static str, Vec<TableRow>> {
-    fn ask(&self, ask: TableQuery) -> Result<Vec<TableRow>> {
-        let found = self.get(name(ask)).cloned().unwrap_or_default();
-        Ok(match ask {
+    fn query(&self, query: TableQuery) -> Result<Vec<TableRow>> {
+        let found = self.get(name(query)).cloned().unwrap_or_default();
+        Ok(match query {
             TableQuery::Unfinished | TableQuery::Marks | TableQuery::LostMarks => {
                 vec![vec![found.len().to_string()]]
             }
@@ -45,8 +45,8 @@ impl RoundTables for HashMap<&'static str, Vec<TableRow>> {
     fn forget(&self) {}
 }
 
-fn name(ask: TableQuery) -> &'static str {
-    match ask {
+fn name(query: TableQuery) -> &'static str {
+    match query {
         TableQuery::Effects => "effects",
         TableQuery::Doubled => "doubled",
         TableQuery::Messages => "messages",
@@ -77,20 +77,20 @@ impl Case {
         Self { lines: Vec::new(), rows: HashMap::new(), rules, log: String::new() }
     }
 
-    /// The first message of a kind that has this fate at its first handler, and is none of `others`.
-    fn find(&self, kind: PlannedKind, fate: impl Fn(PlannedOutcome) -> bool, others: &[u32]) -> u32 {
+    /// Returns the first message of a kind with this outcome at its first handler, except `others`.
+    fn find(&self, kind: PlannedKind, outcome: impl Fn(PlannedOutcome) -> bool, others: &[u32]) -> u32 {
         let plan = self.rules.plan;
         let is = |m: &u32| {
             !others.contains(m)
                 && plan.message(*m).kind == kind
-                && kind.handlers().iter().all(|handler| fate(plan.fate(*m, handler)))
+                && kind.handlers().iter().all(|handler| outcome(plan.outcome(*m, handler)))
         };
         (0..100_000).find(is).unwrap()
     }
 
-    /// A message to which nothing happens.
+    /// Returns a message without faults.
     fn well(&self, kind: PlannedKind) -> u32 {
-        self.find(kind, |fate| fate == PlannedOutcome::Well, &[])
+        self.find(kind, |outcome| outcome == PlannedOutcome::Well, &[])
     }
 
     fn note(&mut self, t: u64, life: u64, fact: Fact) -> &mut Self {
@@ -103,7 +103,7 @@ impl Case {
         self
     }
 
-    /// A message is offered and acknowledged, and stored under its own number.
+    /// Adds a message that is offered, acknowledged, and stored under its own number.
     fn taken(&mut self, m: u32) -> &mut Self {
         self.note(1, 0, Fact::Offered { m, v: 0 }).note(2, 0, Fact::Acked { m, v: 0 }).stored(m, m)
     }
@@ -112,9 +112,9 @@ impl Case {
         self.row("messages", [&seq.to_string(), &id_of(m)])
     }
 
-    /// A process claims an entry and runs it, from `t` to `t + 10`.
-    fn run(&mut self, (m, h): (u32, &str), (life, tok): (u64, i64), t: u64, said: HandlerEnd) -> &mut Self {
-        self.begun((m, h), (life, tok), t).note(t + 10, life, Fact::End { m, h: h.to_owned(), tok, said })
+    /// Adds a claim and a run of an entry, from `t` to `t + 10`.
+    fn run(&mut self, (m, h): (u32, &str), (life, tok): (u64, i64), t: u64, end: HandlerEnd) -> &mut Self {
+        self.begun((m, h), (life, tok), t).note(t + 10, life, Fact::End { m, h: h.to_owned(), tok, end })
     }
 
     fn begun(&mut self, (m, h): (u32, &str), (life, tok): (u64, i64), t: u64) -> &mut Self {
@@ -123,14 +123,14 @@ impl Case {
         self.note(t, life, Fact::Start { m, h: own(), tok, v: 0 })
     }
 
-    /// Adds the store's answer to a settlement.
+    /// Adds the store's response to a settlement.
     fn settled(
         &mut self,
         (m, h): (u32, &str),
         (life, tok): (u64, i64),
         t: u64,
         to: &str,
-        r: SettleAnswer,
+        r: SettleResult,
     ) -> &mut Self {
         let event = if to == "completed" { "done" } else { "failed" };
         let (h, to, event) = (h.to_owned(), to.to_owned(), event.to_owned());
@@ -141,7 +141,7 @@ impl Case {
         self.note(t, 0, Fact::Fault { life, what: what.to_owned() })
     }
 
-    /// An entry ended under this token, after so many attempts.
+    /// Adds a finished entry with this token and these attempts.
     fn ended(&mut self, (m, h): (u32, &str), tok: i64, attempts: u32) -> &mut Self {
         let [m, tok, attempts] = [i64::from(m), tok, i64::from(attempts)].map(|number| number.to_string());
         self.row("outcomes", [&m, h, "0", "completed", &tok, &attempts, "0"])
@@ -158,24 +158,24 @@ impl Case {
         self.row("effects", [&id, &m, &v, h, "1"])
     }
 
-    /// A message that was taken and run at its one handler, as it should be, under token 1 of process 1.
+    /// Adds a faultless message with one handler run, under token 1 of process 1.
     fn good(&mut self, m: u32) -> &mut Self {
         let h = self.rules.plan.message(m).kind.handlers()[0];
         self.good_from(m, 100).ended((m, h), 1, 0)
     }
 
-    /// The same from a time on, and without its end in the tables.
+    /// The same from `t` on, without its end in the tables.
     fn good_from(&mut self, m: u32, t: u64) -> &mut Self {
         let h = self.rules.plan.message(m).kind.handlers()[0];
         self.taken(m).run((m, h), (1, 1), t, HandlerEnd::Ok);
         if crate::plan::is_transactional(h) {
             self.effect(m, 0, h);
         }
-        self.settled((m, h), (1, 1), t + 11, "completed", SettleAnswer::Applied)
+        self.settled((m, h), (1, 1), t + 11, "completed", SettleResult::Applied)
     }
 
     /// Returns the violations.
-    fn said(&mut self) -> Vec<String> {
+    fn violations(&mut self) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();
         let ledger: Vec<String> =
             self.lines.iter().map(|line| serde_json::to_string(line).unwrap()).collect();
@@ -185,27 +185,30 @@ impl Case {
     }
 
     fn is_clean(&mut self) {
-        assert_eq!(self.said(), [""; 0]);
+        assert_eq!(self.violations(), [""; 0]);
     }
 
-    /// Says nothing of this rule.
+    /// Asserts no violation of this rule.
     fn is_clean_of(&mut self, rule: &str) {
-        let said = self.said();
-        assert!(!said.iter().any(|violation| violation.starts_with(rule)), "{said:#?}");
+        let violations = self.violations();
+        assert!(!violations.iter().any(|violation| violation.starts_with(rule)), "{violations:#?}");
     }
 
-    /// Says this of this rule, and nothing else of it.
+    /// Asserts exactly this violation of this rule.
     fn cries_of(&mut self, rule: &str, wanted: &str) {
-        let said = self.said();
-        let found: Vec<&String> = said.iter().filter(|violation| violation.starts_with(rule)).collect();
+        let violations = self.violations();
+        let found: Vec<&String> = violations.iter().filter(|violation| violation.starts_with(rule)).collect();
         assert_eq!(found, [wanted]);
     }
 
-    /// Says these, and nothing else.
+    /// Asserts exactly these violations.
     fn cries<const N: usize>(&mut self, wanted: [&str; N]) {
-        let said = self.said();
-        let fits = |(said, wanted): (&String, &&str)| said.starts_with(wanted);
-        assert!(said.len() == N && said.iter().zip(&wanted).all(fits), "{said:#?} instead of {wanted:#?}");
+        let violations = self.violations();
+        let fits = |(found, wanted): (&String, &&str)| found.starts_with(wanted);
+        assert!(
+            violations.len() == N && violations.iter().zip(&wanted).all(fits),
+            "{violations:#?} instead of {wanted:#?}"
+        );
     }
 }
 
@@ -222,25 +225,25 @@ fn what_is_as_it_should_be_is_not_spoken_of() {
 
 #[test]
 fn i3_an_effect_that_is_there_twice_is_seen_while_it_runs() {
-    let look = |rows: HashMap<&'static str, Vec<TableRow>>| {
-        let (asked, heard) = std::sync::mpsc::channel();
-        let observer = EffectWatcher::start(Arc::new(WatchedTables(rows, asked)));
-        // It has looked at least once.
-        heard.recv().unwrap();
+    let observe = |rows: HashMap<&'static str, Vec<TableRow>>| {
+        let (queried, queries) = std::sync::mpsc::channel();
+        let observer = EffectWatcher::start(Arc::new(WatchedTables(rows, queried)));
+        // It has read at least once.
+        queries.recv().unwrap();
         observer.stop()
     };
-    assert_eq!(look(HashMap::new()), [""; 0]);
+    assert_eq!(observe(HashMap::new()), [""; 0]);
     let twice = vec![["7", "tx", "2"].map(str::to_owned).to_vec()];
-    assert_eq!(look(HashMap::from([("doubled", twice)])), ["I3, seen while it ran: message 7 at tx"]);
+    assert_eq!(observe(HashMap::from([("doubled", twice)])), ["I3, seen while it ran: message 7 at tx"]);
 }
 
-/// Tables that tell when they are asked.
+/// Tables that report each query.
 struct WatchedTables(HashMap<&'static str, Vec<TableRow>>, std::sync::mpsc::Sender<()>);
 
 impl RoundTables for WatchedTables {
-    fn ask(&self, ask: TableQuery) -> Result<Vec<TableRow>> {
+    fn query(&self, query: TableQuery) -> Result<Vec<TableRow>> {
         let _ = self.1.send(());
-        self.0.ask(ask)
+        self.0.query(query)
     }
 
     fn sessions(&self) -> Result<Option<u64>> {

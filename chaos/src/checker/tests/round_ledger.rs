@@ -1,6 +1,6 @@
-//! Offered and acknowledged messages beside stored ones: I1, I2, I3, I5, I7, I8 and I11.
+//! Tests of the checker: offered and acknowledged messages against stored ones, I1, I2, I3, I5, I7, I8 and I11.
 
-use super::{Case, Fact, HandlerEnd, PlannedKind, PlannedOutcome, SettleAnswer};
+use super::{Case, Fact, HandlerEnd, PlannedKind, PlannedOutcome, SettleResult};
 
 fn text(m: u32) -> String {
     m.to_string()
@@ -29,11 +29,11 @@ fn i1_what_was_acknowledged_and_is_not_there_is_noticed() {
 #[test]
 fn i1_each_handler_of_a_message_counts() {
     let mut case = Case::new();
-    let m = case.find(PlannedKind::Both, |fate| fate == PlannedOutcome::Well, &[]);
+    let m = case.find(PlannedKind::Both, |outcome| outcome == PlannedOutcome::Well, &[]);
     case.good(m);
     case.cries([&format!("I1: message {m} at plain: it was acknowledged, and is not there")]);
     case.run((m, "plain"), (2, 2), 200, HandlerEnd::Ok);
-    case.settled((m, "plain"), (2, 2), 220, "completed", SettleAnswer::Applied);
+    case.settled((m, "plain"), (2, 2), 220, "completed", SettleResult::Applied);
     case.ended((m, "plain"), 2, 0).is_clean();
 }
 
@@ -48,7 +48,7 @@ fn i1_what_is_completed_has_happened() {
             (1, 1),
             111,
             "completed",
-            SettleAnswer::Applied,
+            SettleResult::Applied,
         );
         case.ended(place, 1, 0)
             .cries([&format!("I1: message {m} at {}: it is completed, and noth", place.1)]);
@@ -68,7 +68,7 @@ fn i1_an_inline_effect_is_there_when_its_message_is_acknowledged() {
 #[test]
 fn i1_what_is_poisoned_has_no_effect() {
     let mut case = Case::new();
-    let m = case.find(PlannedKind::Tx, |fate| fate == PlannedOutcome::Rejects, &[]);
+    let m = case.find(PlannedKind::Tx, |outcome| outcome == PlannedOutcome::Rejects, &[]);
     case.taken(m).run((m, "tx"), (1, 1), 100, HandlerEnd::Reject).poisoned((m, "tx"), "rejected", 0, 0);
     case.is_clean();
     case.effect(m, 0, "tx")
@@ -98,7 +98,7 @@ fn i2_effects_of_what_was_never_offered_are_noticed() {
     let m = case.well(PlannedKind::Tx);
     case.good(m);
     case.rows.remove("effects");
-    // Another payload than the one that was offered, and another message.
+    // Another payload than the offered one, and another message.
     case.effect(m, 1, "tx").effect(m + 1, 0, "tx");
     let what = |m: u32| format!("I2: message {m} has effects of what was never offered");
     case.cries([what(m).as_str(), what(m + 1).as_str()]);
@@ -109,7 +109,7 @@ fn i2_one_key_has_one_payload() {
     let mut case = Case::new();
     let m = case.well(PlannedKind::Tx);
     case.good(m).note(3, 0, Fact::Offered { m, v: 1 }).is_clean();
-    // Both were offered; only one may ever run, whether it took effect or not.
+    // Both were offered; only one may run, with or without an effect.
     case.note(300, 1, Fact::Start { m, h: "tx".into(), tok: 0, v: 1 });
     case.cries([&format!("I2: message {m} ran with two payloads")]);
 }
@@ -120,11 +120,11 @@ fn i2_an_inline_run_that_failed_leaves_the_key_to_another_payload() {
     let m = case.well(PlannedKind::Inline);
     let h = || "inline".to_owned();
     case.note(1, 0, Fact::Offered { m, v: 0 }).note(1, 0, Fact::Offered { m, v: 1 });
-    for (v, said) in [(0, HandlerEnd::Fail), (1, HandlerEnd::Ok)] {
+    for (v, end) in [(0, HandlerEnd::Fail), (1, HandlerEnd::Ok)] {
         case.note(2, 1, Fact::Start { m, h: h(), tok: 0, v }).note(
             3,
             1,
-            Fact::End { m, h: h(), tok: 0, said },
+            Fact::End { m, h: h(), tok: 0, end },
         );
     }
     case.effect(m, 1, "inline").row("marks", ["1"]).is_clean();
@@ -154,10 +154,10 @@ const OPERATION: &str = "0192f0c1-1111-7222-8333-444455556666";
 #[test]
 fn i5_what_an_operator_was_told_is_recorded_once() {
     let mut case = Case::new();
-    case.note(1, 1, Fact::Asked { op: OPERATION.into(), m: None, h: "tx".into() });
-    // Not known, not recorded: perhaps it never came there.
-    case.note(2, 1, Fact::Acted { op: OPERATION.into(), r: SettleAnswer::Unknown }).is_clean();
-    case.note(3, 1, Fact::Acted { op: OPERATION.into(), r: SettleAnswer::Applied });
+    case.note(1, 1, Fact::Requested { op: OPERATION.into(), m: None, h: "tx".into() });
+    // Unknown and unrecorded: the request may not have arrived.
+    case.note(2, 1, Fact::Acted { op: OPERATION.into(), r: SettleResult::Unknown }).is_clean();
+    case.note(3, 1, Fact::Acted { op: OPERATION.into(), r: SettleResult::Applied });
     case.cries(["I5: 1 operations were done and are not recorded, the first is 0192"]);
     let recorded = OPERATION.to_uppercase().replace('-', "");
     case.row("operations", [&recorded]).is_clean();
@@ -171,19 +171,19 @@ fn i5_an_operation_without_a_request_is_noticed() {
     case.cries(["I5: the operation 0192f0c1111172228333444455556666 is recorded, and was never requested"]);
 }
 
-/// A message whose handler says no so often, and then is done; so many attempts are counted.
+/// Returns a message whose handler fails `noes` times and then finishes, with `counted` attempts.
 fn after(noes: u32, counted: u32) -> (u32, Case) {
     let mut case = Case::new();
-    let m = case.find(PlannedKind::Plain, |fate| matches!(fate, PlannedOutcome::Fails(3)), &[]);
+    let m = case.find(PlannedKind::Plain, |outcome| matches!(outcome, PlannedOutcome::Fails(3)), &[]);
     case.taken(m);
     for tok in 1..=i64::from(noes) {
         let t = 1_000 * tok.unsigned_abs();
         case.run((m, "plain"), (1, tok), t, HandlerEnd::Fail);
-        case.settled((m, "plain"), (1, tok), t + 20, "retrying", SettleAnswer::Applied);
+        case.settled((m, "plain"), (1, tok), t + 20, "retrying", SettleResult::Applied);
     }
     let last = i64::from(noes) + 1;
     case.run((m, "plain"), (1, last), 50_000, HandlerEnd::Ok);
-    case.settled((m, "plain"), (1, last), 50_020, "completed", SettleAnswer::Applied);
+    case.settled((m, "plain"), (1, last), 50_020, "completed", SettleResult::Applied);
     case.ended((m, "plain"), last, counted);
     (m, case)
 }
@@ -195,7 +195,7 @@ fn i7_attempts_are_what_handlers_said() {
     }
     let (m, mut case) = after(3, 4);
     case.cries([&format!(
-        "I7: message {m} at plain: 4 attempts are counted, and its handler said no 3 times"
+        "I7: message {m} at plain: 4 attempts are counted, and its handler failed 3 times"
     )]);
 }
 
@@ -208,23 +208,23 @@ fn i7_attempts_have_an_end() {
 
 #[test]
 fn i7_poison_has_its_reason() {
-    let fates = [
+    let outcomes = [
         ("plain", PlannedKind::Plain, PlannedOutcome::Well, "rejected", 0, 0),
         ("plain", PlannedKind::Plain, PlannedOutcome::Well, "exhausted", 0, 0),
-        ("plain", PlannedKind::Plain, PlannedOutcome::Well, "crashed", 0, 6),
-        ("killer", PlannedKind::Killer, PlannedOutcome::Kills, "crashed", 0, 5),
-        ("killer", PlannedKind::Killer, PlannedOutcome::Kills, "crashed", 0, 8),
+        ("plain", PlannedKind::Plain, PlannedOutcome::Well, "crashed", 0, 13),
+        ("killer", PlannedKind::Killer, PlannedOutcome::Kills, "crashed", 0, 12),
+        ("killer", PlannedKind::Killer, PlannedOutcome::Kills, "crashed", 0, 15),
         ("plain", PlannedKind::Plain, PlannedOutcome::Rejects, "of no kind", 0, 0),
     ];
-    for (h, kind, wanted, reason, attempts, crashes) in fates {
+    for (h, kind, wanted, reason, attempts, crashes) in outcomes {
         let mut case = Case::new();
-        let m = case.find(kind, |fate| fate == wanted, &[]);
+        let m = case.find(kind, |outcome| outcome == wanted, &[]);
         case.taken(m).poisoned((m, h), reason, attempts, crashes);
         case.cries([&format!("I7: message {m} at {h}: it is poisoned as {reason} after")]);
     }
-    for crashes in [6, 7] {
+    for crashes in [13, 14] {
         let mut case = Case::new();
-        let m = case.find(PlannedKind::Killer, |fate| fate == PlannedOutcome::Kills, &[]);
+        let m = case.find(PlannedKind::Killer, |outcome| outcome == PlannedOutcome::Kills, &[]);
         case.taken(m).poisoned((m, "killer"), "crashed", 0, crashes).is_clean();
     }
 }
@@ -232,20 +232,20 @@ fn i7_poison_has_its_reason() {
 #[test]
 fn i7_what_takes_its_process_down_every_time_is_never_completed() {
     let mut case = Case::new();
-    let m = case.find(PlannedKind::Killer, |fate| fate == PlannedOutcome::Kills, &[]);
+    let m = case.find(PlannedKind::Killer, |outcome| outcome == PlannedOutcome::Kills, &[]);
     case.good(m);
     case.cries([&format!(
         "I7: message {m} at killer: it takes its process down every time, and is completed"
     )]);
 }
 
-/// Two messages of one line, in the order of their numbers.
+/// Two messages of one ordering key, in the order of their numbers.
 fn of_a_line(case: &Case) -> [u32; 2] {
     let first = case.well(PlannedKind::Ordered);
     let line = |m: u32| case.rules.plan.message(m).line;
     let mut others = vec![first];
     loop {
-        let next = case.find(PlannedKind::Ordered, |fate| fate == PlannedOutcome::Well, &others);
+        let next = case.find(PlannedKind::Ordered, |outcome| outcome == PlannedOutcome::Well, &others);
         if line(next) == line(first) {
             return [first, next];
         }
@@ -272,7 +272,7 @@ fn i8_runs_of_a_line_do_not_overlap() {
     case.good_from(first, 100).ended((first, "ordered"), 1, 0);
     case.good_from(second, 105).ended((second, "ordered"), 1, 0);
     case.cries([&format!("I8: messages {first} and {second} of line")]);
-    // One whose claim was lost runs on beside its successor: what it did is refused.
+    // A run with a lost claim continues beside its successor: the store refuses its writes.
     case.lines.retain(|line| !matches!(&line.fact, Fact::Settled { m, .. } if *m == first));
     case.is_clean();
 }
@@ -311,7 +311,7 @@ fn i11_conflicts_are_quarantined_and_nothing_else() {
     case.cries([&format!("I11: two payloads of message {m} were acknowledged, and none is quarantined")]);
 }
 
-/// An inbox that may forget within the round is not blamed for having forgotten; for what never happened it is.
+/// An inbox that may delete messages within the round is not at fault for deleted ones, but it is for missing ones.
 #[test]
 fn what_may_be_forgotten_need_not_be_there() {
     let mut case = Case::new();
@@ -322,6 +322,6 @@ fn what_may_be_forgotten_need_not_be_there() {
     case.is_clean();
     case.rows.clear();
     case.cries([&format!("I1: message {m} at tx: it was acknowledged, and is not there")]);
-    // Unless it came too late to be known.
+    // Unless it came too late for its mark.
     case.row("quarantine", [&format!("m-{m}"), "stale"]).is_clean();
 }

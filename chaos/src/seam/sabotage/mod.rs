@@ -1,5 +1,5 @@
-//! Planted bugs. Each is what a real inbox has got wrong, done to the product's store at its seam; the checker has to
-//! notice every one of them. Compiled only with the feature `sabotage`, which no other crate can turn on.
+//! Planted bugs: real mistakes of inboxes, made at the seam of the product's store. The checker must detect every one.
+//! Compiled only with the feature `sabotage`, which no other crate can turn on. Tests: `cargo xtask chaos sabotage`.
 
 mod tinker;
 mod tx;
@@ -45,7 +45,7 @@ impl<S> Sabotaged<S> {
     }
 }
 
-/// Another key, as if the message were another one.
+/// Returns another key, as if the message were another one.
 fn another(key: Key) -> Key {
     let mut bytes = *key.as_bytes();
     bytes[..8].copy_from_slice(&fastrand::u64(..).to_le_bytes());
@@ -56,7 +56,7 @@ impl<S: Store> Sabotaged<S>
 where
     S: Clone,
 {
-    /// Says that everything is stored, and stores it a little later.
+    /// Reports everything as stored, and stores it slightly later.
     fn later(&self, batch: &[NewMessage]) -> Vec<Accepted> {
         let (store, batch) = (self.store.clone(), batch.to_vec());
         let answer = batch.iter().map(|_| Accepted::First(Seq(1))).collect();
@@ -70,7 +70,7 @@ where
     }
 }
 
-/// Each message under another key.
+/// Returns each message under another key.
 fn renamed(batch: &[NewMessage]) -> Vec<NewMessage> {
     let mut batch = batch.to_vec();
     for message in &mut batch {
@@ -79,12 +79,12 @@ fn renamed(batch: &[NewMessage]) -> Vec<NewMessage> {
     batch
 }
 
-/// The keys of a handler, each as a handler of its own.
+/// Returns each key of a handler as a separate handler.
 fn each_key(route: &Route) -> Vec<Route> {
     route.keys().cloned().map(Route::new).collect()
 }
 
-/// Each message for the current keys alone.
+/// Returns each message for the current keys alone.
 fn forgotten(batch: &[NewMessage]) -> Vec<NewMessage> {
     let mut batch = batch.to_vec();
     for message in &mut batch {
@@ -122,7 +122,10 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
 
     async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
         if self.is(Bug::NoHeadCheck) {
-            self.tinker.let_all_go().await;
+            self.tinker.release_all().await;
+        }
+        if self.is(Bug::FenceGoesBack) && fastrand::u8(..) < 32 {
+            self.tinker.turn_tokens_back().await;
         }
         if self.is(Bug::RenameForgets) {
             let mut params = params.clone();
@@ -141,7 +144,7 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
         if self.is(Bug::DropsTheDenied)
             && settled.as_ref().is_err_and(|error| error.kind() == ErrorKind::Denied)
         {
-            // Its lease runs out, and it runs again.
+            // Its lease expires, and it runs again.
             return Ok(batch.iter().map(|_| Settled::Applied).collect());
         }
         let settled = settled?;
@@ -152,7 +155,7 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
             match self.bug {
                 Some(Bug::UnfencedFail) => self.tinker.reopen(&one.claim).await,
                 Some(Bug::ReleaseWithoutOwner) => {
-                    // It is sent again for a while, as one whose answer is not understood would be.
+                    // Send it again for a while, as after an unreadable response.
                     let (tinker, claim) = (Arc::clone(&self.tinker), one.claim.clone());
                     tokio::spawn(async move {
                         for _ in 0..12 {
@@ -177,6 +180,12 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
         if self.is(Bug::RescueOfTheLiving) {
             self.tinker.expire_all().await;
+        }
+        if self.is(Bug::OwnerLockIgnored) {
+            self.tinker.free_owner_locks();
+        }
+        if self.is(Bug::LossUnreported) {
+            self.tinker.hide_losses().await;
         }
         if self.is(Bug::RenameForgets) {
             let mut params = params.clone();
@@ -230,7 +239,7 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
 }
 
 impl<S> Sabotaged<S> {
-    /// Changes settlements as the bug does.
+    /// Applies the bug to settlements.
     fn changed(&self, batch: &[Settlement]) -> Vec<Settlement> {
         let mut batch = batch.to_vec();
         let failed = batch.iter().any(|one| one.event == EntryEvent::Fail);

@@ -1,4 +1,5 @@
-//! Writes to the tables behind the store's back, as a statement without its conditions would.
+//! Changes the tables behind the store, as a statement without its conditions would. Tests: `cargo xtask chaos
+//! sabotage`.
 
 use oncebox::store::Claim;
 use oncebox::{HandlerKey, InboxName, Key};
@@ -7,14 +8,14 @@ use parking_lot::Mutex;
 
 use crate::worker::StoreLocation;
 
-/// A mark that is still to be written.
+/// A mark still to write.
 type Owed = (InboxName, Key, HandlerKey);
 
 /// Changes the tables behind the store's back.
 pub(super) struct TableTamperer {
     place: StoreLocation,
     owed: Mutex<Vec<Owed>>,
-    /// Completions that are still to be written.
+    /// Completions still to write.
     completions: Mutex<Vec<Claim>>,
 }
 
@@ -39,8 +40,8 @@ impl TableTamperer {
         std::mem::take(&mut self.completions.lock())
     }
 
-    /// Lets those go that wait behind another one.
-    pub(super) async fn let_all_go(&self) {
+    /// Releases entries that wait behind another one.
+    pub(super) async fn release_all(&self) {
         self.run(
             "UPDATE OR IGNORE oncebox_entry SET due = not_before WHERE due = 9223372036854775807",
             "UPDATE oncebox_scheduled SET due = not_before WHERE due = 9223372036854775807",
@@ -48,7 +49,7 @@ impl TableTamperer {
         .await;
     }
 
-    /// Opens again what was completed.
+    /// Reopens completed entries.
     pub(super) async fn reopen(&self, claim: &Claim) {
         let (seq, handler) = (claim.seq.0, claim.handler.as_str());
         let whose = format!(
@@ -92,7 +93,7 @@ impl TableTamperer {
         .await;
     }
 
-    /// Removes what waits.
+    /// Deletes pending entries.
     pub(super) async fn drop_pending(&self) {
         self.run(
             "DELETE FROM oncebox_entry WHERE seq % 7 = 0;
@@ -102,7 +103,7 @@ impl TableTamperer {
         .await;
     }
 
-    /// Forgets what is done.
+    /// Deletes finished entries.
     pub(super) async fn forget_finished(&self) {
         const DONE: &str = "SELECT seq FROM oncebox_outcome o WHERE status = 'completed'";
         self.run(
@@ -114,6 +115,41 @@ impl TableTamperer {
             &format!("DELETE FROM oncebox_proof WHERE seq IN ({DONE})"),
         )
         .await;
+    }
+
+    /// Lets later claims have lower tokens.
+    pub(super) async fn turn_tokens_back(&self) {
+        self.run(
+            "UPDATE oncebox_counter SET token = max(1, token - 500)",
+            "SELECT setval('oncebox_token', greatest(1, last_value - 500)) FROM oncebox_token",
+        )
+        .await;
+    }
+
+    /// Deletes what processes reported as lost.
+    pub(super) async fn hide_losses(&self) {
+        self.run(
+            "SELECT 1",
+            "UPDATE oncebox_timeline SET lost_messages = 0, lost_marks = 0, lost_sources = '{}', lost_ids = '{}'",
+        )
+        .await;
+    }
+
+    /// Puts a free file in the place of each lock file, so that every owner seems to be dead.
+    pub(super) fn free_owner_locks(&self) {
+        let StoreLocation::Sqlite(file) = &self.place else { return };
+        let (Some(dir), Some(name)) = (file.parent(), file.file_name()) else { return };
+        let prefix = format!("{}-owner-", name.display());
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&prefix) {
+                let path = entry.path();
+                let free = path.with_file_name(format!("free-{}", fastrand::u64(..)));
+                let replaced = std::fs::write(&free, b"").and_then(|()| std::fs::rename(&free, &path));
+                if let Err(error) = replaced {
+                    eprintln!("sabotage: {error}");
+                }
+            }
+        }
     }
 
     /// Runs a statement once; a failure is ignored.
@@ -142,7 +178,7 @@ impl TableTamperer {
     }
 }
 
-/// Asks for the lock as often as the store does, which would always come first otherwise.
+/// Retries the lock as often as the store does, which would always win otherwise.
 fn begin(connection: &rusqlite::Connection) -> rusqlite::Result<()> {
     let mut left = 5_000;
     loop {

@@ -1,4 +1,4 @@
-//! Bugs in a handler's own transaction.
+//! Bugs in a handler's own transaction. Tests: `cargo xtask chaos sabotage`.
 
 use std::future::Future;
 use std::time::Duration;
@@ -28,7 +28,7 @@ impl<S: Rigged + Clone> Transactional for Sabotaged<S> {
             let _ = oncebox::Store::settle(&self.store, &owed).await?;
         }
         for (inbox, key, handler) in self.tinker.take_marks() {
-            // The work is done; now the mark.
+            // The work is done; write the mark last.
             pause(Duration::from_millis(20)).await;
             let mut tx = self.store.begin().await?;
             let _ = self.store.mark(&mut tx, &inbox, &key, &handler, None).await?;
@@ -54,10 +54,10 @@ impl<S: Rigged + Clone> MarkIn<S::Tx> for Sabotaged<S> {
         if !self.is(Bug::CheckThenInsert) {
             return self.store.mark(tx, inbox, key, handler, fingerprint).await;
         }
-        // A look, which leaves nothing.
-        let mut look = self.store.begin().await?;
-        let found = self.store.mark(&mut look, inbox, key, handler, fingerprint).await?;
-        self.store.rollback(look).await;
+        // A read-only transaction.
+        let mut reader = self.store.begin().await?;
+        let found = self.store.mark(&mut reader, inbox, key, handler, fingerprint).await?;
+        self.store.rollback(reader).await;
         if found == Mark::First {
             self.tinker.mark_later((inbox.clone(), *key, handler.clone()));
         }

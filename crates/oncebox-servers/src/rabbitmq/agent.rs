@@ -1,5 +1,5 @@
-//! Queries to a broker that AMQP does not have. A few lines of Erlang inside the broker answer them at once: `rabbitmqctl` takes a
-//! second or more.
+//! Queries to a broker that AMQP does not have. A few lines of Erlang inside the broker answer them at once:
+//! `rabbitmqctl` takes a second or more. Tests: `tests/rabbitmq.rs`.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -26,19 +26,19 @@ pub(super) const ARGUMENTS: &str = r#"-eval file:eval("../agent.erl")."#;
 impl RabbitMqServer {
     /// Returns the number of messages in a queue of the default vhost, unacknowledged ones included. AMQP counts only the others.
     pub fn total(&self, queue: &str) -> Result<usize> {
-        let answer = self.ask(&format!("total {queue}"))?;
+        let answer = self.query(&format!("total {queue}"))?;
         answer.parse().with_context(|| format!("the broker answered {answer:?}"))
     }
 
     /// Stops the only member of a quorum queue in the default vhost. The queue has no leader until
     /// [`start_queue`](Self::start_queue), or until the broker restarts.
     pub fn stop_queue(&self, queue: &str) -> Result<()> {
-        self.ask(&format!("stop {queue}")).map(drop)
+        self.query(&format!("stop {queue}")).map(drop)
     }
 
     /// Starts the member of a quorum queue that [`stop_queue`](Self::stop_queue) stopped.
     pub fn start_queue(&self, queue: &str) -> Result<()> {
-        self.ask(&format!("start {queue}")).map(drop)
+        self.query(&format!("start {queue}")).map(drop)
     }
 
     /// Returns true if the broker answers queries, which it does after its start.
@@ -46,8 +46,8 @@ impl RabbitMqServer {
         TcpStream::connect((Ipv4Addr::LOCALHOST, self.ports.agent.number())).is_ok()
     }
 
-    pub(super) fn ask(&self, question: &str) -> Result<String> {
-        let ask = || -> Result<String> {
+    pub(super) fn query(&self, question: &str) -> Result<String> {
+        let query = || -> Result<String> {
             let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.ports.agent.number()))?;
             stream.set_read_timeout(Some(ANSWER))?;
             writeln!(&stream, "{question}")?;
@@ -56,6 +56,6 @@ impl RabbitMqServer {
             ensure!(answer.ends_with('\n'), "it hung up; its log ends with:\n{}", self.log_end());
             Ok(answer.trim().to_owned())
         };
-        ask().with_context(|| format!("the broker on port {} cannot answer {question:?}", self.port()))
+        query().with_context(|| format!("the broker on port {} cannot answer {question:?}", self.port()))
     }
 }

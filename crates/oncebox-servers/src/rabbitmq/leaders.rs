@@ -1,6 +1,7 @@
-//! Leaders of quorum queues. A killed RabbitMQ 3.10 may have forgotten a queue on its disk. It then starts the queue as a new and
-//! empty one, which waits for an election that nothing triggers. Publishes are not confirmed, and consumers get `INTERNAL_ERROR`.
-//! [`RabbitMqServer::kill9`] makes the broker remember its queues. This module handles the remaining cases.
+//! Leaders of quorum queues. A killed RabbitMQ 3.10 may have forgotten a queue on its disk. It then starts the queue as
+//! a new and empty one, which waits for an election that nothing triggers. Publishes are not confirmed, and consumers
+//! get `INTERNAL_ERROR`. [`RabbitMqServer::kill9`] makes the broker remember its queues. This module handles the
+//! remaining cases. Tests: `tests/rabbitmq.rs`.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -27,7 +28,7 @@ impl RabbitMqServer {
                 left.join(", "),
                 ELECTION.as_secs()
             );
-            self.ask("elect")?;
+            self.query("elect")?;
             self.elections.fetch_add(1, Ordering::Relaxed);
         }
         Ok(self.leaderless_after(ELECTION)?.unwrap_or_default())
@@ -50,7 +51,7 @@ impl RabbitMqServer {
 
     /// Returns the quorum queues without a leader, each with the state of its member.
     pub fn leaderless(&self) -> Result<Vec<String>> {
-        let answer = self.ask("leaderless")?;
+        let answer = self.query("leaderless")?;
         Ok(answer.split('\t').filter(|queue| !queue.is_empty()).map(str::to_owned).collect())
     }
 }

@@ -18,7 +18,7 @@ use crate::port::Port;
 use crate::scratch::Scratch;
 use crate::{INSTALL, process, tls};
 
-/// Directory of the programs on Debian. Those of the same names in `/usr/sbin` insist on the system's own broker.
+/// Directory of the programs on Debian. Programs of the same names in `/usr/sbin` insist on the system's own broker.
 const PROGRAMS: &str = "/usr/lib/rabbitmq/bin";
 
 /// Few schedulers that do not spin: a test's broker shares the machine with many others.
@@ -234,7 +234,7 @@ impl RabbitMqServer {
     /// a while. A busy broker that is killed forgets queues that were declared minutes ago, and their messages.
     pub fn kill9(&self) -> Result<()> {
         self.running()?;
-        self.ask("sync")?;
+        self.query("sync")?;
         self.end("KILL")
     }
 

@@ -300,8 +300,9 @@ pub async fn a_batch_keeps_each_message_as_it_came<S: StoreUnderTest>(h: &Harnes
         sent.push([other(numbered("a")), numbered("b")]);
         sent.push([numbered("c"), other(numbered("d"))]);
     }
-    let typed =
-        |id: &str, kind: &str| Message::new(id.to_owned(), kind.to_owned(), "payload").with_source("shop");
+    let typed = |id: &str, message_type: &str| {
+        Message::new(id.to_owned(), message_type.to_owned(), "payload").with_source("shop")
+    };
     sent.push([typed("e", "order.placed"), typed("f", "order.paid")]);
     sent.push([typed("g", "order.paid"), typed("h", "order.placed")]);
     for batch in sent {

@@ -104,6 +104,7 @@ macro_rules! store_conformance {
                     everything_a_dead_worker_held_is_claimed_at_once,
                     suspects_of_two_handlers_are_claimed_together,
                     a_claim_takes_one_level_and_its_company,
+                    the_company_grows_by_the_factor,
                     a_suspect_waits_for_its_due_time,
                     a_paused_handler_gives_no_suspect,
                     only_one_suspect_of_an_idle_worker_runs_alone,

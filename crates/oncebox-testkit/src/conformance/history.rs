@@ -36,12 +36,12 @@ pub async fn failed_attempts_are_remembered<S: StoreUnderTest>(h: &Harness<S>) {
     h.settle(&fourth, Outcome::Reject { error: text("no such order") }).await;
     assert_ne!(second.claim_id, rescued.claim_id);
     let attempts = explain(h, "1").await.history.attempts;
-    let told: Vec<_> = attempts
+    let shown: Vec<_> = attempts
         .iter()
         .map(|attempt| (attempt.event, attempt.attempts, attempt.suspicion.stored(), attempt.claim_id))
         .collect();
     assert_eq!(
-        told,
+        shown,
         [
             (EntryEvent::Fail, 1, 0, first.claim_id),
             (EntryEvent::Crash, 1, 1, rescued.claim_id),
@@ -162,9 +162,9 @@ pub async fn why_an_entry_does_not_run<S: StoreUnderTest>(h: &Harness<S>) {
     h.operate("1", "h", Operation::Replay).await.expect("replay");
     let explained = explain(h, "1").await;
     assert_eq!(explained.why, [EntryExplanation::Replayed, EntryExplanation::Due(h.now())]);
-    let told = explained.to_string();
+    let shown = explained.to_string();
     for part in ["delivered first", "reject", "discard", "replay", "it is due since"] {
-        assert!(told.contains(part), "{part:?} is not told in {told}");
+        assert!(shown.contains(part), "{part:?} is not told in {shown}");
     }
 }
 
@@ -218,7 +218,7 @@ pub async fn a_conflict_is_part_of_the_story<S: StoreUnderTest>(h: &Harness<S>) 
     let times: Vec<_> = story.iter().map(|(at, _)| *at).collect();
     assert_eq!(times, [start, start.after(SECOND), h.now(), h.now()]);
     assert!(story[1].1.contains("conflict"), "{story:?}");
-    let asked =
+    let requested =
         story.iter().any(|(_, line)| line.contains("ada asked to discard") && line.contains("sent twice"));
-    assert!(asked, "{story:?}");
+    assert!(requested, "{story:?}");
 }

@@ -1,4 +1,5 @@
-//! The conformance suite for stores: the rules of every store, one test per rule.
+//! The conformance suite for stores: the rules of every store, one test per rule. Tests: below, and each store's
+//! `tests/conformance.rs`.
 //!
 //! ```
 //! use oncebox::Memory;

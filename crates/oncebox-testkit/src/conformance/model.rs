@@ -1,11 +1,11 @@
-//! Random operations, compared with a model that is too simple to be wrong.
+//! Random operations, compared with a model that is too simple to be wrong. Tests: below.
 //!
 //! Every sequence of operations has its own inbox and seed. A failing sequence is shortened while it still fails, and the rest is
 //! printed with the seed. `ONCEBOX_SEED=<seed>` runs that sequence alone, and `ONCEBOX_SEQUENCES=<n>` runs `n`, from that seed or
 //! from 0.
 
-mod books;
 mod compare;
+mod inbox_model;
 mod run;
 mod step;
 

@@ -209,22 +209,22 @@ pub async fn records_are_listed_page_by_page_and_by_what_they_are_about<S: Store
 
 // A name may look like another token's record: the token is a field of its own.
 pub async fn the_token_is_recorded_beside_the_actor<S: StoreUnderTest>(h: &Harness<S>) {
-    let asked = [
+    let requests = [
         ("ada", Some("night")),
         ("ada (token root)", Some("night")),
         ("ada (token root)", None),
         ("ada", Some("root")),
     ];
-    for (n, (name, token)) in asked.into_iter().enumerate() {
+    for (n, (name, token)) in requests.into_iter().enumerate() {
         h.poisoned(&n.to_string()).await;
         let action = on(&n.to_string(), Operation::Discard).by(Actor::from(name).with_token(token), "");
         h.store.act(&action).await.expect("act");
     }
     let of =
         |records: Vec<OperationView>| -> Vec<Key> { records.into_iter().filter_map(|one| one.key).collect() };
-    let said = audit(h, |_| {}).await.into_iter().rev().map(|one| (one.actor, one.token));
-    let expected = asked.map(|(name, token)| (name.into(), token.map(Into::into)));
-    assert_eq!(said.collect::<Vec<_>>(), expected);
+    let recorded = audit(h, |_| {}).await.into_iter().rev().map(|one| (one.actor, one.token));
+    let expected = requests.map(|(name, token)| (name.into(), token.map(Into::into)));
+    assert_eq!(recorded.collect::<Vec<_>>(), expected);
     assert_eq!(of(audit(h, |f| f.token = Some("root".into())).await), [key("3")]);
     assert_eq!(of(audit(h, |f| f.token = Some("night".into())).await), [key("1"), key("0")]);
     let both = |f: &mut AuditFilter| (f.token, f.actor) = (Some("night".into()), Some("ada".into()));
@@ -359,8 +359,8 @@ pub async fn the_doctor_tells_what_waits_for_a_person<S: StoreUnderTest>(h: &Har
             .filter(|code| !matches!(*code, "clock_skew" | "not_durable"))
             .collect()
     };
-    let quiet = h.store.doctor(&params).await.expect("doctor");
-    assert!(quiet.iter().all(|finding| finding.code != "index"), "{quiet:?}");
+    let before = h.store.doctor(&params).await.expect("doctor");
+    assert!(before.iter().all(|finding| finding.code != "index"), "{before:?}");
     h.poisoned("1").await;
     h.first(offer("2")).await;
     h.accept(crate::fixture::offer_message(oncebox::Message::new("2", "x", "y").with_source("shop"))).await;
@@ -369,29 +369,29 @@ pub async fn the_doctor_tells_what_waits_for_a_person<S: StoreUnderTest>(h: &Har
     // A handler with a claim within a lease is known.
     h.advance(crate::fixture::PAST_LEASE);
     params.known = Some(vec![handler("another")]);
-    let told = of(&h.store.doctor(&params).await.expect("doctor"));
+    let findings = of(&h.store.doctor(&params).await.expect("doctor"));
     for code in ["orphaned", "quarantined", "paused", "key_paused", "poisoned"] {
-        assert!(told.contains(&code), "{code} is not told: {told:?}");
+        assert!(findings.contains(&code), "{code} is not told: {findings:?}");
     }
-    assert!(!told.contains(&"lost_message"), "a key that is paused has no message to lose: {told:?}");
+    assert!(!findings.contains(&"lost_message"), "a key that is paused has no message to lose: {findings:?}");
 }
 
 pub async fn the_doctor_tells_what_is_remembered_for_ever<S: StoreUnderTest>(h: &Harness<S>) {
     let params = ExamineParams::new(inbox(), h.now());
-    let told = async || {
+    let findings = async || {
         let all = h.store.doctor(&params).await.expect("doctor");
         all.into_iter().find(|finding| finding.code == "remembered_for_ever")
     };
     let mut windows = RegisterParams::new(inbox(), RETENTION);
     windows.windows = vec![(handler("ledger"), Duration::MAX), (handler("h"), RETENTION)];
     h.store.register(&RegisterParams::new(inbox_named("other"), Duration::MAX)).await.expect("register");
-    assert_eq!(told().await, None);
+    assert_eq!(findings().await, None);
     h.store.register(&windows).await.expect("register");
-    let finding = told().await.expect("one has no end");
+    let finding = findings().await.expect("one has no end");
     assert!(finding.what.ends_with("of \"ledger\""), "{finding}");
     windows.retention = Duration::MAX;
     h.store.register(&windows).await.expect("register");
-    let finding = told().await.expect("two have no end");
+    let finding = findings().await.expect("two have no end");
     assert!(finding.what.ends_with("of \"ledger\", messages without a handler"), "{finding}");
 }
 

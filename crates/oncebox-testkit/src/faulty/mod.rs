@@ -1,4 +1,4 @@
-//! A store with fault injection.
+//! A store with fault injection. Tests: below.
 
 mod plan;
 

@@ -1,4 +1,4 @@
-//! Faults, and the calls that they affect.
+//! Faults, and the calls that they affect. Tests: mod.rs.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The list of cases, which the macro turns into tests.
+//! The list of cases, which the macro turns into tests. Tests: below.
 
 /// Runs the conformance suite on a source: `source_conformance!(name, setup)` makes a module `name` with one test for
 /// each rule. See [`source`](crate::source).

@@ -1,4 +1,5 @@
-//! The conformance suite for sources: the rules of every transport, one test per rule.
+//! The conformance suite for sources: the rules of every transport, one test per rule. Tests: `tests/channel.rs`, and
+//! each source's `tests/conformance.rs`.
 //!
 //! A source implements [`Transport`]: it sends a message through the real transport, starts an inbox with the source, and counts
 //! what became of the messages. One line makes the tests:
@@ -12,17 +13,17 @@
 
 #[doc(hidden)]
 pub mod basics;
+mod fixture;
 #[doc(hidden)]
 pub mod inline;
 #[doc(hidden)]
 pub mod refused;
-mod stage;
 #[doc(hidden)]
 pub mod trouble;
 
 mod cases;
 
-pub use stage::{SourceFixture, TestStore};
+pub use fixture::{SourceFixture, TestStore};
 
 use std::time::Duration;
 
@@ -71,7 +72,7 @@ pub trait Transport: Send + Sync + 'static {
     async fn bring_again(&self);
 
     /// Returns the current counts.
-    async fn books(&self) -> DeliveryLedger;
+    async fn ledger(&self) -> DeliveryLedger;
 }
 
 /// Timeout of a case. No case needs as long: it only turns a hang into a failure.
@@ -87,8 +88,8 @@ where
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime for the test");
     runtime.block_on(async {
-        let world = SourceFixture::new(setup().await);
-        let ended = tokio::time::timeout(PATIENCE, case(&world)).await;
-        assert!(ended.is_ok(), "{name} did not end within {PATIENCE:?}; {}", world.account().await);
+        let fixture = SourceFixture::new(setup().await);
+        let ended = tokio::time::timeout(PATIENCE, case(&fixture)).await;
+        assert!(ended.is_ok(), "{name} did not end within {PATIENCE:?}; {}", fixture.account().await);
     });
 }

@@ -26,7 +26,7 @@ pub(crate) use registration::Function;
 pub use registration::Registration;
 pub(crate) use registry::{EffectiveDedupe, RegisteredHandler, Registry};
 pub(crate) use transaction::{FinishTx, Marked, OpenInline, ShareTx};
-pub(crate) use types::takes;
+pub use types::IntoTypes;
 
 use std::future::Future;
 use std::pin::Pin;

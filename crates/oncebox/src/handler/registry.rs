@@ -12,8 +12,10 @@ use super::reruns::Reruns;
 use super::throttle::HandlerThrottle;
 use super::types;
 use crate::config::Config;
+use crate::config::dedupe::{Dedupe, KeyRules};
 use crate::error::{Error, ErrorKind, Result};
-use crate::key::{Dedupe, KeyRules, KeyStrategy};
+use crate::key::KeyStrategy;
+use crate::message::pattern;
 use crate::name::HandlerKey;
 use crate::state::Policies;
 use crate::store::{Route, Store};
@@ -130,7 +132,7 @@ impl EffectiveDedupe {
 
     /// Like [`effective`](Self::effective), for a type or a pattern.
     fn effective_for(&self, pattern: &str, handler: Option<&Dedupe>) -> Dedupe {
-        match types::prefix(pattern) {
+        match pattern::prefix(pattern) {
             None => self.effective(pattern, handler),
             Some(prefix) => self.most_exact(handler.or_else(|| self.rules.of_prefix(prefix))),
         }
@@ -330,7 +332,7 @@ fn routes<S: Store>(
         let Takers { durable, inline, forget } = takers;
         let durable = durable.into_iter().map(|(dedupe, routes)| keys.group(dedupe, routes)).collect();
         let routes = TypeRoutes { durable, inline, forget };
-        match types::prefix(&pattern) {
+        match pattern::prefix(&pattern) {
             Some(prefix) => by_prefix.push((prefix.into(), routes)),
             None => _ = by_type.insert(pattern, routes),
         }

@@ -39,8 +39,8 @@ mod tests {
 
     #[test]
     fn each_entry_has_its_own_count() {
-        let (reruns, one) = (Reruns::default(), Claim::for_tests());
-        let other = Claim { seq: Seq(2), ..Claim::for_tests() };
+        let (reruns, one) = (Reruns::default(), crate::fixtures::claim());
+        let other = Claim { seq: Seq(2), ..crate::fixtures::claim() };
         for _ in 0..FREE {
             assert!(reruns.is_free(&one) && reruns.is_free(&other));
         }
@@ -53,7 +53,7 @@ mod tests {
     fn memory_is_bounded() {
         let reruns = Reruns::default();
         for seq in 0..10_000 {
-            assert!(reruns.is_free(&Claim { seq: Seq(seq), ..Claim::for_tests() }));
+            assert!(reruns.is_free(&Claim { seq: Seq(seq), ..crate::fixtures::claim() }));
         }
         assert!(reruns.0.lock().len() <= MAX_ENDED);
     }

@@ -56,7 +56,7 @@ impl ComponentHeartbeats {
         self.parts.lock().entry(part).or_default().ended = true;
     }
 
-    pub(super) fn checks(&self, now: Duration, limits: &HealthLimits, stopping: bool) -> Vec<Check> {
+    pub(crate) fn checks(&self, now: Duration, limits: &HealthLimits, stopping: bool) -> Vec<Check> {
         let parts = self.parts.lock();
         let check = |(part, beat): (&&'static str, &Beat)| {
             let (status, detail) = beat.status(now, limits, stopping);

@@ -72,7 +72,7 @@ impl StoreHealth {
         }
     }
 
-    pub(super) fn checks(&self, now: Duration, limits: &HealthLimits) -> Vec<Check> {
+    pub(crate) fn checks(&self, now: Duration, limits: &HealthLimits) -> Vec<Check> {
         let calls = self.0.lock();
         let check = |(verb, failing): (&&'static str, &Option<Failing>)| {
             let (status, detail) = match failing {

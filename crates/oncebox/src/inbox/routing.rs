@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Shared;
+use crate::config::dedupe::Dedupe;
 use crate::config::{MissingKey, OnConflict, OnDuplicate, Tenants, Unrouted};
 use crate::error::{Error, ErrorKind, Result};
-use crate::key::{Dedupe, Fingerprint, Key, KeyContext, MessageKey, Naming, OrderKey};
+use crate::key::{Fingerprint, Key, KeyContext, MessageKey, Naming, OrderKey};
 use crate::message::Message;
 use crate::name::HandlerKey;
 use crate::observe::{emit, names};

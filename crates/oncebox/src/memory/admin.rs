@@ -87,21 +87,16 @@ impl Admin for Memory {
 
 impl InboxTables {
     fn count(&self) -> InboxCounts {
-        let entries = self.counted(BTreeSet::len);
+        let mut counts = InboxCounts::default();
+        counts.entries = self.counted(BTreeSet::len);
         let unrouted = self.messages.values().filter(|stored| stored.entries.is_empty()).count();
         let stale =
             self.quarantined.values().filter(|item| item.reason == QuarantineReason::Stale).count() as u64;
         let quarantined = self.quarantined.len() as u64;
-        InboxCounts {
-            entries,
-            messages: self.messages.len() as u64,
-            unrouted: unrouted as u64,
-            quarantined,
-            conflicts: quarantined - stale,
-            stale,
-            paused: self.paused(),
-            paused_keys: self.paused_keys(|_| true),
-        }
+        (counts.messages, counts.unrouted) = (self.messages.len() as u64, unrouted as u64);
+        (counts.quarantined, counts.conflicts, counts.stale) = (quarantined, quarantined - stale, stale);
+        (counts.paused, counts.paused_keys) = (self.paused(), self.paused_keys(|_| true));
+        counts
     }
 
     /// Counts entries by handler and status, under the name of the handler.
@@ -134,21 +129,18 @@ impl InboxTables {
 
     fn count_tenant(&self, tenant: &str) -> InboxCounts {
         let is_theirs = |seq: &&Seq| self.is_of(**seq, tenant);
-        let entries = self.counted(|entries| entries.iter().filter(is_theirs).count());
+        let mut counts = InboxCounts::default();
+        counts.entries = self.counted(|entries| entries.iter().filter(is_theirs).count());
         let messages = || self.messages.values().filter(|stored| stored.message.tenant() == Some(tenant));
         let quarantined = || self.quarantined.values().filter(|item| item.message.tenant() == Some(tenant));
         let stale = quarantined().filter(|item| item.reason == QuarantineReason::Stale).count() as u64;
         let quarantined = quarantined().count() as u64;
-        InboxCounts {
-            entries,
-            messages: messages().count() as u64,
-            unrouted: messages().filter(|stored| stored.entries.is_empty()).count() as u64,
-            quarantined,
-            conflicts: quarantined - stale,
-            stale,
-            paused: self.paused(),
-            paused_keys: self.paused_keys(|key| key.line.tenant.as_deref() == Some(tenant)),
-        }
+        counts.messages = messages().count() as u64;
+        counts.unrouted = messages().filter(|stored| stored.entries.is_empty()).count() as u64;
+        (counts.quarantined, counts.conflicts, counts.stale) = (quarantined, quarantined - stale, stale);
+        counts.paused = self.paused();
+        counts.paused_keys = self.paused_keys(|key| key.line.tenant.as_deref() == Some(tenant));
+        counts
     }
 
     /// Returns true if a message belongs to a tenant.

@@ -20,7 +20,7 @@ impl MemoryTables {
         let wants: Vec<Wanted> = params.wants.iter().map(wanted).collect();
         let (chosen, idle) = match params.mode {
             ClaimMode::Healthy => (scope.healthy(&wants, now), false),
-            ClaimMode::Suspect => (scope.suspects(&wants, now), params.idle),
+            ClaimMode::Suspect => (scope.suspects(&wants, params.company_factor, now), params.idle),
         };
         let (alone, lease) = (idle && chosen.len() == 1, (params.claim_id, now, now.after(params.lease)));
         self.lease(&params.inbox, &chosen, &routes, lease, Some(alone))
@@ -81,8 +81,8 @@ impl InboxTables {
         chosen
     }
 
-    /// Returns the suspect that waited longest, and others of its level.
-    fn suspects(&self, wants: &[Wanted], now: Timestamp) -> Vec<(Seq, HandlerKey)> {
+    /// Returns the suspect that waited longest, and others with the same suspicion.
+    fn suspects(&self, wants: &[Wanted], factor: usize, now: Timestamp) -> Vec<(Seq, HandlerKey)> {
         let wants = || wants.iter().filter(|(_, limit)| *limit > 0);
         let suspicion = |(_, seq, handler): &Due| {
             self.entry(*seq, handler).map_or(Suspicion::NONE, |entry| entry.suspicion)
@@ -92,13 +92,13 @@ impl InboxTables {
         let mut chosen: Vec<Due> = Vec::new();
         for (handlers, limit) in wants() {
             let mut due = self.due(ClaimMode::Suspect, handlers, usize::MAX, now);
-            due.retain(|due| suspicion(due).level() == first.level());
+            due.retain(|due| suspicion(due) == first);
             due.truncate(*limit);
             chosen.extend(due);
         }
         chosen.sort_unstable();
         chosen.dedup();
-        chosen.truncate(first.company());
+        chosen.truncate(first.company(factor));
         chosen.into_iter().map(|(_, seq, handler)| (seq, handler)).collect()
     }
 

@@ -41,9 +41,9 @@ impl InboxTables {
     pub(super) fn history(&self, key: &Key, now: Timestamp) -> Option<MessageHistory> {
         let seq = *self.keys.get(key)?;
         let stored = self.messages.get(&seq)?;
-        let mut history =
-            MessageHistory { now, attempts: stored.attempts.clone(), ..MessageHistory::default() };
-        history.duplicates = stored.duplicates;
+        let mut history = MessageHistory::default();
+        (history.now, history.duplicates) = (now, stored.duplicates);
+        history.attempts.clone_from(&stored.attempts);
         for attempt in &mut history.attempts {
             attempt.handler = self.names.name(&attempt.origin);
         }

@@ -162,6 +162,6 @@ impl Store for Memory {
 
 impl Wakeups for Memory {
     fn subscribe(&self) -> Wakeup {
-        Wakeup::new(self.shared.work.subscribe())
+        oncebox_tokio::wakeup(self.shared.work.subscribe())
     }
 }

@@ -38,7 +38,7 @@ impl HandlerNames {
         if link.added.is_empty() && link.ids.len() == 1 {
             return link.ids;
         }
-        let HandlerLink { mut ids, added, renamed } = link;
+        let HandlerLink { mut ids, added, renamed, .. } = link;
         if ids.is_empty() {
             let (origin, name) = (route.origin().clone(), route.key.clone());
             self.handlers.insert(origin.clone(), NamedHandler { name, group: origin.clone() });

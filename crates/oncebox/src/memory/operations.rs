@@ -140,7 +140,8 @@ impl MemoryTables {
                 self.operations.erase(&action.inbox, key, &ids);
                 ActionResult::Erased(counts)
             }
-            ActionKind::Bulk { .. } | ActionKind::Backfill { .. } => ActionResult::Begun,
+            // A bulk operation or a backfill: its caller does the work.
+            _ => ActionResult::Begun,
         };
         self.operations.add(action, &answer, now);
         Ok(Acted::now(answer))

@@ -59,11 +59,11 @@ impl MemoryEntry {
         self.status = settlement.next.status();
         self.at = match settlement.next {
             NextState::Pending { delay } => now.after(delay),
-            NextState::Completed | NextState::Poisoned { .. } | NextState::Discarded => now,
+            _ => now,
         };
         self.reason = match settlement.next {
             NextState::Poisoned { reason } => Some(reason),
-            NextState::Completed | NextState::Pending { .. } | NextState::Discarded => None,
+            _ => None,
         };
         self.in_line = settlement.in_line;
         self.attempts = settlement.attempts;

@@ -176,16 +176,11 @@ impl MemoryEntry {
 
     /// Returns it as operators see it. `name` is the name of the handler.
     pub(super) fn view(&self, seq: Seq, key: Key, origin: &HandlerKey, name: HandlerKey) -> EntryView {
-        EntryView {
-            origin: origin.clone(),
-            attempts: self.attempts,
-            suspicion: self.suspicion,
-            generation: self.generation,
-            reason: self.reason,
-            error: self.error.clone(),
-            in_line: self.in_line,
-            ..EntryView::new(seq, key, name, self.status, self.at)
-        }
+        let mut view = EntryView::new(seq, key, name, self.status, self.at);
+        (view.origin, view.attempts) = (origin.clone(), self.attempts);
+        (view.suspicion, view.generation) = (self.suspicion, self.generation);
+        (view.reason, view.error, view.in_line) = (self.reason, self.error.clone(), self.in_line);
+        view
     }
 }
 

@@ -170,8 +170,8 @@ const ACK: MetricLabel = words("ack", &["done", "redeliver", "busy", "reject", "
 const API_REASON: MetricLabel = words("reason", &["token", "access"]);
 const WHAT: MetricLabel = words("what", &["messages", "entries", "marks", "operations"]);
 /// Words for the responses of `oncebox-http`.
-const ANSWER: MetricLabel = words(
-    "answer",
+const RESPONSE: MetricLabel = words(
+    "result",
     &[
         "accepted",
         "duplicate",
@@ -247,9 +247,9 @@ metrics! {
         "Time between the first message and its duplicate.";
     Counter DELIVERIES = "oncebox_deliveries_total" [INBOX, SOURCE, ACK] None,
         "Deliveries of sources, by acknowledgement; `none` if there was none, and the broker delivers the message again.";
-    Gauge DELIVERIES_IN_HAND = "oncebox_deliveries_in_hand" [INBOX, SOURCE] Some(Unit::Count),
+    Gauge DELIVERIES_IN_FLIGHT = "oncebox_deliveries_in_flight" [INBOX, SOURCE] Some(Unit::Count),
         "Deliveries that are not settled with their source yet. They stay while the store is unavailable.";
-    Counter HTTP_ANSWERS = "oncebox_http_answers_total" [SOURCE, ANSWER] None,
+    Counter HTTP_RESPONSES = "oncebox_http_responses_total" [SOURCE, RESPONSE] None,
         "Responses to HTTP senders, by message; a request that was refused as a whole counts once. The source is empty if no endpoint has the address.";
     Counter HTTP_UNVERIFIED = "oncebox_http_unverified_total" [SOURCE, UNVERIFIED] None,
         "HTTP requests answered with 401, by reason. The source is empty if no endpoint has the address.";

@@ -252,14 +252,8 @@ pub(super) fn alone(spans: &[Span]) -> Span {
 /// Records the result of the store for a message.
 pub(super) fn accepted(span: &Span, answer: Accepted) {
     span.record("oncebox.outcome", answer.as_str());
-    match answer {
-        Accepted::First(seq) | Accepted::HandlersAdded(seq, _) | Accepted::Conflict(seq) => {
-            span.record("seq", seq.0);
-        }
-        Accepted::Duplicate(known) => {
-            span.record("seq", known.seq.0);
-        }
-        Accepted::Stale => {}
+    if let Some(seq) = answer.seq() {
+        span.record("seq", seq.0);
     }
 }
 

@@ -5,14 +5,16 @@ use serde_json::{Value, json};
 use super::{OperationReport, OperationState, note, record_of, report_of, unreadable};
 use crate::error::Result;
 use crate::name::InboxName;
+use crate::observe::{emit, names};
 use crate::store::{
     Action, ActionKind, Actor, Admin, BackfillParams, OperationId, OperationView, Route, Seq,
 };
 
 /// A backfill: entries for one handler, for messages that were stored before it was registered.
 ///
-/// A program with the inbox calls [`Inbox::backfill`](crate::Inbox::backfill), which also checks the handler. This type
-/// is for operators, who know only the key and the types.
+/// A program with the inbox calls [`Inbox::backfill`](crate::Inbox::backfill) or
+/// [`Inbox::plan_backfill`](crate::Inbox::plan_backfill), which also check the handler. Operators without the inbox know only
+/// the key and the types.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -88,7 +90,7 @@ impl Backfill {
         let record = record_of(store, &self.inbox, self.id).await?;
         let (mut noted, mut at) = BackfillProgress::of(&record)?;
         let mut params = BackfillParams::new(self.inbox.clone(), self.route.clone(), self.types.clone());
-        let page = params.limit;
+        let (page, mut stale) = (params.limit, 0);
         while at.state == OperationState::Running {
             // A page reads no more messages than may still get an entry.
             (params.after, params.limit) = (at.after, page.min(self.limit.saturating_sub(at.done)));
@@ -96,7 +98,11 @@ impl Backfill {
                 at.state = OperationState::Capped;
             } else {
                 let page = store.backfill(&params).await?;
-                at.done += page.added;
+                (at.done, stale) = (at.done + page.added, stale + page.stale);
+                if page.added > 0 {
+                    let handler = ("handler", self.route.key.to_string().into());
+                    emit::count(names::BACKFILLED, page.added as u64, [emit::inbox(&self.inbox), handler]);
+                }
                 match page.next {
                     None => at.state = OperationState::Finished,
                     next => at.after = next,
@@ -104,6 +110,10 @@ impl Backfill {
             }
             note(store, self.id, &mut noted, &at.encode()).await?;
             progress(&at.report(self.id));
+        }
+        if stale > 0 {
+            let (inbox, handler) = (&self.inbox, &self.route.key);
+            tracing::warn!(%inbox, %handler, stale, "messages older than the watermark skipped");
         }
         Ok(at.report(self.id))
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::key::{Digest, Purpose, is_blank};
+use crate::key::{is_blank, recent_digest};
 use crate::time::{SharedClock, SystemClock};
 use keys::{KeyAdmission, RecentKeys};
 
@@ -75,10 +75,7 @@ impl Recent {
                 "the key is empty or only white space, and would be the same for all messages without one";
             return Err(Error::new(ErrorKind::MissingKey, what));
         }
-        let mut digest = Digest::new(Purpose::Recent);
-        digest.part(self.scope.as_bytes());
-        digest.part(key.as_ref());
-        let id = digest.finish();
+        let id = recent_digest(&self.scope, key.as_ref());
         // Read the clock under the lock, so that times grow with the calls.
         let mut keys = self.shared.keys.lock();
         match keys.admit(id, self.shared.clock.monotonic()) {

@@ -27,13 +27,14 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 
 use crate::error::Result;
-use crate::health::{ComponentHeartbeats, SourceState};
+use crate::health::ComponentHeartbeats;
 use crate::inbox::Shared;
 use crate::name::HandlerKey;
 use crate::source::Source;
 use crate::state::BreakerState;
 use crate::store::{Backlog, Store};
 use intake::intake_switch::IntakeSwitch;
+use intake::source_state::SourceState;
 use upkeep::supervisor::{AbortOnDrop, RECEIVER, Stop, supervise};
 use work::idle_waiters::IdleWaiters;
 use work::in_flight::InFlight;

@@ -6,21 +6,20 @@ use oncebox::HandlerKey;
 use serde_json::json;
 
 use super::CommandError;
-use super::client::{BackfillPlan, OperatorClient};
 use super::print;
 use super::target::{ActorArgs, EntryFilterArgs, MessageArgs, TargetArgs, handler, not_found, usage};
-use crate::api::wire;
 use crate::cli::out;
 use crate::cli::progress::ProgressLine;
+use crate::operator::{BackfillPlan, OperatorClient, wire};
 
 /// Prints the result of an action. An error names the operation id, so that the operator can repeat it.
 pub(super) fn report_action(
     target: &TargetArgs,
     verb: &str,
     id: wire::OperationUuid,
-    acted: Result<wire::ActionResponse, CommandError>,
+    acted: Result<wire::ActionResponse, impl Into<CommandError>>,
 ) -> Result<wire::ActionResponse, CommandError> {
-    let acted = acted.map_err(|failed| failed.context(format!("{verb}, operation {}", id.0)))?;
+    let acted = acted.map_err(|failed| failed.into().context(format!("{verb}, operation {}", id.0)))?;
     if target.json {
         print::json(&acted)?;
     } else {
@@ -72,6 +71,13 @@ pub(crate) struct EntryActionArgs {
     /// Allow a filter that matches everything
     #[arg(long)]
     everything: bool,
+}
+
+impl EntryActionArgs {
+    /// Returns true if the arguments select entries by a filter, without `--confirm`.
+    pub(super) fn is_dry_run(&self) -> bool {
+        !self.message.is_given() && !self.confirm
+    }
 }
 
 /// Returns the name of a verb.
@@ -149,7 +155,9 @@ async fn many(args: &EntryActionArgs, verb: wire::EntryVerb) -> Result<bool, Com
     };
     let ended = client.bulk(&action, &mut on_progress).await;
     drop(progress);
-    let report = ended.map_err(|failed| failed.context(format!("bulk {}, operation {id}", word(verb))))?;
+    let report = ended.map_err(|failed| {
+        CommandError::from(failed).context(format!("bulk {}, operation {id}", word(verb)))
+    })?;
     print_report(&args.target, &report)?;
     Ok(report.state == "stopped")
 }
@@ -248,7 +256,7 @@ pub(crate) struct PurgeArgs {
     limit: usize,
     /// Delete the messages (default: dry run)
     #[arg(long)]
-    confirm: bool,
+    pub(super) confirm: bool,
     /// Refuse unless exactly this many messages match, as in the dry run
     #[arg(long, value_name = "COUNT", requires = "confirm")]
     expect: Option<u64>,
@@ -306,7 +314,7 @@ pub(crate) struct BackfillArgs {
     limit: Option<usize>,
     /// Add the entries (default: dry run)
     #[arg(long)]
-    confirm: bool,
+    pub(super) confirm: bool,
 }
 
 pub(super) async fn backfill(args: &BackfillArgs) -> Result<(), CommandError> {
@@ -334,7 +342,8 @@ pub(super) async fn backfill(args: &BackfillArgs) -> Result<(), CommandError> {
     let progress = ProgressLine::unknown("entries added");
     let ended = client.backfill(&plan, &mut |report| progress.at(report.done)).await;
     drop(progress);
-    let report = ended.map_err(|failed| failed.context(format!("backfill, operation {id}")))?;
+    let report =
+        ended.map_err(|failed| CommandError::from(failed).context(format!("backfill, operation {id}")))?;
     if args.target.json {
         return print::json(&report);
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use async_trait::async_trait;
 use oncebox::time::{Clock as _, SystemClock};
 use oncebox::{InboxName, Key};
@@ -12,12 +12,13 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::CommandError;
-use super::client::{BackfillPlan, DoctorQuery, OperatorClient, ProgressFn};
 use super::target::usage;
 use crate::api::routes::{ApiCall, Method};
-use crate::api::wire;
-use crate::cli::{Exit, ServerNotFound, out};
+use crate::cli::{Exit, out};
 use crate::config::secret;
+use crate::operator::{
+    BackfillPlan, DoctorQuery, OperatorClient, OperatorError, OperatorResult, ProgressFn, wire,
+};
 
 /// Time limit of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
@@ -66,7 +67,7 @@ impl ApiClient {
         call: ApiCall,
         parts: &[(&str, &str)],
         query: &Q,
-    ) -> Result<A, CommandError> {
+    ) -> OperatorResult<A> {
         self.send(call, parts, query, None).await
     }
 
@@ -75,8 +76,8 @@ impl ApiClient {
         call: ApiCall,
         parts: &[(&str, &str)],
         body: &B,
-    ) -> Result<A, CommandError> {
-        let body = serde_json::to_vec(body).context("cannot encode the request")?;
+    ) -> OperatorResult<A> {
+        let body = serde_json::to_vec(body).map_err(|error| unencodable(&error))?;
         self.send(call, parts, &(), Some(body)).await
     }
 
@@ -86,7 +87,7 @@ impl ApiClient {
         parts: &[(&str, &str)],
         query: &Q,
         body: Option<Vec<u8>>,
-    ) -> Result<A, CommandError> {
+    ) -> OperatorResult<A> {
         let route = call.route();
         let parts: Vec<_> = parts.iter().copied().chain([("inbox", self.inbox.as_str())]).collect();
         let mut url = self.base.clone();
@@ -107,18 +108,17 @@ impl ApiClient {
         let status = response.status();
         let bytes = response.bytes().await.map_err(|error| self.no_response(&error, changes))?;
         if !status.is_success() {
-            return Err(refused(status, &bytes));
+            return Err(refused(status, &bytes, changes));
         }
         serde_json::from_slice(&bytes).map_err(|error| {
-            let what = format!(
+            OperatorError::Lost(format!(
                 "{} sent a response that this build cannot read; use the build of the server: {error}",
                 self.base
-            );
-            Exit::Failure.with(anyhow!(what))
+            ))
         })
     }
 
-    fn no_response(&self, error: &reqwest::Error, changes: bool) -> CommandError {
+    fn no_response(&self, error: &reqwest::Error, changes: bool) -> OperatorError {
         let base = &self.base;
         // The innermost cause, without the URL.
         let mut why = String::new();
@@ -129,14 +129,14 @@ impl ApiClient {
         }
         if error.is_connect() {
             let what = format!("cannot connect to {base}{why}; check that `oncebox serve` runs there");
-            return Exit::Start.with(anyhow!(what));
+            return OperatorError::Unreachable(what);
         }
         let advice = if changes {
             "the change may have been stored; retry with the same --operation"
         } else {
             "retry"
         };
-        Exit::Failure.with(anyhow!("{base} did not respond{why}; {advice}"))
+        OperatorError::Lost(format!("{base} did not respond{why}; {advice}"))
     }
 
     /// Polls the progress of an operation until it has ended.
@@ -144,7 +144,7 @@ impl ApiClient {
         &self,
         mut now: wire::BulkReport,
         on_progress: ProgressFn<'_>,
-    ) -> Result<wire::BulkReport, CommandError> {
+    ) -> OperatorResult<wire::BulkReport> {
         let clock = SystemClock::default();
         let id = now.operation.0.to_string();
         loop {
@@ -157,14 +157,15 @@ impl ApiClient {
                 let what = format!(
                     "operation {id} no longer runs in that process; continue it with --operation {id}"
                 );
-                return Err(Exit::Failure.with(anyhow!(what)));
+                return Err(OperatorError::Lost(what));
             }
             clock.sleep(POLL_INTERVAL).await;
             let polled: wire::OperationProgress =
                 self.get(ApiCall::Operation, &[("operation", &id)], &()).await?;
             let unknown = || {
-                Exit::Failure
-                    .with(anyhow!("the server returned no progress of operation {id}; check `oncebox audit`"))
+                let what =
+                    format!("the server returned no progress of operation {id}; check `oncebox audit`");
+                OperatorError::Lost(what)
             };
             now = polled.report.ok_or_else(unknown)?;
         }
@@ -172,8 +173,8 @@ impl ApiClient {
 }
 
 /// Adds parameters to a URL. Repeats a list once per item and omits null.
-fn add_query<Q: Serialize>(url: &mut Url, query: &Q) -> Result<(), CommandError> {
-    let values = serde_json::to_value(query).context("cannot encode the request")?;
+fn add_query<Q: Serialize>(url: &mut Url, query: &Q) -> OperatorResult<()> {
+    let values = serde_json::to_value(query).map_err(|error| unencodable(&error))?;
     let Value::Object(values) = values else { return Ok(()) };
     if values.is_empty() {
         return Ok(());
@@ -199,65 +200,64 @@ fn add_query<Q: Serialize>(url: &mut Url, query: &Q) -> Result<(), CommandError>
     Ok(())
 }
 
-/// Converts an error response.
-fn refused(status: StatusCode, body: &[u8]) -> CommandError {
-    let exit = match status.as_u16() {
-        401 | 403 | 404 | 409 => Exit::Refused,
-        400..500 => Exit::Usage,
-        _ => Exit::Failure,
-    };
+fn unencodable(error: &serde_json::Error) -> OperatorError {
+    OperatorError::Invalid(format!("cannot encode the request: {error}"))
+}
+
+/// Converts an error response. The response to a read does not say what was kept.
+fn refused(status: StatusCode, body: &[u8], changes: bool) -> OperatorError {
     let what = match serde_json::from_slice::<wire::ProblemDocument>(body) {
-        Ok(problem) => format!("{}: {}; {}", problem.detail, problem.kept, problem.advice),
+        Ok(problem) if changes => format!("{}: {}; {}", problem.detail, problem.kept, problem.advice),
+        Ok(problem) => format!("{}; {}", problem.detail, problem.advice),
         Err(_) => {
             format!(
                 "the server responded with {status} and no reason; check that `oncebox serve` listens there"
             )
         }
     };
-    if status == StatusCode::NOT_FOUND { exit.with(ServerNotFound(what)) } else { exit.with(anyhow!(what)) }
+    OperatorError::Refused(status.as_u16(), what)
 }
 
 #[async_trait]
 impl OperatorClient for ApiClient {
-    async fn counts(&self, tenant: Option<&str>) -> Result<wire::InboxTotals, CommandError> {
+    async fn counts(&self, tenant: Option<&str>) -> OperatorResult<wire::InboxTotals> {
         self.get(ApiCall::Counts, &[], &wire::TenantQuery { tenant: tenant.map(Into::into) }).await
     }
 
-    async fn entries(&self, query: &wire::EntriesQuery) -> Result<wire::EntryList, CommandError> {
+    async fn entries(&self, query: &wire::EntriesQuery) -> OperatorResult<wire::EntryList> {
         self.get(ApiCall::Entries, &[], query).await
     }
 
-    async fn message(&self, key: &Key) -> Result<wire::MessageDetails, CommandError> {
+    async fn message(&self, key: &Key) -> OperatorResult<wire::MessageDetails> {
         self.get(ApiCall::Message, &[("key", &key.to_string())], &()).await
     }
 
-    async fn payloads(&self, key: &Key) -> Result<wire::MessagePayloads, CommandError> {
+    async fn payloads(&self, key: &Key) -> OperatorResult<wire::MessagePayloads> {
         self.get(ApiCall::Payload, &[("key", &key.to_string())], &()).await
     }
 
-    async fn explain(&self, key: &Key) -> Result<wire::MessageExplanation, CommandError> {
+    async fn explain(&self, key: &Key) -> OperatorResult<wire::MessageExplanation> {
         self.get(ApiCall::Explain, &[("key", &key.to_string())], &()).await
     }
 
-    async fn quarantined(&self, query: &wire::QuarantineQuery) -> Result<wire::QuarantineList, CommandError> {
+    async fn quarantined(&self, query: &wire::QuarantineQuery) -> OperatorResult<wire::QuarantineList> {
         self.get(ApiCall::Quarantine, &[], query).await
     }
 
-    async fn blocked(&self, query: &wire::BlockedQuery) -> Result<wire::BlockedKeyList, CommandError> {
+    async fn blocked(&self, query: &wire::BlockedQuery) -> OperatorResult<wire::BlockedKeyList> {
         self.get(ApiCall::Blocked, &[], query).await
     }
 
-    async fn audit(&self, query: &wire::AuditQuery) -> Result<wire::OperationList, CommandError> {
+    async fn audit(&self, query: &wire::AuditQuery) -> OperatorResult<wire::OperationList> {
         self.get(ApiCall::Audit, &[], query).await
     }
 
-    async fn doctor(&self, query: &DoctorQuery) -> Result<Vec<wire::DoctorFinding>, CommandError> {
+    async fn doctor(&self, query: &DoctorQuery) -> OperatorResult<wire::DoctorReport> {
         if query.handlers.is_some() || query.redelivery.is_some() {
-            return Err(usage(
-                "--handlers and --redelivery require --store; the sidecar knows them with --api",
-            ));
+            let what = "--handlers and --redelivery require --store; the sidecar knows them with --api";
+            return Err(OperatorError::Invalid(what.into()));
         }
-        Ok(self.get::<_, wire::DoctorReport>(ApiCall::Doctor, &[], &()).await?.findings)
+        self.get(ApiCall::Doctor, &[], &()).await
     }
 
     async fn act(
@@ -265,7 +265,7 @@ impl OperatorClient for ApiClient {
         verb: wire::EntryVerb,
         key: &Key,
         action: &wire::EntryAction,
-    ) -> Result<wire::ActionResponse, CommandError> {
+    ) -> OperatorResult<wire::ActionResponse> {
         let call = match verb {
             wire::EntryVerb::Retry => ApiCall::Retry,
             wire::EntryVerb::Discard => ApiCall::Discard,
@@ -275,23 +275,15 @@ impl OperatorClient for ApiClient {
         self.post(call, &[("key", &key.to_string())], action).await
     }
 
-    async fn erase(
-        &self,
-        key: &Key,
-        erasure: &wire::ErasureAction,
-    ) -> Result<wire::ActionResponse, CommandError> {
+    async fn erase(&self, key: &Key, erasure: &wire::ErasureAction) -> OperatorResult<wire::ActionResponse> {
         self.post(ApiCall::Erase, &[("key", &key.to_string())], erasure).await
     }
 
-    async fn hold(
-        &self,
-        pause: bool,
-        hold: &wire::PauseAction,
-    ) -> Result<wire::ActionResponse, CommandError> {
+    async fn hold(&self, pause: bool, hold: &wire::PauseAction) -> OperatorResult<wire::ActionResponse> {
         self.post(if pause { ApiCall::Pause } else { ApiCall::Resume }, &[], hold).await
     }
 
-    async fn preview(&self, plan: &wire::BulkPlan) -> Result<wire::BulkPreview, CommandError> {
+    async fn preview(&self, plan: &wire::BulkPlan) -> OperatorResult<wire::BulkPreview> {
         self.post(ApiCall::BulkPreview, &[], plan).await
     }
 
@@ -299,16 +291,16 @@ impl OperatorClient for ApiClient {
         &self,
         action: &wire::BulkAction,
         on_progress: ProgressFn<'_>,
-    ) -> Result<wire::BulkReport, CommandError> {
+    ) -> OperatorResult<wire::BulkReport> {
         let begun = self.post(ApiCall::Bulk, &[], action).await?;
         self.watch(begun, on_progress).await
     }
 
-    async fn purge_preview(&self, plan: &wire::PurgePlan) -> Result<wire::PurgePreview, CommandError> {
+    async fn purge_preview(&self, plan: &wire::PurgePlan) -> OperatorResult<wire::PurgePreview> {
         self.post(ApiCall::PurgePreview, &[], plan).await
     }
 
-    async fn purge(&self, purge: &wire::PurgeAction) -> Result<wire::ActionResponse, CommandError> {
+    async fn purge(&self, purge: &wire::PurgeAction) -> OperatorResult<wire::ActionResponse> {
         self.post(ApiCall::Purge, &[], purge).await
     }
 
@@ -316,11 +308,11 @@ impl OperatorClient for ApiClient {
         &self,
         plan: &BackfillPlan,
         on_progress: ProgressFn<'_>,
-    ) -> Result<wire::BulkReport, CommandError> {
+    ) -> OperatorResult<wire::BulkReport> {
         if !plan.types.is_empty() || !plan.legacy.is_empty() || plan.limit.is_some() {
-            return Err(usage(
-                "--type, --legacy and --limit require --store; the sidecar knows the handlers with --api",
-            ));
+            let what =
+                "--type, --legacy and --limit require --store; the sidecar knows the handlers with --api";
+            return Err(OperatorError::Invalid(what.into()));
         }
         let begun = self.post(ApiCall::Backfill, &[], &plan.action).await?;
         self.watch(begun, on_progress).await
@@ -348,8 +340,15 @@ mod tests {
 
     #[test]
     fn a_response_without_a_reason_still_has_advice() {
-        let CommandError { exit, error } = refused(StatusCode::NOT_FOUND, b"<html>");
-        assert_eq!(exit, Exit::Refused);
-        assert!(error.to_string().contains("oncebox serve"), "{error}");
+        let error = refused(StatusCode::NOT_FOUND, b"<html>", true);
+        assert!(error.is_not_found() && error.to_string().contains("oncebox serve"), "{error}");
+    }
+
+    #[test]
+    fn a_refused_read_does_not_say_what_was_kept() {
+        let body = br#"{"type":"t","title":"t","status":404,"detail":"none","kept":"kept","advice":"look"}"#;
+        for (changes, text) in [(true, "none: kept; look"), (false, "none; look")] {
+            assert_eq!(refused(StatusCode::NOT_FOUND, body, changes).to_string(), text);
+        }
     }
 }

@@ -6,11 +6,10 @@ use oncebox::store::Severity;
 use oncebox::{ErrorKind, HandlerKey};
 
 use super::CommandError;
-use super::client::DoctorQuery;
 use super::print;
 use super::target::{Target, TargetArgs, cannot_open, handler};
-use crate::api::wire;
 use crate::cli::out::{self, Colour, escaped};
+use crate::operator::{DoctorQuery, wire};
 use crate::sidecar;
 
 #[derive(Debug, clap::Args)]
@@ -32,7 +31,7 @@ pub(super) async fn doctor(args: &DoctorArgs) -> Result<bool, CommandError> {
         vec![finding]
     } else {
         let client = args.target.open().await?;
-        let findings = client.doctor(&query).await?;
+        let findings = client.doctor(&query).await?.findings;
         if findings.is_empty() {
             print::note_if_empty(&args.target, &client.counts(None).await?)?;
         }

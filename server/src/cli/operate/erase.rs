@@ -7,8 +7,8 @@ use super::CommandError;
 use super::actions::report_action;
 use super::print;
 use super::target::{ActorArgs, OneMessageArgs, TargetArgs};
-use crate::api::wire;
 use crate::cli::out;
+use crate::operator::wire;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ErasureArgs {
@@ -23,7 +23,7 @@ pub(crate) struct ErasureArgs {
     discard_unfinished: bool,
     /// Erase for good (default: dry run)
     #[arg(long)]
-    confirm: bool,
+    pub(super) confirm: bool,
 }
 
 pub(super) async fn erase(args: &ErasureArgs) -> Result<(), CommandError> {

@@ -2,12 +2,10 @@
 
 mod actions;
 mod api_client;
-mod client;
 mod doctor;
 mod erase;
 mod print;
 mod queries;
-mod store_client;
 mod stuck;
 mod target;
 
@@ -16,7 +14,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 use super::{CommandError, EXITS, Exit, checked};
-use crate::api::wire::EntryVerb;
+use crate::operator::wire::EntryVerb;
 
 /// Commands for operators.
 #[derive(Debug, Subcommand)]
@@ -131,19 +129,25 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Returns true if the command changes nothing in a store.
+    /// Returns true if the command changes nothing in a store, like a dry run.
     pub(crate) fn is_read(&self) -> bool {
-        matches!(
-            self,
+        match self {
             Self::Status(_)
-                | Self::List(_)
-                | Self::Show(_)
-                | Self::Explain(_)
-                | Self::Quarantine(_)
-                | Self::Blocked(_)
-                | Self::Audit(_)
-                | Self::Doctor(_)
-        )
+            | Self::List(_)
+            | Self::Show(_)
+            | Self::Explain(_)
+            | Self::Quarantine(_)
+            | Self::Blocked(_)
+            | Self::Audit(_)
+            | Self::Doctor(_) => true,
+            Self::Retry(args) | Self::Discard(args) | Self::Replay(args) | Self::Unblock(args) => {
+                args.is_dry_run()
+            }
+            Self::Pause(_) | Self::Resume(_) => false,
+            Self::Purge(args) => !args.confirm,
+            Self::Erase(args) => !args.confirm,
+            Self::Backfill(args) => !args.confirm,
+        }
     }
 }
 

@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::target::TargetArgs;
-use crate::api::wire::{EntryRecord, InboxTotals, TimeText};
 use crate::cli::out::{self, Cell, table};
 use crate::cli::{CommandError, Exit};
+use crate::operator::wire::{EntryRecord, InboxTotals, TimeText};
 
 /// Maximum length of an error in a table, in characters.
 const ERROR: usize = 80;

@@ -9,9 +9,9 @@ use serde_json::json;
 use super::CommandError;
 use super::print;
 use super::target::{EntryFilterArgs, OneMessageArgs, TargetArgs};
-use crate::api::wire;
 use crate::cli::out::{self, Cell, escaped, table};
 use crate::cli::progress::ProgressLine;
+use crate::operator::wire;
 
 /// Maximum items per page.
 pub(super) const PAGE: usize = 1_000;
@@ -155,8 +155,8 @@ pub(crate) struct ShowArgs {
 }
 
 pub(super) async fn show(args: &ShowArgs) -> Result<(), CommandError> {
-    let key = args.message.key(&args.target)?;
     let client = args.target.open().await?;
+    let key = args.message.key_to_read(&args.target, &*client).await?;
     let view = client.message(&key).await.map_err(|failed| args.message.not_found(failed))?;
     let payloads = if args.payload { Some(client.payloads(&key).await?) } else { None };
     if args.target.json {
@@ -260,8 +260,9 @@ pub(crate) struct ExplainArgs {
 }
 
 pub(super) async fn explain(args: &ExplainArgs) -> Result<(), CommandError> {
-    let key = args.message.key(&args.target)?;
-    let explained = args.target.open().await?.explain(&key).await;
+    let client = args.target.open().await?;
+    let key = args.message.key_to_read(&args.target, &*client).await?;
+    let explained = client.explain(&key).await;
     let explained = explained.map_err(|failed| args.message.not_found(failed))?;
     if args.target.json {
         return print::json(&explained);

@@ -6,8 +6,8 @@ use super::CommandError;
 use super::print;
 use super::queries::PAGE;
 use super::target::TargetArgs;
-use crate::api::wire;
 use crate::cli::out::{self, Cell, table};
+use crate::operator::wire;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct QuarantineArgs {

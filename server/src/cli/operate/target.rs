@@ -1,7 +1,8 @@
 //! Arguments that select an inbox, a message or entries. Tests: `tests/operate/`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::anyhow;
 use oncebox::state::Status;
@@ -11,13 +12,24 @@ use oncebox::{HandlerKey, InboxName, Key, KeyStrategy};
 
 use super::CommandError;
 use super::api_client::ApiClient;
-use super::client::OperatorClient;
-use super::store_client::StoreClient;
-use crate::api::wire::{self, BoundedText, StatusWord, TimeText};
 use crate::cli::Exit;
 use crate::cli::out;
 use crate::config::{self, InboxPlan, SealPlan, Secrets, StorePlan};
+use crate::operator::wire::{self, BoundedText, StatusWord, TimeText};
+use crate::operator::{OperatorClient, OperatorError, RequestWords, StoreClient};
 use crate::sidecar;
+
+/// Maximum time of a search for a message by its id.
+const SEARCH: Duration = Duration::from_secs(10);
+/// Maximum sources that an error for an ambiguous id lists.
+const MAX_SOURCES: usize = 5;
+
+/// Words of the command line in errors of its requests.
+const FLAGS: RequestWords = RequestWords {
+    actor: "the actor is missing; set --actor or ONCEBOX_ACTOR for the audit log",
+    everything: "add a filter, or --everything",
+    unknown: "--unknown",
+};
 
 /// Arguments for the inbox: an API, a store, or a configuration. Default: `ONCEBOX_API`, `ONCEBOX_STORE`, `ONCEBOX_CONFIG`, then
 /// `oncebox.toml` in the current directory.
@@ -136,7 +148,7 @@ impl TargetArgs {
         if let Some(why) = store.seal.as_ref().and_then(SealPlan::locked) {
             out::eprint_note(&format!("sealed content is hidden: {why}"));
         }
-        Ok(Box::new(StoreClient::new(opened, inbox, plan)))
+        Ok(Box::new(StoreClient::new(opened, inbox, plan.map(Into::into), &FLAGS)))
     }
 
     /// Returns the key of an id, for inboxes that use ids as keys.
@@ -186,9 +198,18 @@ impl MessageArgs {
     }
 }
 
+impl MessageArgs {
+    /// Returns true if the arguments select one message.
+    pub(super) fn is_given(&self) -> bool {
+        self.key.is_some() || self.id.is_some()
+    }
+}
+
 /// Adds a hint to a not-found error: an id belongs to a source, and messages of a sidecar always have one.
-pub(super) fn not_found(failed: CommandError, id: &MessageArgs, source: Option<&str>) -> CommandError {
-    if id.id.is_none() || source.is_some() || !failed.is_not_found() {
+pub(super) fn not_found(failed: OperatorError, id: &MessageArgs, source: Option<&str>) -> CommandError {
+    let known = id.id.is_none() || source.is_some() || !failed.is_not_found();
+    let failed = CommandError::from(failed);
+    if known {
         return failed;
     }
     failed.context("without --source, only messages without a source match; add it, or use --key".to_owned())
@@ -214,8 +235,62 @@ impl OneMessageArgs {
     }
 
     /// Adds a hint to a not-found error.
-    pub(super) fn not_found(&self, failed: CommandError) -> CommandError {
+    pub(super) fn not_found(&self, failed: OperatorError) -> CommandError {
         not_found(failed, &self.message, self.source.as_deref())
+    }
+
+    /// Returns the key for a command that only reads. An id without a source selects the only message with that id.
+    pub(super) async fn key_to_read(
+        &self,
+        target: &TargetArgs,
+        client: &dyn OperatorClient,
+    ) -> Result<Key, CommandError> {
+        let key = self.key(target)?;
+        let (Some(id), None) = (self.message.id.as_deref(), &self.source) else { return Ok(key) };
+        match client.message(&key).await {
+            Ok(_) => Ok(key),
+            Err(failed) if failed.is_not_found() => {
+                let found = self.search(client, id).await?;
+                found.ok_or_else(|| self.not_found(failed))
+            }
+            Err(failed) => Err(failed.into()),
+        }
+    }
+
+    /// Searches the entries for the only message with an id. Gives up after [`SEARCH`].
+    async fn search(&self, client: &dyn OperatorClient, id: &str) -> Result<Option<Key>, CommandError> {
+        let text = |text: &str| Some(BoundedText::from(text));
+        let (id_contains, tenant) = (text(id), self.tenant.as_deref().and_then(text));
+        let mut query =
+            wire::EntriesQuery { id_contains, tenant, limit: Some(1_000), ..wire::EntriesQuery::default() };
+        let (start, mut found) = (Instant::now(), BTreeMap::new());
+        loop {
+            let page = client.entries(&query).await?;
+            for entry in page.entries {
+                let same = |one: &wire::MessageIdentity| one.id == id && one.id_hex.is_none();
+                if let Some(message) = entry.message.filter(same) {
+                    found.insert(entry.key.0, message.source);
+                }
+            }
+            match page.next {
+                None => break,
+                Some(_) if start.elapsed() >= SEARCH => return Ok(None),
+                Some(next) => query.after = text(&next),
+            }
+        }
+        if found.len() > 1 {
+            let sources = found.values().collect::<BTreeSet<_>>().into_iter().take(MAX_SOURCES);
+            let sources = sources.map(|source| format!("{source:?}")).collect::<Vec<_>>().join(", ");
+            let count = found.len();
+            return Err(usage(format!(
+                "{count} messages have this id, with sources like {sources}; add --source, or use --key"
+            )));
+        }
+        let only = found.pop_first();
+        Ok(only.map(|(key, source)| {
+            out::eprint_note(&format!("without --source: the only message with this id, from {source:?}"));
+            key
+        }))
     }
 
     /// Returns the key, or an error if the arguments select no message.

@@ -42,7 +42,7 @@ fn a_bulk_operation_is_previewed_then_done_once() {
 
     let begun = open.act("/inboxes/orders/bulk", &body);
     assert_eq!(begun["operation"], json!(id));
-    sidecar.wait_words(&["bulk operation ended", "capped"]);
+    sidecar.wait_words(&["operation ended", "capped"]);
     let again = open.act("/inboxes/orders/bulk", &body);
     assert_eq!((&again["state"], &again["done"]), (&json!("capped"), &json!(2)), "{again}");
     let mut other = body.clone();
@@ -69,7 +69,7 @@ fn failures_stop_an_operation_and_so_does_an_operator() {
     assert_eq!((stopped.status, &stopped.json()["report"]["active"]), (200, &json!(false)), "{stopped:?}");
     // Continued: the depot is still closed, so retried entries are poisoned again, and it stops itself.
     open.act("/inboxes/orders/bulk", &body);
-    sidecar.wait_words(&["bulk operation ended", "stopped"]);
+    sidecar.wait_words(&["operation ended", "stopped"]);
     let report = open.look(&format!("/inboxes/orders/operations/{id}"))["report"].clone();
     assert_eq!(report["state"], "stopped", "{report}");
     assert!(report["done"].as_u64().unwrap() < 9 && report["failed"].as_u64().unwrap() > 0, "{report}");
@@ -97,7 +97,7 @@ fn an_operation_outlives_its_process() {
     body["per_second"] = json!(1000);
     body["expected"] = json!(8);
     open.act("/inboxes/orders/bulk", &body);
-    sidecar.wait_words(&["bulk operation ended", "finished"]);
+    sidecar.wait_words(&["operation ended", "finished"]);
     let report = open.look(&format!("/inboxes/orders/operations/{id}"))["report"].clone();
     assert_eq!((&report["done"], &report["refused"]), (&json!(9), &json!(0)), "{report}");
     let parts = open.look(&format!("/inboxes/orders/audit?parent={id}"));

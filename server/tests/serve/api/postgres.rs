@@ -39,7 +39,7 @@ fn the_api_works_on_postgresql() {
         "which": { "handler": "ship" }, "expected": 1 });
     open.act("/inboxes/orders/bulk", &bulk);
     sidecar.wait_words(&["delivered", "evt_2"]);
-    sidecar.wait_words(&["bulk operation ended", "finished"]);
+    sidecar.wait_words(&["operation ended", "finished"]);
     let purge = json!({ "operation": fresh(), "actor": "ada", "reason": "settled", "older_than_seconds": 0,
         "expected": 1 });
     assert_eq!(open.act("/inboxes/orders/purge", &purge)["purged"], 1);

@@ -61,8 +61,8 @@ pub(crate) fn request(
 }
 
 /// Posts a plain message.
-pub(crate) fn post(url: &str, id: &str, kind: &str, body: &str) -> HttpReply {
-    let headers = [("message-id", id), ("message-type", kind), ("content-type", "application/json")];
+pub(crate) fn post(url: &str, id: &str, message_type: &str, body: &str) -> HttpReply {
+    let headers = [("message-id", id), ("message-type", message_type), ("content-type", "application/json")];
     request("POST", url, &headers, body.as_bytes()).expect("an answer")
 }
 

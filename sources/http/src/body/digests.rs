@@ -1,4 +1,4 @@
-//! Turns at the digests of large bodies: few run at once, and addresses take turns. Tests: below, and `tests/digests.rs`.
+//! Limits how many digests of large bodies run at once. Tests: below, and `tests/digests.rs`.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,8 +9,8 @@ use tokio::sync::oneshot;
 
 use super::unverified::{PeerAddress, network_of};
 
-/// Digests that run, and bodies that wait for one. The next turn has the address that has waited longest since its last one, and of
-/// it the connection for which the same holds, so that a sender does not stand behind all bodies of a stranger.
+/// Running digests, and bodies that wait for one. Addresses take turns, then their connections, so one client cannot
+/// delay the others.
 #[derive(Debug)]
 pub(crate) struct DigestTurns(Mutex<DigestQueue>);
 
@@ -19,7 +19,7 @@ struct DigestQueue {
     free: usize,
     next: u64,
     waiting: Vec<Waiting>,
-    /// The numbers of the last turns, of those for which a body waits.
+    /// Numbers of the last turns of each address with a waiting body.
     networks: HashMap<Option<IpAddr>, u64>,
     connections: HashMap<PeerAddress, u64>,
 }
@@ -31,7 +31,7 @@ struct Waiting {
     start: oneshot::Sender<DigestTurn>,
 }
 
-/// A turn; the next one begins when it is dropped.
+/// A turn. Dropping it starts the next one.
 #[derive(Debug)]
 pub(crate) struct DigestTurn(Option<Arc<DigestTurns>>);
 
@@ -53,11 +53,11 @@ impl DigestTurns {
             turns.waiting.push(Waiting { peer, number, start });
             started
         };
-        // A turn is handed to each that waits.
+        // Every waiter gets a turn in the end.
         started.await.ok()
     }
 
-    /// Hands a turn on.
+    /// Passes the turn to the next waiter.
     fn release(self: Arc<Self>) {
         loop {
             let next = {
@@ -69,7 +69,7 @@ impl DigestTurns {
             let Some(start) = next else { return };
             match start.send(DigestTurn(Some(Arc::clone(&self)))) {
                 Ok(()) => return,
-                // It does not wait any more; the turn is still ours.
+                // This waiter is gone; the turn is still ours.
                 Err(mut turn) => turn.0 = None,
             }
         }
@@ -91,7 +91,8 @@ impl DigestQueue {
         };
         let (at, _) = waiting.iter().enumerate().min_by_key(|(_, one)| last(one))?;
         let Waiting { peer, start, .. } = waiting.swap_remove(at);
-        // Only those that wait need to be remembered. Now and then is enough, and most have waited for long by then.
+        // Forget connections that no longer wait. An occasional pass suffices, because most of them have waited for
+        // long by then.
         if connections.len() > 2 * waiting.len() {
             networks.retain(|network, _| waiting.iter().any(|one| network_of(one.peer) == *network));
             connections.retain(|connection, _| waiting.iter().any(|one| one.peer == *connection));

@@ -22,7 +22,7 @@ pub(crate) use unverified::{UnverifiedPool, UnverifiedShare};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BodyLimits {
-    /// Bytes of one body. An endpoint may take less. Default 4 MiB.
+    /// Maximum bytes of one body. An endpoint may set less. Default: 4 MiB.
     pub max: usize,
     /// Maximum time from the first byte of a body to its last. Default: 30 seconds.
     pub timeout: Duration,
@@ -31,8 +31,8 @@ pub struct BodyLimits {
     /// Maximum bytes of all bodies of verified senders that are being read or stored. Beyond that, senders get 503 and
     /// retry. Bodies of more than 64 KiB may take half of it. Default: 256 MiB.
     pub in_flight: usize,
-    /// Bytes of all requests together that are read to verify their senders: those with a signature, and those to endpoints
-    /// that are open. If it is full, the connection that holds most gives way. Default 64 MiB.
+    /// Maximum bytes of all requests that are read to verify their senders: requests with a signature, and requests to
+    /// open endpoints. If it is full, the pool evicts from the largest connection. Default: 64 MiB.
     pub unverified: usize,
 }
 
@@ -48,12 +48,11 @@ impl Default for BodyLimits {
     }
 }
 
-/// Bytes in memory for bodies. Counts bytes as they arrive, not as they are announced: an announcement costs nothing,
-/// so it reserves nothing.
+/// Bytes in memory for bodies. Counts bytes as they arrive. An announced length costs nothing, so it reserves nothing.
 #[derive(Debug)]
 pub(crate) struct Budget {
     used: AtomicUsize,
-    /// Bytes of large bodies among them.
+    /// The part of them in large bodies.
     large: AtomicUsize,
     max: usize,
 }
@@ -69,7 +68,7 @@ impl Budget {
     }
 }
 
-/// A part of the budget; given back when dropped.
+/// A part of the budget. Dropping it returns the bytes.
 #[derive(Debug)]
 pub(crate) struct BudgetShare {
     budget: Arc<Budget>,
@@ -84,7 +83,7 @@ impl BudgetShare {
     pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), RequestProblem> {
         let Budget { used, large, max } = &*self.budget;
         let all = self.bytes + bytes;
-        // The moment a body is large, all of it is.
+        // A body that becomes large counts as large from its first byte.
         let more = if all <= SMALL { 0 } else { all - if self.bytes <= SMALL { 0 } else { self.bytes } };
         if !add(large, more, max / 2) {
             return Err(no_room());
@@ -98,7 +97,7 @@ impl BudgetShare {
     }
 }
 
-/// Adds to a counter, unless that would be too much.
+/// Adds to a counter, unless the sum exceeds `max`.
 fn add(counter: &AtomicUsize, bytes: usize, max: usize) -> bool {
     let add = |used: usize| used.checked_add(bytes).filter(|sum| bytes == 0 || *sum <= max);
     counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
@@ -108,12 +107,12 @@ fn no_room() -> RequestProblem {
     RequestProblem::new(ProblemType::Unavailable, "too many messages are being taken in")
 }
 
-/// Returns the problem for an unverified sender while the room for unverified requests is full.
+/// Returns the problem for an unverified sender while the pool is full.
 pub(crate) fn no_room_for_unverified() -> RequestProblem {
     RequestProblem::new(ProblemType::Unavailable, "too many requests wait to be verified")
 }
 
-/// Where the bytes of a body are counted while it is read.
+/// The account for the bytes of a body while it is read.
 pub(crate) enum Holding<'a> {
     Verified(&'a mut BudgetShare),
     Unverified(&'a mut UnverifiedShare),
@@ -127,7 +126,7 @@ impl Holding<'_> {
         }
     }
 
-    /// Waits until the body has to give way to others.
+    /// Waits until the pool evicts the body.
     async fn evicted(&mut self) {
         match self {
             Self::Verified(_) => std::future::pending().await,
@@ -189,14 +188,14 @@ pub(crate) async fn read(
             }
         }
     }
-    // Most bodies come in one piece, and are not copied.
+    // Most bodies come in one piece and are not copied.
     Ok(if rest.is_empty() { first.unwrap_or_default() } else { rest.freeze() })
 }
 
-/// Reads the rest of a small body that is not wanted, without keeping it. A client that still writes when the server closes the
-/// connection may lose the answer.
+/// Reads the rest of a small unwanted body, and drops it. A client that still writes when the server closes the
+/// connection may lose the response.
 pub(crate) async fn discard(mut body: Body, headers: &HeaderMap) {
-    // One that waits to be asked for its body sends none.
+    // A client that waits for `100 Continue` sends no body.
     if headers.contains_key(EXPECT) || announced(headers).is_some_and(|len| len > SMALL as u64) {
         return;
     }
@@ -220,7 +219,7 @@ pub(crate) fn too_large(max: usize) -> RequestProblem {
 mod tests {
     use super::*;
 
-    // FAULTS A18: what is in memory is bounded, and comes back.
+    // FAULTS A18: bytes in memory are bounded, and returned.
     #[test]
     fn the_budget_is_shared_and_given_back() {
         let budget = Budget::new(10);

@@ -1,4 +1,4 @@
-//! The pool for bodies whose senders are not verified yet, divided fairly among addresses and connections.
+//! Pool for bodies of unverified senders, divided fairly among addresses and connections. Tests: below.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -9,14 +9,14 @@ use tokio::sync::oneshot;
 
 use crate::server::network;
 
-/// The smallest part of the pool that a request takes: its head and its task cost memory, too.
+/// Smallest part of the pool per request, in bytes: its head and its task cost memory, too.
 const LEAST: usize = 4 << 10;
 
 /// Memory for requests that are read before their senders can be verified.
 ///
-/// Verified senders have another budget, so that unverified senders compete only with each other. If the pool is full, the address that
-/// holds most of it gives way, in it the connection that holds most, and of that one its oldest body. So a sender gets through
-/// with what it sends as long as that is less than an equal share.
+/// Verified senders have another budget, so unverified senders compete only with each other. If the pool is full, it
+/// evicts the oldest body of the largest connection of the largest address. A sender with less than an equal share is
+/// never evicted.
 #[derive(Debug)]
 pub(crate) struct UnverifiedPool {
     max: usize,
@@ -42,11 +42,11 @@ struct HeldByNetwork {
 #[derive(Debug, Default)]
 struct HeldByConnection {
     bytes: usize,
-    /// By age: bytes, and what tells the reader that the body gives way.
+    /// By age: bytes, and the sender that signals the eviction.
     bodies: BTreeMap<u64, (usize, oneshot::Sender<()>)>,
 }
 
-/// The part of the pool that one request has; given back when dropped.
+/// The part of the pool that one request holds. Dropping it returns the bytes.
 #[derive(Debug)]
 pub(crate) struct UnverifiedShare {
     pool: Arc<UnverifiedPool>,
@@ -62,7 +62,7 @@ impl UnverifiedPool {
         Arc::new(Self { max, held: Mutex::default() })
     }
 
-    /// Takes room for a request of which `bytes` are in memory; `None` if there is none for it.
+    /// Reserves room for a request with `bytes` in memory. Returns `None` if there is no room.
     pub(crate) fn enter(self: &Arc<Self>, peer: PeerAddress, bytes: usize) -> Option<UnverifiedShare> {
         let (give_way, evicted) = oneshot::channel();
         let mut held = self.held.lock();
@@ -71,13 +71,13 @@ impl UnverifiedPool {
         let entry = held.connection(peer).bodies.entry(number);
         entry.or_insert((0, give_way));
         drop(held);
-        // Dropped without room, it leaves nothing behind.
+        // Dropping it without room returns nothing.
         let mut share =
             UnverifiedShare { pool: Arc::clone(self), peer, number, needed: 0, charged: 0, evicted };
         share.grow(bytes).then_some(share)
     }
 
-    /// Bytes that are taken now.
+    /// Returns the bytes in use.
     #[cfg(test)]
     fn bytes(&self) -> usize {
         self.held.lock().bytes
@@ -85,8 +85,8 @@ impl UnverifiedPool {
 }
 
 impl UnverifiedShare {
-    /// Takes room for more bytes; returns whether there is some. The part grows in steps that double, as the memory does: most
-    /// bodies take their room once.
+    /// Reserves room for more bytes; returns whether it succeeded. The part doubles with each step, as the memory does,
+    /// so most bodies reserve once.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
         self.needed += bytes;
         if self.needed <= self.charged {
@@ -101,7 +101,7 @@ impl UnverifiedShare {
         grown
     }
 
-    /// Waits until this body has to give way to others.
+    /// Waits until the pool evicts this body.
     pub(crate) async fn evicted(&mut self) {
         // It also ends if the pool forgets the body, which means the same.
         let _ = (&mut self.evicted).await;
@@ -124,14 +124,14 @@ impl HeldBodies {
         network.connections.entry(peer).or_default()
     }
 
-    /// Bytes of a network and of a connection.
+    /// Returns the bytes of a network and of a connection.
     fn bytes_of(&self, peer: PeerAddress) -> (usize, usize) {
         let network = self.networks.get(&network_of(peer));
         let connection = network.and_then(|network| network.connections.get(&peer));
         (network.map_or(0, |network| network.bytes), connection.map_or(0, |connection| connection.bytes))
     }
 
-    /// Adds bytes to a body, if room can be made for them.
+    /// Adds bytes to a body if there is room, or if evictions can make room.
     fn charge(&mut self, peer: PeerAddress, number: u64, bytes: usize, max: usize) -> bool {
         while self.bytes + bytes > max {
             let largest = self.largest_with(peer, bytes);
@@ -141,7 +141,7 @@ impl HeldBodies {
         }
         let network = self.networks.entry(network_of(peer)).or_default();
         let connection = network.connections.entry(peer).or_default();
-        // One that gave way while it waited for its turn gets nothing more.
+        // A body that was evicted while it waited gets nothing more.
         let Some((held, _)) = connection.bodies.get_mut(&number) else { return false };
         *held += bytes;
         connection.bytes += bytes;
@@ -150,12 +150,12 @@ impl HeldBodies {
         true
     }
 
-    /// The connection that would hold most, in the network that would hold most, if `peer` got `bytes` more.
+    /// Returns the connection that would hold most, in the network that would hold most, if `peer` got `bytes` more.
     fn largest_with(&self, peer: PeerAddress, bytes: usize) -> PeerAddress {
         let own_network = network_of(peer);
         let (in_network, in_connection) = self.bytes_of(peer);
         let (in_network, in_connection) = (in_network + bytes, in_connection + bytes);
-        // One with more than an equal share need not be compared with all the others.
+        // A network with more than an equal share needs no comparison with the others.
         let more_than_share = |held: usize, all: usize, count: usize| held * count > all + bytes;
         let network = if more_than_share(in_network, self.bytes, self.networks.len()) {
             own_network
@@ -175,12 +175,12 @@ impl HeldBodies {
         }
     }
 
-    /// Takes its room from the oldest body of a connection, other than `kept`; returns whether there was one.
+    /// Evicts the oldest body of a connection, except `kept`; returns whether there was one.
     fn evict_oldest(&mut self, peer: PeerAddress, kept: u64) -> bool {
         let connection = self.networks.get(&network_of(peer)).and_then(|held| held.connections.get(&peer));
         let oldest = connection.and_then(|held| held.bodies.keys().copied().find(|number| *number != kept));
         let Some(give_way) = oldest.and_then(|oldest| self.remove(peer, oldest)) else { return false };
-        // One that has just ended need not be told.
+        // A body that has just ended needs no signal.
         let _ = give_way.send(());
         true
     }
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!((pool.bytes(), pool.held.lock().networks.len()), (0, 0));
     }
 
-    // FAULTS A18, S5: the connection that holds most gives way to one that holds less.
+    // FAULTS A18, S5: the largest connection gives way to a smaller one.
     #[test]
     fn the_largest_connection_of_the_largest_address_gives_way() {
         let pool = UnverifiedPool::new(64 * KIB);
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(pool.bytes(), 0);
     }
 
-    // Where no server tells the address of a connection, all are one.
+    // If the server does not know addresses, all connections count as one.
     #[test]
     fn unknown_peers_share() {
         let pool = UnverifiedPool::new(8 * KIB);

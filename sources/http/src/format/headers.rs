@@ -1,4 +1,4 @@
-//! Headers: reading them, and which of them are stored.
+//! Headers: reads them, and chooses the stored ones. Tests: format/tests.rs.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
@@ -30,8 +30,7 @@ const TRANSPORT: [&str; 19] = [
     "x-real-ip",
 ];
 
-/// Returns the headers to store with a message: none with a credential, nor `proof`, the header that the endpoint
-/// verifies.
+/// Returns the headers to store with a message. Omits credentials and `proof`, the header that the endpoint verifies.
 pub(crate) fn kept(headers: &HeaderMap, proof: Option<&HeaderName>) -> Headers {
     let mut kept = Headers::default();
     for (name, value) in headers {
@@ -44,7 +43,7 @@ pub(crate) fn kept(headers: &HeaderMap, proof: Option<&HeaderName>) -> Headers {
     kept
 }
 
-/// The only value of a header. One that comes twice is refused: two readers might take different ones.
+/// Returns the only value of a header. Refuses a repeated header: two readers might take different values.
 pub(super) fn only<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a [u8]>, RequestProblem> {
     let mut values = headers.get_all(name).iter();
     let value = values.next();
@@ -54,7 +53,7 @@ pub(super) fn only<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a 
     Ok(value.map(http::HeaderValue::as_bytes))
 }
 
-/// The same, as text.
+/// Returns the only value of a header as text.
 pub(super) fn text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, RequestProblem> {
     let Some(value) = only(headers, name)? else { return Ok(None) };
     let text = std::str::from_utf8(value);

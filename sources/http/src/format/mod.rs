@@ -14,7 +14,7 @@ use crate::problem::{ProblemType, RequestProblem};
 pub(crate) use headers::kept;
 use headers::{only, text};
 
-/// Where id and type of a message stand.
+/// Location of a message's id and type.
 #[derive(Clone, Debug)]
 pub(crate) enum BodyFormat {
     Plain(HeaderNames),
@@ -26,20 +26,20 @@ pub(crate) enum BodyFormat {
     Shopify(ShopifyId),
 }
 
-/// Which id of Shopify recognises a repeat.
+/// The Shopify id that identifies a repeat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ShopifyId {
-    /// `X-Shopify-Event-Id` with the topic, as Shopify advises: several subscriptions to one topic are one message. A webhook
-    /// without that header goes by [`Webhook`](Self::Webhook).
+    /// `X-Shopify-Event-Id` with the topic, as Shopify advises: several subscriptions to one topic are one message. A
+    /// webhook without that header uses [`Webhook`](Self::Webhook).
     #[default]
     Event,
-    /// `X-Shopify-Webhook-Id`: each subscription has a message of its own. For subscriptions to one topic that send different
-    /// fields.
+    /// `X-Shopify-Webhook-Id`: each subscription has its own message. Use it if subscriptions to one topic send
+    /// different fields.
     Webhook,
 }
 
-/// The headers that say what a plain message is.
+/// Headers with the id, type and ordering key of a plain message.
 #[derive(Clone, Debug)]
 pub(crate) struct HeaderNames {
     pub(crate) id: HeaderName,
@@ -47,14 +47,14 @@ pub(crate) struct HeaderNames {
     pub(crate) order: HeaderName,
 }
 
-/// A request that was verified, but for its body.
+/// A verified request, without its body.
 pub(crate) struct VerifiedRequest<'a> {
     pub(crate) headers: &'a HeaderMap,
-    /// Those of them that are stored.
+    /// The headers to store.
     pub(crate) kept: Headers,
-    /// The type of every message, if the endpoint says so.
+    /// Type of every message, if the endpoint sets one.
     pub(crate) message_type: Option<&'a str>,
-    /// The most messages of one request.
+    /// Maximum messages of one request.
     pub(crate) max_batch: usize,
 }
 
@@ -62,14 +62,14 @@ pub(crate) struct VerifiedRequest<'a> {
 pub(crate) enum Content {
     /// One message.
     One(Message),
-    /// A list; some of it may be none.
+    /// A list; any of its items may be refused.
     Many(Vec<Result<Message, RequestProblem>>),
-    /// A question that is answered at once, with this text; nothing is stored.
+    /// A challenge. The response has this text, and nothing is stored.
     Question(String),
 }
 
 impl BodyFormat {
-    /// Reads what was verified.
+    /// Reads the messages of a verified request.
     pub(crate) fn read(&self, sent: VerifiedRequest<'_>, body: Bytes) -> Result<Content, RequestProblem> {
         if encoded(sent.headers) {
             let what = "the body is compressed; this address takes bodies as they are";
@@ -127,7 +127,7 @@ fn cloud_events(sent: &VerifiedRequest<'_>, body: Bytes) -> Result<Content, Requ
     }
 }
 
-/// The message of an event with the headers of the request that are not the event's own, as the trace context is not.
+/// Returns the message of an event. Adds the request headers that are not part of the event, such as the trace context.
 fn with_transport(event: Event, kept: &Headers) -> Message {
     let message = event.into_message();
     let mut all = message.headers().clone();

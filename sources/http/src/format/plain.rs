@@ -1,4 +1,4 @@
-//! Any body, with its id and type in headers.
+//! Format: any body, with id and type in headers. Tests: format/tests.rs.
 
 use bytes::Bytes;
 use oncebox::Message;
@@ -12,7 +12,7 @@ pub(super) fn read(
     body: Bytes,
 ) -> Result<Message, RequestProblem> {
     let VerifiedRequest { headers, kept, message_type, .. } = sent;
-    // Without an id the inbox decides: it may go by something else.
+    // A message without an id is the inbox's decision: the key may come from elsewhere.
     let id = only(headers, names.id.as_str())?.unwrap_or_default();
     let message_type = match message_type {
         Some(message_type) => message_type,

@@ -1,4 +1,4 @@
-//! Whatever untrusted clients send, it is a message, a problem or a question, and never a panic.
+//! Tests of the formats: untrusted input gives a message, a problem or a challenge, never a panic.
 
 use http::HeaderValue;
 use proptest::prelude::*;
@@ -63,7 +63,7 @@ proptest! {
             let sent = VerifiedRequest { headers: &map, kept: kept(&map, None), message_type: None, max_batch: 10 };
             let read = format.read(sent, Bytes::from(body.clone()));
             if let Ok(Content::One(message)) = read {
-                // What is stored is what was sent.
+                // The payload is stored byte for byte.
                 prop_assert_eq!(message.payload(), &body);
             }
         }
@@ -82,7 +82,7 @@ fn the_header_that_an_endpoint_goes_by_is_not_kept() {
     assert_eq!(names(kept(&headers, None)), ["x-digest", "x-other"]);
 }
 
-// What is signed is genuine, and its other members are its sender's own.
+// Signed content is genuine; its other members belong to its sender.
 #[test]
 fn a_standard_webhook_needs_nothing_but_its_type() {
     let mut headers = HeaderMap::new();

@@ -1,4 +1,4 @@
-//! Webhooks: where each sender writes id, type and time.
+//! Format: webhooks, with id, type and time per sender. Tests: format/tests.rs.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::cloudevents::rfc3339;
 use crate::problem::{ProblemType, RequestProblem};
 use crate::verify::StandardHeaders;
 
-/// Fields of a signed webhook that are read. All other fields are passed on unread.
+/// Fields of a signed webhook that are read. Other fields pass unread.
 #[derive(Deserialize)]
 struct StandardBody<'a> {
     #[serde(borrow, default, rename = "type")]
@@ -55,7 +55,7 @@ struct SlackEvent<'a> {
     message_type: Cow<'a, str>,
 }
 
-/// The id (`webhook-id` or `svix-id`) is signed with the rest, so it can be trusted as the key.
+/// The signature covers the id (`webhook-id` or `svix-id`), so the key can rely on it.
 pub(super) fn standard(sent: VerifiedRequest<'_>, body: Bytes) -> Result<Message, RequestProblem> {
     let VerifiedRequest { headers, kept, message_type, .. } = sent;
     let names = StandardHeaders::of(headers);
@@ -87,7 +87,7 @@ fn is_form(headers: &HeaderMap) -> Result<bool, RequestProblem> {
     Ok(essence.eq_ignore_ascii_case("application/x-www-form-urlencoded"))
 }
 
-/// The JSON in the only field of a form, `payload`.
+/// Returns the JSON in the only field of a form, `payload`.
 fn form_payload(body: &[u8]) -> Result<Bytes, RequestProblem> {
     let wrong = |what: &str| {
         let advice = "set the content type of the webhook to application/json in its settings at GitHub";
@@ -105,7 +105,7 @@ fn form_payload(body: &[u8]) -> Result<Bytes, RequestProblem> {
     }
 }
 
-/// The headers of a message whose body was taken out of a form.
+/// Returns the headers of a message that was extracted from a form.
 fn as_json(kept: &Headers) -> Headers {
     let mut headers = Headers::default();
     for (name, value) in kept.iter() {
@@ -119,7 +119,8 @@ fn as_json(kept: &Headers) -> Headers {
     headers
 }
 
-/// By the event, its topic belongs to the id: Shopify sends one event under several topics, with another body for each.
+/// With [`ShopifyId::Event`] the topic is part of the id: Shopify sends one event under several topics, with different
+/// bodies.
 pub(super) fn shopify(
     by: ShopifyId,
     sent: VerifiedRequest<'_>,
@@ -142,8 +143,7 @@ pub(super) fn shopify(
     Ok(timed(Message::new(id, message_type, body).with_headers(kept), time))
 }
 
-/// The event is written anew for each attempt, with the number of deliveries still open in it; what happened is in
-/// `data`, so that is what is compared.
+/// Compares `data` alone. Stripe rewrites the rest of the event for each attempt, with the number of open deliveries.
 pub(super) fn stripe(sent: VerifiedRequest<'_>, body: Bytes) -> Result<Message, RequestProblem> {
     let VerifiedRequest { kept, message_type, .. } = sent;
     let StripeBody { id, message_type: named_kind, created, data } = json(&body)?;
@@ -183,7 +183,7 @@ fn json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, RequestProblem> {
     })
 }
 
-/// A member that must be there and not be empty.
+/// Returns a required member, which must not be empty.
 fn named<'a>(member: Option<Cow<'a, str>>, name: &str) -> Result<Cow<'a, str>, RequestProblem> {
     let cause = if name == "type" { ProblemType::Malformed } else { ProblemType::MissingKey };
     member
@@ -203,7 +203,7 @@ fn needed_text(headers: &HeaderMap, name: &str) -> Result<String, RequestProblem
     value.map(str::to_owned).ok_or_else(missing)
 }
 
-/// A time in seconds, or as RFC 3339 writes it; none if it is neither, which is no reason to refuse a message.
+/// Parses a time in seconds or in RFC 3339. Returns `None` for anything else: a bad time does not refuse a message.
 fn time(value: &RawValue) -> Option<Timestamp> {
     let number = value.get().parse().ok().map(seconds);
     number.or_else(|| rfc3339::parse(&serde_json::from_str::<Cow<'_, str>>(value.get()).ok()?))

@@ -1,4 +1,4 @@
-//! State of a connection: its open requests, and the time of its last change.
+//! State of a connection: its open requests, and the time of its last change. Tests: tests/limits.rs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use tokio::time::Instant;
 
 use super::ServerLimits;
 
-/// Time in which a new connection without a request may still make one.
+/// Time for the first request of a new connection.
 const NEW: Duration = Duration::from_secs(1);
 
-/// State of one connection. Its reader, its responses and its watchdog write it.
+/// State of one connection. Its reader, its responses and its watchdog update it.
 #[derive(Debug)]
 pub(super) struct Activity {
     start: Instant,
@@ -27,18 +27,18 @@ pub(super) struct Activity {
     http2: AtomicBool,
     /// True after the first request with success.
     proven: AtomicBool,
-    /// Answers that wait because their senders have not proven who they are.
+    /// Responses that wait because their senders are unverified.
     waiting: AtomicUsize,
     /// Milliseconds from the start, plus one; zero for never.
     idle_since: AtomicU64,
-    /// When bytes came first that are not part of a request yet.
+    /// First time with bytes of an incomplete request.
     head_since: AtomicU64,
-    /// Answers that the client of HTTP/2 has to make room for, and since when, by the number of their request.
+    /// Responses of HTTP/2 that wait for the client to make room, with the start of the wait, by request number.
     unsent: Mutex<HashMap<usize, u64>>,
     /// Requests so far.
     begun: AtomicUsize,
     pub(super) too_many_resets: Notify,
-    /// Tells the connection to close: another one needs its place.
+    /// Signals that the connection has to close for another one.
     pub(super) evicted: Notify,
 }
 
@@ -72,9 +72,8 @@ impl Activity {
         self.requests.load(Ordering::Relaxed) == 0
     }
 
-    /// Returns the rank in which it gives way while it is unproven: the greatest first. That is a connection that has
-    /// been silent for long, then one with many open requests, then a new one, then one that waits for its first
-    /// answer.
+    /// Returns the eviction rank of an unproven connection, greatest first. The order: long idle connections,
+    /// connections with many open requests, new ones, and connections that wait for their first response.
     pub(super) fn nuisance(&self) -> (u8, usize) {
         let requests = self.requests.load(Ordering::Relaxed);
         match requests {
@@ -85,7 +84,7 @@ impl Activity {
         }
     }
 
-    /// When the last request ended, or the connection began.
+    /// Returns the end of the last request, or the start of the connection.
     pub(super) fn idle_since(&self) -> Instant {
         self.at(self.idle_since.load(Ordering::Relaxed))
     }
@@ -103,16 +102,16 @@ impl Activity {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
     }
 
-    /// Notes that bytes came.
+    /// Records that bytes arrived.
     pub(super) fn read(&self) {
-        // In HTTP/2 bytes come all the time that are part of no request.
+        // In HTTP/2, many bytes belong to no request.
         let between = self.requests.load(Ordering::Relaxed) == 0 && !self.http2.load(Ordering::Relaxed);
         if between && self.head_since.load(Ordering::Relaxed) == 0 {
             self.head_since.store(self.now(), Ordering::Relaxed);
         }
     }
 
-    /// When the connection is over unless something happens; `None` while a request is open and not answered.
+    /// Returns the time to close the connection if nothing happens; `None` while a request is open without a response.
     pub(super) fn deadline(&self, limits: &ServerLimits) -> Option<Instant> {
         let at = |millis: u64, wait: Duration| self.at(millis) + wait;
         if self.requests.load(Ordering::Relaxed) > 0 {
@@ -129,7 +128,7 @@ impl Activity {
     }
 }
 
-/// An open request: until its answer is sent or given up.
+/// An open request, until its response is sent or abandoned.
 #[derive(Debug)]
 pub(super) struct OpenRequest {
     activity: Arc<Activity>,
@@ -163,26 +162,25 @@ impl OpenRequest {
         self.activity.is_proven()
     }
 
-    /// Notes that a request had success.
+    /// Records a successful request.
     pub(super) fn proven(&self) {
-        // Most connections know it already; only reading leaves the others their copy of it.
+        // Most connections are marked already. Reading first leaves the cache line shared.
         if !self.activity.is_proven() {
             self.activity.proven.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Lets this answer wait, until what is returned is dropped. If the connection also serves senders that are verified, as that
-    /// of a proxy does, half of its requests stay free.
-    pub(super) fn wait(&self, streams: u32) -> Option<WaitingAnswer<'_>> {
+    /// Delays this response until the returned value is dropped. If the connection also serves verified senders, as a
+    /// proxy's does, half of its requests stay free.
+    pub(super) fn wait(&self, streams: u32) -> Option<DelayedResponse<'_>> {
         let activity = &*self.activity;
-        let waiting = WaitingAnswer(activity);
+        let waiting = DelayedResponse(activity);
         let before = activity.waiting.fetch_add(1, Ordering::Relaxed);
         let half = usize::try_from(streams / 2).unwrap_or(usize::MAX).max(1);
         (!activity.is_proven() || before < half).then_some(waiting)
     }
 
-    /// Notes whether it is the client that has to make room for more of the answer, from now on. In HTTP/1 it is the
-    /// socket that tells.
+    /// Records whether the client has to make room for more of the response. In HTTP/1 the socket reports it.
     pub(super) fn waits_for_client(&self, waits: bool) {
         if self.http2 {
             let mut unsent = self.activity.unsent.lock();
@@ -195,11 +193,11 @@ impl OpenRequest {
     }
 }
 
-/// An answer that waits.
+/// A delayed response.
 #[derive(Debug)]
-pub(super) struct WaitingAnswer<'a>(&'a Activity);
+pub(super) struct DelayedResponse<'a>(&'a Activity);
 
-impl Drop for WaitingAnswer<'_> {
+impl Drop for DelayedResponse<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! One connection, from its first byte to its end.
+//! One connection, from its first byte to its end. Tests: tests/limits.rs.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ use super::refusals::{Anonymous, RefusalVerdict, Refusals, TooManyRefusals, Unpr
 
 /// Maximum time to close a connection.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Bytes that HTTP/2 may bring before they are read: they are in no budget.
+/// Unread bytes that HTTP/2 may bring, outside every budget.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
 
@@ -50,7 +50,7 @@ pub(super) fn builder(limits: &ServerLimits) -> Builder<TokioExecutor> {
     builder
         .http1()
         .timer(TokioTimer::new())
-        // Ours are sharper; this one is there if they should fail.
+        // Our own limits are stricter; this one is a safety net.
         .header_read_timeout(limits.idle.max(limits.head) + FAREWELL)
         .max_buf_size(limits.head_bytes.max(8 << 10))
         .max_headers(limits.headers);
@@ -72,12 +72,12 @@ pub(super) fn builder(limits: &ServerLimits) -> Builder<TokioExecutor> {
 impl ClientConnection {
     pub(super) async fn run(self) {
         let Self { stream, tls, peer, activity, router, limits, builder, refusals, stopped } = self;
-        // Answers are small; waiting to fill a packet only delays them.
+        // Responses are small; waiting to fill a packet only delays them.
         let _ = stream.set_nodelay(true);
         let socket = WatchedStream::new(stream, Arc::clone(&activity), limits.write);
         let spoken = HttpConnection { peer, router, limits, builder, refusals, stopped, activity };
         let Some(tls) = tls else { return spoken.run(socket).await };
-        // A handshake is the head of a head, and may take as long.
+        // A handshake precedes the head, and may take as long.
         let handshake = tokio::time::timeout(spoken.limits.head, tls.accept(socket));
         let handshake = tokio::select! {
             handshake = handshake => handshake,
@@ -91,7 +91,7 @@ impl ClientConnection {
     }
 }
 
-/// A connection on which HTTP is spoken, in whatever it is wrapped.
+/// A connection that speaks HTTP, over TCP or TLS.
 struct HttpConnection {
     peer: SocketAddr,
     router: Router,
@@ -113,13 +113,13 @@ impl HttpConnection {
             })
         };
         let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(socket), service));
-        // Looked at so often that what began after one look is noticed by the next.
+        // Often enough that the next check notices what began after the last one.
         let beat = limits.head.min(limits.idle);
         let mut timer = std::pin::pin!(sleep_until(Instant::now() + beat));
         let (mut leaving, mut stopping) = (false, false);
         loop {
             tokio::select! {
-                // First what has come, then the time: a server that was busy does not blame its clients.
+                // Read first, then check the time: a slow server must not blame its clients.
                 biased;
                 ended = connection.as_mut() => {
                     if let Err(error) = ended {
@@ -143,7 +143,7 @@ impl HttpConnection {
                     timer.as_mut().reset(next);
                 }
                 () = activity.evicted.notified() => {
-                    tracing::debug!(%peer, "connection closed, place needed");
+                    tracing::debug!(%peer, "connection closed, slot needed");
                     return;
                 }
                 () = activity.too_many_resets.notified() => {
@@ -159,7 +159,7 @@ impl HttpConnection {
     }
 }
 
-/// Asks the router.
+/// Calls the router.
 async fn answer(
     router: Router,
     peer: SocketAddr,
@@ -167,7 +167,7 @@ async fn answer(
     refusals: Arc<Refusals>,
     streams: u32,
     request: Request<Incoming>,
-) -> Result<Response<AnswerBody>, Infallible> {
+) -> Result<Response<ResponseBody>, Infallible> {
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(ConnectInfo(peer));
     let mut too_many = !open.is_proven() && refusals.used_up(peer.ip(), Instant::now());
@@ -187,11 +187,11 @@ async fn answer(
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     open.answered();
-    Ok(response.map(|body| AnswerBody { body, open }))
+    Ok(response.map(|body| ResponseBody { body, open }))
 }
 
-/// Lets the answer to a request wait whose sender has not proven who it is, if there were many such from its address. Returns `None`
-/// if too many wait.
+/// Delays the response for an unverified sender after many failures from its address. Returns `None` if too many responses
+/// are delayed.
 async fn slow_down(
     refusals: &Arc<Refusals>,
     peer: SocketAddr,
@@ -208,7 +208,7 @@ async fn slow_down(
     Some(())
 }
 
-/// The answer to a client whose refusals cannot wait.
+/// Returns the response to a client whose refusals cannot be delayed.
 fn too_many_refusals() -> Response<Body> {
     let document = r#"{"type":"about:blank","title":"Too many refused requests","status":429}"#;
     let mut response = Response::new(Body::from(document));
@@ -219,13 +219,13 @@ fn too_many_refusals() -> Response<Body> {
     response
 }
 
-/// The body of an answer; its request is open until it is sent.
-struct AnswerBody {
+/// Body of a response. Its request stays open until it is sent.
+struct ResponseBody {
     body: Body,
     open: OpenRequest,
 }
 
-impl hyper::body::Body for AnswerBody {
+impl hyper::body::Body for ResponseBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -234,7 +234,7 @@ impl hyper::body::Body for AnswerBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
-        // It is asked for only when there is room. While it is not there, it is not the client that is waited for.
+        // Hyper polls it only when there is room. While it is pending, the router is slow, not the client.
         self.open.waits_for_client(frame.is_ready());
         frame
     }

@@ -1,4 +1,4 @@
-//! The socket of a connection, which notes what it does and does not wait for ever to be read from.
+//! Socket of a connection. Records its activity and limits the time of writes. Tests: tests/limits.rs.
 
 use std::io;
 use std::pin::Pin;
@@ -25,7 +25,7 @@ impl WatchedStream {
         Self { stream, activity, patience, stuck: None }
     }
 
-    /// Passes on what a write says, or gives up on it.
+    /// Returns the result of a write, or gives up on a stalled one.
     fn written<T>(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if result.is_ready() {
             self.stuck = None;

@@ -1,11 +1,11 @@
-//! Serves a router on a socket, under limits.
+//! Serves a router on a socket, under limits. Tests: tests/limits.rs, tests/flood.rs and tests/clients.rs.
 
 mod activity;
 mod connection;
 mod io;
 mod limits;
-mod places;
 mod refusals;
+mod slots;
 mod tls;
 
 pub use limits::ServerLimits;
@@ -23,36 +23,36 @@ use tokio::task::JoinSet;
 
 use activity::Activity;
 use connection::ClientConnection;
-pub(crate) use places::network;
-use places::{ConnectionSlot, ConnectionSlots, NoPlace};
 use refusals::Refusals;
 pub use refusals::{Anonymous, TooManyRefusals, Unproven};
+pub(crate) use slots::network;
+use slots::{ConnectionSlot, ConnectionSlots, NoSlot};
 
-/// Pause when there are no more sockets, or no connection gives way.
+/// Pause if sockets are exhausted, or no connection can be closed.
 const BREATH: Duration = Duration::from_millis(100);
 
-/// Maximum connections that wait to be accepted, unless the system allows less. The usual 128 are too few: a client
-/// that finds no place retries after a second, and then after three.
+/// Maximum connections that wait to be accepted, unless the system allows less. The usual 128 are too few: a refused
+/// client retries after a second, and then after three.
 const BACKLOG: u32 = 4_096;
 
-/// Listens on an address, with room for many clients that come at the same moment, as they do after a restart. To be called within a
+/// Listens on an address, with a backlog for many clients at the same moment, as after a restart. Call it within a
 /// Tokio runtime.
 ///
 /// # Errors
 ///
-/// If the address is taken or not ours.
+/// Fails if the address is in use or not local.
 pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // Without this, a restarted server could not listen here for a minute. On Windows the option means something else.
+    // Without this, a restarted server could not listen here for a minute. The option has another meaning on Windows.
     #[cfg(not(windows))]
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// Serves any [`axum::Router`] on a socket, in HTTP/1 and HTTP/2, under [`ServerLimits`] on what clients can cost.
+/// Serves any [`axum::Router`] on a socket, in HTTP/1 and HTTP/2. [`ServerLimits`] bound the cost of clients.
 ///
-/// It gives handlers axum's `ConnectInfo<SocketAddr>`.
+/// Handlers can use axum's `ConnectInfo<SocketAddr>`.
 #[derive(Debug)]
 #[must_use]
 pub struct Server {
@@ -74,20 +74,20 @@ impl Server {
         self
     }
 
-    /// Speaks TLS, and nothing else.
+    /// Serves TLS only.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Serves until `shutdown` is ready. Then nothing new is accepted, idle connections are closed, and open requests have
-    /// the [grace](ServerLimits::grace) to end. What is being stored is stored even if that does not suffice.
+    /// Serves until `shutdown` is ready. Then it accepts nothing new, closes idle connections, and gives open requests
+    /// the [grace](ServerLimits::grace). A write to the store completes even after that.
     pub async fn serve(self, shutdown: impl Future<Output = ()> + Send) {
         let Self { listener, router, limits, tls } = self;
         let limits = Arc::new(limits);
         let (stop, stopped) = watch::channel(false);
         let mut connections = JoinSet::new();
-        let places = Arc::new(ConnectionSlots::default());
+        let slots = Arc::new(ConnectionSlots::default());
         let room = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
         let builder = Arc::new(connection::builder(&limits));
         let refusals = Refusals::new(limits.refusals, limits.connections_per_address / 4);
@@ -105,7 +105,7 @@ impl Server {
             let admitted = tokio::select! {
                 biased;
                 () = &mut shutdown => break,
-                admitted = admit(&places, &room, peer, &activity, &limits) => admitted,
+                admitted = admit(&slots, &room, peer, &activity, &limits) => admitted,
             };
             let Some(held) = admitted else {
                 tracing::debug!(%peer, "connection closed, address limit reached");
@@ -137,37 +137,37 @@ impl Server {
     }
 }
 
-/// Waits until there is room for a connection; `None` if there is none for its address.
+/// Waits for room for a connection; `None` if its address has none.
 async fn admit(
-    places: &Arc<ConnectionSlots>,
+    slots: &Arc<ConnectionSlots>,
     room: &Arc<Semaphore>,
     peer: SocketAddr,
     activity: &Arc<Activity>,
     limits: &ServerLimits,
 ) -> Option<(ConnectionSlot, OwnedSemaphorePermit)> {
-    let place = loop {
-        match places.take(peer.ip(), activity, limits) {
-            Ok(place) => break place,
-            Err(NoPlace::ForAddress) => return None,
-            // Looked at again soon: one that becomes idle does not tell.
-            Err(NoPlace::Now) => tokio::select! {
-                () = places.freed() => {}
+    let slot = loop {
+        match slots.take(peer.ip(), activity, limits) {
+            Ok(slot) => break slot,
+            Err(NoSlot::ForAddress) => return None,
+            // Check again soon: a connection that becomes idle sends no signal.
+            Err(NoSlot::Now) => tokio::select! {
+                () = slots.freed() => {}
                 () = SystemClock::default().sleep(BREATH) => {}
             },
         }
     };
-    // One that gives way keeps its socket for a moment.
+    // An evicted connection keeps its socket for a moment.
     let permit = Arc::clone(room).acquire_owned().await.ok()?;
-    Some((place, permit))
+    Some((slot, permit))
 }
 
-/// The next connection.
+/// Returns the next connection.
 async fn accept(listener: &TcpListener) -> Option<TcpStream> {
     match listener.accept().await {
         Ok((stream, _)) => Some(stream),
         Err(error) => {
             use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-            // That was the client's end of it; anything else may be there again at once.
+            // The client closed it. For other errors, pause: they may repeat at once.
             if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
                 tracing::warn!(%error, "cannot accept a connection");
                 SystemClock::default().sleep(BREATH).await;

@@ -1,4 +1,4 @@
-//! Slows down addresses whose requests fail to prove who sends them.
+//! Slows down addresses whose requests fail to prove their sender. Tests: below, and tests/limits.rs.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -8,39 +8,40 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::places::network;
+use super::slots::network;
 
-/// Marks an answer, in its extensions, to a request whose sender has not proven who it is: the [`Server`](super::Server) counts and
-/// slows down such answers. Answers with the status 401 need no mark.
+/// Marks the response to an unproven sender, in its extensions. The [`Server`](super::Server) counts and delays such
+/// responses. Responses with the status 401 need no mark.
 #[derive(Clone, Copy, Debug)]
 pub struct Unproven;
 
-/// Marks an answer that every client gets, like that to a probe, in its extensions: its success does not prove who the sender is. A
-/// [`Server`](super::Server) without room closes connections whose senders have proven nothing before all others.
+/// Marks a response that every client gets, such as that to a probe, in its extensions. Its success does not prove the
+/// sender. A full [`Server`](super::Server) closes unproven connections first.
 #[derive(Clone, Copy, Debug)]
 pub struct Anonymous;
 
-/// Marks a request, in its extensions, if its address has used up its [refusals](super::ServerLimits::refusals) and nothing on its
-/// connection has proven a sender. A router that checks tokens returns 429 without a look at the token: then the address can try ten
-/// tokens a second, on however many connections. A router that checks signatures may ignore the mark.
+/// Marks a request, in its extensions, if its address has used up its [refusals](super::ServerLimits::refusals) and no
+/// request on its connection has proven a sender. A router that checks tokens returns 429 without a look at the token: then
+/// the address can try ten tokens a second, on any number of connections. A router that checks signatures may ignore the
+/// mark.
 #[derive(Clone, Copy, Debug)]
 pub struct TooManyRefusals;
 
-/// Time until one more refusal is forgiven.
+/// Time until one refusal is forgiven.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// The longest wait for an answer.
+/// Maximum delay of a response.
 const LONGEST: Duration = Duration::from_secs(5);
-/// Maximum number of remembered addresses.
+/// Maximum remembered addresses.
 const ADDRESSES: usize = 16_384;
-/// Maximum number of addresses that one refusal checks to make room for a new one.
+/// Maximum addresses that one refusal checks to make room for a new one.
 const CHECKED: usize = 8;
 
 /// Refused requests, by address.
 #[derive(Debug)]
 pub(super) struct Refusals {
-    /// Refusals without delay, as the time that forgives them.
+    /// Refusals without delay, as the time in which they are forgiven.
     burst: Duration,
-    /// Answers of HTTP/1 that may wait for one address: each of them keeps a connection.
+    /// Delayed HTTP/1 responses per address: each keeps a connection.
     waiting: usize,
     addresses: Mutex<RefusedAddresses>,
 }
@@ -54,33 +55,33 @@ struct RefusedAddresses {
 
 #[derive(Clone, Copy, Debug)]
 struct RefusedAddress {
-    /// When all refusals so far are forgiven.
+    /// Time at which all refusals so far are forgiven.
     forgiven: Instant,
     waiting: usize,
 }
 
-/// The decision on the answer to a refused request.
+/// The decision on the response to a refused request.
 #[derive(Debug)]
 pub(super) enum RefusalVerdict {
     /// Send it at once.
     Now,
-    /// Send it after a wait.
+    /// Send it after a delay.
     Later(RefusalWait),
     /// Send 429 instead, and close a connection of HTTP/1.
     TooMany,
 }
 
-/// The wait of one answer.
+/// The delay of one response.
 #[derive(Debug)]
 pub(super) struct RefusalWait {
     pub(super) wait: Duration,
-    /// The address for which a place is taken; free again when dropped.
-    place: Option<(Arc<Refusals>, IpAddr)>,
+    /// The address whose slot it holds. Dropping it frees the slot.
+    slot: Option<(Arc<Refusals>, IpAddr)>,
 }
 
 impl RefusedAddresses {
     /// Returns the state of an address. If there is no room, forgets one of the next few: a forgiven one, or the one with the
-    /// fewest refusals. Returns `None` if answers wait for all of them.
+    /// fewest refusals. Returns `None` if all of them have delayed responses.
     fn remember(&mut self, address: IpAddr, now: Instant) -> Option<&mut RefusedAddress> {
         if !self.refused.contains_key(&address) {
             if self.refused.len() >= ADDRESSES {
@@ -111,14 +112,14 @@ impl Refusals {
         Arc::new(Self { burst: INTERVAL.saturating_mul(burst), waiting, addresses: Mutex::default() })
     }
 
-    /// Returns true if a further refusal of the address would not be slowed down any more.
+    /// Returns true if a further refusal of the address would not be delayed any longer.
     pub(super) fn used_up(&self, address: IpAddr, now: Instant) -> bool {
         let addresses = self.addresses.lock();
         let Some(refused) = addresses.refused.get(&network(address)) else { return false };
         refused.waiting >= self.waiting.max(1) || refused.forgiven + INTERVAL > now + self.burst + LONGEST
     }
 
-    /// Notes a refusal; returns what becomes of its answer.
+    /// Records a refusal; returns the decision on its response.
     pub(super) fn refuse(
         self: &Arc<Self>,
         address: IpAddr,
@@ -128,24 +129,24 @@ impl Refusals {
         let address = network(address);
         let mut addresses = self.addresses.lock();
         let Some(refused) = addresses.remember(address, now) else { return RefusalVerdict::TooMany };
-        // An address never has to wait longer than the longest wait.
+        // An address owes at most the longest delay.
         refused.forgiven = (refused.forgiven.max(now) + INTERVAL).min(now + self.burst + LONGEST);
         let wait = (refused.forgiven - now).checked_sub(self.burst).filter(|wait| !wait.is_zero());
         let Some(wait) = wait else { return RefusalVerdict::Now };
         if !keeps_connection {
-            return RefusalVerdict::Later(RefusalWait { wait, place: None });
+            return RefusalVerdict::Later(RefusalWait { wait, slot: None });
         }
         if refused.waiting >= self.waiting {
             return RefusalVerdict::TooMany;
         }
         refused.waiting += 1;
-        RefusalVerdict::Later(RefusalWait { wait, place: Some((Arc::clone(self), address)) })
+        RefusalVerdict::Later(RefusalWait { wait, slot: Some((Arc::clone(self), address)) })
     }
 }
 
 impl Drop for RefusalWait {
     fn drop(&mut self) {
-        let Some((refusals, address)) = &self.place else { return };
+        let Some((refusals, address)) = &self.slot else { return };
         if let Some(refused) = refusals.addresses.lock().refused.get_mut(address) {
             refused.waiting -= 1;
         }
@@ -206,7 +207,7 @@ mod tests {
         {
             let addresses = refusals.addresses.lock();
             assert_eq!((addresses.refused.len(), addresses.order.len()), (ADDRESSES, ADDRESSES));
-            assert_eq!(addresses.refused[&ONE].waiting, 1, "an answer waits for it");
+            assert_eq!(addresses.refused[&ONE].waiting, 1, "a response waits for it");
             assert!(
                 addresses.refused[&OTHER].forgiven > now + LONGEST / 2,
                 "it has more refusals than others"

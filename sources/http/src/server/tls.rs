@@ -1,4 +1,4 @@
-//! The certificate of a server.
+//! Certificate of a server. Tests: tests/clients.rs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,18 +10,19 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
-/// A certificate and its key, for a [`Server`](super::Server) that speaks TLS: 1.2 and 1.3, with HTTP/2 and HTTP/1.1. Clones are
-/// the same: a certificate that is [replaced](Self::replace) is that of every connection from then on.
+/// A certificate and its key, for a [`Server`](super::Server) with TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1. Clones share
+/// the certificate: [`replace`](Self::replace) applies to every new connection.
 #[derive(Clone)]
 pub struct Tls(Arc<RwLock<Arc<ServerConfig>>>);
 
 impl Tls {
-    /// A chain of certificates, the server's own first, and the key to it, both in PEM.
+    /// Reads a chain of certificates, the server's own first, and its key, both in PEM.
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self> {
         Ok(Self(Arc::new(RwLock::new(config(certificates, key)?))))
     }
 
-    /// Takes another certificate from now on. Connections that are open keep theirs. If it cannot be used, the old one stays.
+    /// Replaces the certificate for new connections. Open connections keep theirs. If the new one is invalid, the old
+    /// one stays.
     pub fn replace(&self, certificates: &[u8], key: &[u8]) -> Result<()> {
         let config = config(certificates, key)?;
         *self.0.write() = config;
@@ -47,7 +48,7 @@ fn config(certificates: &[u8], key: &[u8]) -> Result<Arc<ServerConfig>> {
     if chain.is_empty() {
         return Err(refuse("there is no certificate: it begins with `-----BEGIN CERTIFICATE-----`".into()));
     }
-    // What is wrong with a key is not told with the key.
+    // The error must not show the key.
     let key = PrivateKeyDer::from_pem_slice(key)
         .map_err(|_| refuse("there is no private key in PEM: PKCS#8, PKCS#1 and SEC1 are read".into()))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());

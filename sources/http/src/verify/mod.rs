@@ -42,11 +42,11 @@ enum VerifyMethod {
 /// Result of verifying the head of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeadProof {
-    /// The sender is who it should be.
+    /// The head proves the sender.
     Holds,
-    /// The head is well formed and its time is near enough; the body decides.
+    /// The head is well formed and its time is recent; the body decides.
     NeedsBody,
-    /// No body can make it good.
+    /// No body can make it valid.
     Fails,
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum HeadProof {
 #[derive(Clone, Copy)]
 pub(crate) struct Proof<'a> {
     pub(crate) parts: &'a Parts,
-    /// Empty, as long as only the head is checked.
+    /// Empty while only the head is checked.
     pub(crate) body: &'a [u8],
     pub(crate) peer: Option<IpAddr>,
     pub(crate) now: Timestamp,
@@ -62,14 +62,14 @@ pub(crate) struct Proof<'a> {
 }
 
 impl<'a> Proof<'a> {
-    /// The only value of a header. One that comes twice has none: two readers might take different ones.
+    /// Returns the only value of a header. A repeated header has none: two readers might take different values.
     fn header(&self, name: &str) -> Option<&'a [u8]> {
         let mut values = self.parts.headers.get_all(name).iter();
         let value = values.next()?;
         if values.next().is_some() { None } else { Some(value.as_bytes()) }
     }
 
-    /// A time in seconds, as senders write it.
+    /// Parses a time in seconds, as senders write it.
     fn sent(seconds: &[u8]) -> Option<Timestamp> {
         let seconds = std::str::from_utf8(seconds).ok()?;
         let seconds = seconds.bytes().all(|b| b.is_ascii_digit()).then(|| seconds.parse::<i64>().ok())??;
@@ -95,8 +95,8 @@ impl Verify {
         Ok(Self(VerifyMethod::Standard(Standard::new(secrets)?)))
     }
 
-    /// An HMAC-SHA256 of the body in a header, as GitHub, Shopify and many others send it. `prefix` stands before the
-    /// digest in the header, as `sha256=` does; empty for none.
+    /// An HMAC-SHA256 of the body in a header, as GitHub, Shopify and many others send it. `prefix` precedes the digest
+    /// in the header, such as `sha256=`; empty for none.
     pub fn hmac_sha256<T: AsRef<[u8]>>(
         header: &str,
         prefix: &str,
@@ -143,7 +143,7 @@ impl Verify {
         matches!(self.0, VerifyMethod::Open)
     }
 
-    /// The header with the proof, where the endpoint chose it; others have names that say what they are.
+    /// Returns the header with the proof if the endpoint chose it. The other headers have fixed names.
     pub(crate) fn header(&self) -> Option<&HeaderName> {
         match &self.0 {
             VerifyMethod::Hmac(hmac) => Some(hmac.header()),
@@ -151,7 +151,7 @@ impl Verify {
         }
     }
 
-    /// Checks all that the head of a request can show, before a byte of its body is read.
+    /// Checks the head before a byte of the body is read.
     pub(crate) fn check_head(&self, head: &Proof<'_>) -> HeadProof {
         let proven = |holds| if holds { HeadProof::Holds } else { HeadProof::Fails };
         let claimed = |well_formed| if well_formed { HeadProof::NeedsBody } else { HeadProof::Fails };

@@ -1,10 +1,10 @@
-//! Why a sender was not verified, for the operator. The sender gets one answer whatever it was.
+//! Reason of a refusal, for the operator. The sender always gets the same response. Tests: tests/refusals.rs.
 
 use crate::local::{NotLocal, Pages, check_local, sign_of_other};
 use crate::verify::signed::{Hmac, Slack, Standard, Stripe};
 use crate::verify::{Proof, StandardHeaders, Verify, VerifyMethod};
 
-/// The first thing that is wrong with a request that was not verified.
+/// First fault of a request that was not verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// No endpoint has the path.
@@ -13,28 +13,28 @@ pub(crate) enum Refusal {
     MissingHeader(&'static str),
     /// A header that the proof needs comes more than once.
     RepeatedHeader(&'static str),
-    /// A header of the proof is not written as its sender should write it.
+    /// A header of the proof is malformed.
     MalformedHeader(&'static str),
-    /// The bearer token is none of those that are known.
+    /// The bearer token is unknown.
     WrongToken,
-    /// No signature fits: another secret, or a body that something on the way changed.
+    /// No signature fits: the secret differs, or something on the way changed the body.
     WrongSignature,
-    /// The signed time is over: a late delivery, a replay, or a clock that is wrong.
+    /// The signed time is too old: a late delivery, a replay, or a wrong clock.
     OldTimestamp,
-    /// The signed time is yet to come: a clock is wrong.
+    /// The signed time is in the future: a clock is wrong.
     FutureTimestamp,
     /// The router was served without the address of its clients.
     UnknownPeer,
     /// The connection comes from another machine.
     NotLoopback,
-    /// Something on this machine speaks for another, a proxy or a browser: a header says so, or HTTP/1.0.
+    /// A proxy or a browser on this machine forwards the request, as a header or HTTP/1.0 shows.
     Forwarded(Option<&'static str>),
-    /// The request was made for a name, as of a service of a compose file, and not for an address; or for none.
+    /// The request names a host, such as a service of a compose file, instead of an address; or no host.
     HostName,
 }
 
 impl Refusal {
-    /// The word for it, as the metric has it.
+    /// Returns the metric label.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::UnknownPath => "unknown_path",
@@ -52,7 +52,7 @@ impl Refusal {
         }
     }
 
-    /// The header that it is about. One that the endpoint chose is only called so.
+    /// Returns the header at fault. A header that the endpoint chose has a general name.
     pub(crate) const fn header(self) -> Option<&'static str> {
         match self {
             Self::MissingHeader(name) | Self::RepeatedHeader(name) | Self::MalformedHeader(name) => {
@@ -94,12 +94,12 @@ impl Refusal {
 }
 
 impl Proof<'_> {
-    /// A header that the proof needs.
+    /// Returns a header that the proof needs.
     fn needs(&self, name: &'static str) -> Result<&[u8], Refusal> {
         self.needs_as(name, name)
     }
 
-    /// The same, with what it is called.
+    /// Returns a header that the proof needs; the refusal calls it `known_as`.
     fn needs_as(&self, name: &str, known_as: &'static str) -> Result<&[u8], Refusal> {
         match (self.parts.headers.contains_key(name), self.header(name)) {
             (false, _) => Err(Refusal::MissingHeader(known_as)),
@@ -122,7 +122,7 @@ impl Proof<'_> {
 }
 
 impl Verify {
-    /// Why a proof does not hold. Reads headers only: it is asked after the proof was found not to hold.
+    /// Returns the reason why a proof failed. Reads headers only, after the failure.
     pub(crate) fn refusal(&self, proof: &Proof<'_>) -> Refusal {
         let found = match &self.0 {
             VerifyMethod::Tokens(_) => tokens(proof),
@@ -188,7 +188,7 @@ fn slack(proof: &Proof<'_>) -> Result<(), Refusal> {
 
 impl Hmac {
     fn refusal(&self, proof: &Proof<'_>) -> Result<(), Refusal> {
-        // The name of the header comes from the configuration, and is not the same for all endpoints.
+        // The configuration names this header, so endpoints differ.
         const NAME: &str = "the header of the signature";
         proof.needs_as(self.header().as_str(), NAME)?;
         self.tag(proof).map(|_| ()).ok_or(Refusal::MalformedHeader(NAME))

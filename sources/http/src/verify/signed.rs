@@ -1,4 +1,4 @@
-//! Signatures: each sender's way to make them.
+//! Signatures, by the scheme of each sender. Tests: verify/tests.rs and tests/webhooks.rs.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -10,15 +10,15 @@ use ring::signature::{ED25519, UnparsedPublicKey};
 use crate::secret::{Macs, SecretBytes, refused};
 use crate::verify::{Proof, StandardHeaders};
 
-/// For secrets, which are often given without the padding at their end.
+/// Decodes secrets, which often lack their padding.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Signatures of one request that are compared. A sender that replaces a secret sends two.
+/// Maximum signatures of one request that are compared. A sender that replaces a secret sends two.
 const MAX_SIGNATURES: usize = 8;
-/// Signatures of one request that are tried with public keys. Each try reads the whole body.
+/// Maximum signatures of one request that are verified with public keys. Each one reads the whole body.
 const MAX_KEY_SIGNATURES: usize = 2;
 /// Bytes of an HMAC-SHA256.
 const TAG: usize = 32;
@@ -94,8 +94,8 @@ impl Hmac {
     }
 }
 
-/// The points of Ed25519 whose order divides 8, without the sign bit; the last two are other encodings of the first two. Signatures
-/// under them can be made without a private key, and `ring` does not refuse them.
+/// Points of Ed25519 whose order divides 8, without the sign bit; the last two encode the first two differently.
+/// Signatures under them need no private key, and `ring` does not refuse them.
 const SMALL_ORDER: [&[u8; 32]; 7] = [
     &[0; 32],
     b"\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
@@ -159,12 +159,12 @@ impl Standard {
         Ok(Self { macs, keys })
     }
 
-    /// Returns what a request shows, if a body could make it good.
+    /// Returns the signatures of a request, if a body could make it valid.
     pub(super) fn signatures<'a>(&self, proof: &Proof<'a>) -> Option<StandardSignatures<'a>> {
         let names = StandardHeaders::of(&proof.parts.headers);
         let id = proof.header(names.id)?;
         let time = proof.header(names.timestamp)?;
-        // The parts are joined with dots: one within a part could be moved to another part.
+        // Dots join the parts: a dot within a part could move text to another part.
         if id.is_empty() || id.contains(&b'.') || !proof.is_recent(time) {
             return None;
         }
@@ -197,7 +197,7 @@ impl Standard {
             crate::secret::tests::DIGESTED.set(crate::secret::tests::DIGESTED.get() + signed.len());
             UnparsedPublicKey::new(&ED25519, key).verify(signed, signature).is_ok()
         };
-        // Keys and signatures are public: the time may tell which of them fits.
+        // Keys and signatures are public: the time may reveal which of them fits.
         self.keys.iter().any(|key| signatures.iter().any(|signature| fits(key, signature)))
     }
 }
@@ -221,7 +221,7 @@ impl Stripe {
         Ok(Self(macs(secrets)?))
     }
 
-    /// Returns the time and the digests of a request, if a body could make it good.
+    /// Returns the time and the digests of a request, if a body could make it valid.
     pub(super) fn signatures<'a>(proof: &Proof<'a>) -> Option<(&'a [u8], Vec<Vec<u8>>)> {
         let header = proof.header("stripe-signature")?;
         let (mut time, mut times, mut tags) = (&b""[..], 0, Vec::new());
@@ -253,7 +253,7 @@ impl Slack {
         Ok(Self(macs(secrets)?))
     }
 
-    /// Returns the time and the digest of a request, if a body could make it good.
+    /// Returns the time and the digest of a request, if a body could make it valid.
     pub(super) fn signature<'a>(proof: &Proof<'a>) -> Option<(&'a [u8], Vec<u8>)> {
         let time = proof.header("x-slack-request-timestamp")?;
         let tag = proof.header("x-slack-signature")?.strip_prefix(b"v0=")?;

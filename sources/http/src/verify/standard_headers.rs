@@ -1,9 +1,8 @@
-//! The names that senders of Standard Webhooks give to the three headers.
+//! Header names of Standard Webhooks senders. Tests: format/tests.rs and verify/tests.rs.
 
 use http::HeaderMap;
 
-/// The headers that id, time and signatures are in. What is verified and what becomes the key must be the same header, so both ask
-/// here.
+/// Headers with the id, time and signatures. Verification and key must use the same header, so both read it here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StandardHeaders {
     pub(crate) id: &'static str,
@@ -17,7 +16,7 @@ impl StandardHeaders {
     /// Names that Svix used before the specification; its customers (Clerk, Resend and others) still send them.
     const SVIX: Self = Self { id: "svix-id", timestamp: "svix-timestamp", signature: "svix-signature" };
 
-    /// The names that a request uses. A request with any header of the specification uses these, and the others count for nothing.
+    /// Returns the names in a request. If any header of the specification is present, the other names are ignored.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let standard = Self::STANDARD;
         let uses = [standard.id, standard.timestamp, standard.signature];

@@ -1,4 +1,4 @@
-//! Forged proofs.
+//! Tests with forged proofs.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -33,7 +33,7 @@ const NAMES: [&str; 9] = [
 ];
 
 proptest! {
-    // FAULTS S1: neither a panic nor a way in.
+    // FAULTS S1: no panic and no acceptance.
     #[test]
     fn nothing_made_up_is_a_proof(
         values in proptest::collection::vec(

@@ -1,10 +1,10 @@
-//! Tokens that are sent as they are.
+//! Bearer tokens. Tests: verify/tests.rs and tests/webhooks.rs.
 
 use crate::secret::{Blind, SecretBytes, refused};
 use crate::verify::Proof;
 use oncebox::Result;
 
-/// Tokens, of which each is as good as the other.
+/// Tokens, all equally valid.
 #[derive(Clone, Debug)]
 pub(super) struct BearerTokens {
     tokens: Vec<SecretBytes>,

@@ -35,7 +35,7 @@ async fn http2_is_served_and_closed_when_idle() {
     assert!(ended.is_ok(), "with a farewell: {ended:?}");
 }
 
-/// A client that never makes room for an answer does not keep its connection.
+/// A client that never makes room for a response loses its connection.
 #[tokio::test]
 async fn http2_answers_without_window_are_given_up() {
     let set = |limits: &mut ServerLimits| (limits.write, limits.head) = (SHORT, SHORT);
@@ -56,7 +56,7 @@ async fn http2_answers_without_window_are_given_up() {
     works(&server).await;
 }
 
-/// Requests that are taken back as soon as they are made cost the server more than the client.
+/// Requests that are cancelled at once cost the server more than the client.
 #[tokio::test]
 async fn http2_resets_without_end_end_the_connection() {
     let server = serving(limits(|limits| limits.resets = 50)).await;

@@ -1,4 +1,4 @@
-//! A server on a free port, and a client that speaks HTTP by hand: what the tests send is what they say.
+//! A server on a free port, and a client that writes HTTP by hand: the tests control every byte.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// A running server; stops when told, or when dropped.
+/// A running server. It stops on request, or when dropped.
 pub struct RunningServer {
     pub address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -64,7 +64,7 @@ impl RunningServer {
         RawHttpClient::new(TcpStream::connect(self.address).await.unwrap())
     }
 
-    /// One request on a connection of its own.
+    /// Sends one request on a new connection.
     pub async fn post(&self, path: &str, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> HttpResponse {
         self.connect().await.post(path, headers, body).await
     }
@@ -110,7 +110,7 @@ impl RawHttpClient {
         self.stream.write_all(bytes.as_ref()).await.unwrap();
     }
 
-    /// The same, where the server may be gone.
+    /// Sends one request to a server that may be gone.
     pub async fn try_post(
         &mut self,
         path: &str,
@@ -131,7 +131,7 @@ impl RawHttpClient {
         self.answer().await.expect("an answer")
     }
 
-    /// The next answer; `None` if the server closed the connection.
+    /// Returns the next response; `None` if the server closed the connection.
     pub async fn answer(&mut self) -> Option<HttpResponse> {
         let end = loop {
             if let Some(end) = find(&self.buffer, b"\r\n\r\n") {
@@ -166,7 +166,7 @@ impl RawHttpClient {
         }
     }
 
-    /// Waits until the server has closed the connection; what it said before that.
+    /// Waits until the server closes the connection; returns the text before that.
     pub async fn closed(&mut self) -> String {
         while self.fill().await {}
         String::from_utf8_lossy(&self.buffer).into_owned()
@@ -183,7 +183,7 @@ pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     ended.unwrap_or_else(|_| panic!("waited too long for this: {what}"))
 }
 
-/// A request as its bytes.
+/// Returns a request as its bytes.
 pub fn request(path: &str, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> Vec<u8> {
     let body = body.as_ref();
     let mut head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n", body.len());

@@ -1,4 +1,4 @@
-//! Shared by the tests: a broker, a publisher that waits for confirms, and handlers that keep a list.
+//! Support for the tests: a broker, a publisher with confirms, and handlers that record their runs.
 #![allow(dead_code, reason = "no test file needs all of it")]
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
@@ -28,7 +28,7 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 /// The store of most tests.
 pub(crate) type FaultyInbox = FaultyStore<Memory>;
 
-/// An inbox whose handler keeps a list.
+/// Creates an inbox whose handler records its runs.
 pub(crate) fn inbox(store: FaultyInbox, effects: &Effects) -> Inbox<FaultyInbox> {
     builder(store, effects).build().unwrap()
 }
@@ -45,7 +45,7 @@ pub(crate) fn builder(store: FaultyInbox, effects: &Effects) -> oncebox::InboxBu
     Inbox::builder("test", store).on("t", handler("keep", keep))
 }
 
-/// A name that no other test has.
+/// Returns a name that is unique among tests.
 pub(crate) fn unique(name: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("{name}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
@@ -56,7 +56,7 @@ pub(crate) async fn in_time<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_mins(3), work).await.expect("it did not happen within three minutes")
 }
 
-/// Completes when the answer is yes.
+/// Completes when the condition is true.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut ask: impl FnMut() -> F) {
     let patient = async {
         let mut pause = tokio::time::interval(Duration::from_millis(20));
@@ -67,7 +67,7 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut ask: impl Fn
     tokio::time::timeout(Duration::from_mins(3), patient).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-/// A queue of its own, with one for its dead letters, and a client that publishes and looks.
+/// A queue with its dead-letter queue, and a client that publishes and reads.
 pub(crate) struct QueueClient {
     pub(crate) url: String,
     pub(crate) queue: String,
@@ -77,7 +77,7 @@ pub(crate) struct QueueClient {
 }
 
 impl QueueClient {
-    /// At the broker of this program.
+    /// Connects to the shared broker of this test program.
     pub(crate) async fn new(name: &str) -> Self {
         let broker = tokio::task::spawn_blocking(Broker::shared).await.unwrap();
         Self::at(&broker.url(), name).await
@@ -99,19 +99,19 @@ impl QueueClient {
         Queue::classic(&*self.queue).dead_letter_queue(&*self.dead)
     }
 
-    /// A source of this queue, with short pauses.
+    /// Returns a source of this queue, with short pauses.
     pub(crate) fn source(&self, queue: Queue) -> RabbitMqSourceBuilder {
         quick(&self.url, queue)
     }
 
-    /// The same by way of a proxy.
+    /// Returns the same source behind a proxy.
     pub(crate) fn through(&self, proxy: &proxy::BrokerProxy, queue: Queue) -> RabbitMqSourceBuilder {
         quick(&proxy.url(&self.url), queue)
     }
 
-    /// Publishes a message with an id and a type, and waits until the broker has it.
-    pub(crate) async fn publish(&self, id: &str, kind: &str, body: &str) {
-        self.publish_as(&self.queue, properties(id, kind), body.as_bytes()).await;
+    /// Publishes a message, and waits for the broker's confirm.
+    pub(crate) async fn publish(&self, id: &str, message_type: &str, body: &str) {
+        self.publish_as(&self.queue, properties(id, message_type), body.as_bytes()).await;
     }
 
     pub(crate) async fn publish_as(&self, queue: &str, properties: BasicProperties, body: &[u8]) {
@@ -126,7 +126,7 @@ impl QueueClient {
         body: &[u8],
     ) {
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-        // A quorum queue that has no leader yet refuses: publishers send again.
+        // A quorum queue without a leader refuses messages: publish again.
         until("the broker has taken a message", || async {
             let (exchange, key) = (exchange.into(), key.into());
             let sent =
@@ -159,20 +159,20 @@ impl QueueClient {
 
     /// Returns the number of consumers of the queue.
     pub(crate) async fn consumers(&self) -> u32 {
-        self.look(&self.queue).await.map_or(0, |queue| queue.consumer_count())
+        self.inspect(&self.queue).await.map_or(0, |queue| queue.consumer_count())
     }
 
     async fn find(&self, queue: &str) -> Option<u32> {
-        self.look(queue).await.map(|queue| queue.message_count())
+        self.inspect(queue).await.map(|queue| queue.message_count())
     }
 
-    async fn look(&self, queue: &str) -> Option<lapin::Queue> {
+    async fn inspect(&self, queue: &str) -> Option<lapin::Queue> {
         let options = QueueDeclareOptions { passive: true, durable: true, ..QueueDeclareOptions::default() };
         let channel = self.connection.create_channel().await.unwrap();
         channel.queue_declare(queue.into(), options, FieldTable::default()).await.ok()
     }
 
-    /// Takes all messages out of a queue, as soon as there are that many.
+    /// Takes all messages out of a queue once there are `count`.
     pub(crate) async fn take(&self, queue: &str, count: usize) -> Vec<(BasicProperties, Vec<u8>)> {
         let mut taken = Vec::new();
         in_time(async {
@@ -206,14 +206,14 @@ impl QueueClient {
     }
 }
 
-/// A source with short pauses.
+/// Returns a builder with short pauses.
 fn quick(url: &str, queue: Queue) -> RabbitMqSourceBuilder {
     let first = Duration::from_millis(10);
     RabbitMq::builder(url).queue(queue).backoff(first, Duration::from_millis(200)).reconnect_delay(first)
 }
 
-pub(crate) fn properties(id: &str, kind: &str) -> BasicProperties {
-    BasicProperties::default().with_message_id(id.into()).with_type(kind.into()).with_delivery_mode(2)
+pub(crate) fn properties(id: &str, message_type: &str) -> BasicProperties {
+    BasicProperties::default().with_message_id(id.into()).with_type(message_type.into()).with_delivery_mode(2)
 }
 
 pub(crate) fn table(pairs: &[(&str, &str)]) -> FieldTable {
@@ -224,7 +224,7 @@ pub(crate) fn table(pairs: &[(&str, &str)]) -> FieldTable {
     table
 }
 
-/// The next delivery of a source that no inbox has.
+/// Returns the next delivery of a source without an inbox.
 pub(crate) async fn next(source: &mut RabbitMq) -> Delivery {
     in_time(source.recv()).await.expect("a source is not over")
 }
@@ -257,7 +257,7 @@ impl Effects {
         self.count.send_modify(|count| *count += 1);
     }
 
-    /// Completes when so many effects have happened.
+    /// Completes after `count` effects.
     pub(crate) async fn wait_for(&self, count: usize) {
         in_time(self.count.subscribe().wait_for(|done| *done >= count)).await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! A way to the broker that can be cut.
+//! A proxy to the broker that tests can cut.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Passes connections on, until they are cut.
+/// Forwards connections until they are cut.
 pub(crate) struct BrokerProxy {
     address: SocketAddr,
     state: Arc<ProxyState>,
@@ -16,12 +16,12 @@ pub(crate) struct BrokerProxy {
 struct ProxyState {
     /// Counts the cuts.
     cuts: watch::Sender<u64>,
-    /// Connections made in all.
+    /// Connections made so far.
     made: watch::Sender<usize>,
 }
 
 impl BrokerProxy {
-    /// In front of this port.
+    /// Starts in front of this port.
     pub(crate) async fn start(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -44,14 +44,14 @@ impl BrokerProxy {
         Self { address, state }
     }
 
-    /// The same address by way of this.
+    /// Returns the address through this proxy.
     pub(crate) fn url(&self, url: &str) -> String {
         let (scheme, rest) = url.split_once('@').unwrap();
         let path = rest.split_once('/').map_or("", |(_, path)| path);
         format!("{scheme}@{}/{path}", self.address)
     }
 
-    /// Ends all connections there are.
+    /// Ends all open connections.
     pub(crate) fn cut(&self) {
         self.state.cuts.send_modify(|cuts| *cuts += 1);
     }
@@ -60,7 +60,7 @@ impl BrokerProxy {
         *self.state.made.borrow()
     }
 
-    /// Completes when so many connections were made.
+    /// Completes after `made` connections.
     pub(crate) async fn wait_for(&self, made: usize) {
         self.state.made.subscribe().wait_for(|count| *count >= made).await.unwrap();
     }

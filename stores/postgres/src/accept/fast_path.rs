@@ -1,7 +1,7 @@
 //! The fast path: messages that all go to the same handlers, at once and without order. Tests: `tests/unlooked.rs`.
 
-use oncebox::time::Timestamp;
-use oncebox::{Message, Result};
+use oncebox_core::time::Timestamp;
+use oncebox_core::{Message, Result};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 

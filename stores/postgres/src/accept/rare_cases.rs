@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use oncebox::store::{Accepted, QuarantineReason, Seq};
-use oncebox::{Fingerprint, InboxName, Message, OrderKey, Result};
+use oncebox_core::store::{Accepted, QuarantineReason, Seq};
+use oncebox_core::{Fingerprint, InboxName, Message, OrderKey, Result};
 use sqlx::Row as _;
 
 use super::{Offered, RareCase, decode_handlers, encode_handlers, known_for, missing};
@@ -207,7 +207,7 @@ async fn add_handlers(
 fn bind_message<'a>(query: Query<'a>, offer: &'a Offered) -> Query<'a> {
     let message = &offer.new.message;
     query
-        .bind(message.time().map(oncebox::time::Timestamp::as_millis))
+        .bind(message.time().map(oncebox_core::time::Timestamp::as_millis))
         .bind(message.source())
         .bind(message.id())
         .bind(message.message_type())

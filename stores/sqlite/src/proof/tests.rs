@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox::store::{Accepted, NewMessage, Store as _, SweepParams};
-use oncebox::time::{Clock as _, Timestamp};
-use oncebox::{Error, ErrorKind, InboxName, KeyStrategy, Message, Result};
+use oncebox_core::store::{Accepted, NewMessage, Store as _, SweepParams};
+use oncebox_core::time::{Clock as _, Timestamp};
+use oncebox_core::{Error, ErrorKind, InboxName, KeyStrategy, Message, Result};
 use oncebox_testkit::TestClock;
 use rusqlite::Connection;
 use tempfile::TempDir;

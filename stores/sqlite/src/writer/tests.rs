@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use oncebox::time::SystemClock;
-use oncebox::{HandlerKey, InboxName};
+use oncebox_core::{HandlerKey, InboxName};
+use oncebox_tokio::SystemClock;
 use rusqlite::ffi;
 use tempfile::TempDir;
 

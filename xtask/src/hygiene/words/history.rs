@@ -1,4 +1,4 @@
-//! Rule: the subject of a commit fits a line. Also lists the files that git tracks. The tests are below.
+//! Rule: the subject of a commit fits a line. Also lists the files that git tracks. Tests: below.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,17 +7,17 @@ use anyhow::{Context as _, Result};
 
 use super::{Breach, Sources};
 
-/// Longest subject of a commit, in characters.
+/// Maximum characters of a commit subject.
 const MAX_SUBJECT: usize = 72;
 
-/// Committer time, in seconds since 1970, of the last commit that the rule does not check. A time needs no parent
-/// commits, so the rule works in a shallow clone.
+/// Committer time, in seconds since 1970, of the last unchecked commit. Earlier subjects were written before the rule,
+/// and published history is not rewritten. A time needs no parent commits, so the rule works in a shallow clone.
 const CHECKED_AFTER: u64 = 1_795_068_545;
 
 /// The commits of the repository.
 #[derive(Debug)]
 pub(super) enum CommitLog {
-    /// There are none to check, for a reason.
+    /// No commits to check, with the reason.
     Missing(&'static str),
     Commits(Vec<CommitSubject>),
 }
@@ -38,7 +38,7 @@ impl CommitLog {
         Ok(Self::Commits(log.lines().filter_map(parse).collect()))
     }
 
-    /// Prints why no commit is checked, if none is.
+    /// Prints the reason if no commit is checked.
     pub(super) fn print_gap(&self) {
         if let Self::Missing(reason) = self {
             println!("skipped the rule about commit subjects: {reason}");
@@ -52,13 +52,13 @@ fn parse(line: &str) -> Option<CommitSubject> {
     Some(CommitSubject { hash, time, subject: parts.next().unwrap_or("").into() })
 }
 
-/// The files that git tracks or would track, relative to `root`.
+/// Returns the files that git tracks or would track, relative to `root`.
 pub(super) fn tracked(root: &Path) -> Result<Option<Vec<String>>> {
     let files = git(root, &["ls-files", "-z", "--cached", "--others", "--exclude-standard"])?;
     Ok(files.map(|files| files.split_terminator('\0').map(str::to_owned).collect()))
 }
 
-/// The output of a git command, if `root` is a repository and git can read it.
+/// Returns the output of a git command, if `root` is a readable repository.
 fn git(root: &Path, args: &[&str]) -> Result<Option<String>> {
     if !root.join(".git").exists() {
         return Ok(None);
@@ -75,7 +75,7 @@ pub(super) fn subjects_are_short(sources: &Sources) -> Vec<Breach> {
     let mut breaches = Vec::new();
     for CommitSubject { hash, time, subject } in commits {
         let length = subject.chars().count();
-        // In a shallow clone git does not know every merge.
+        // A shallow clone does not know every merge.
         if *time > CHECKED_AFTER && length > MAX_SUBJECT && !subject.starts_with("Merge ") {
             let text = format!("commit {hash}: {length} characters, at most {MAX_SUBJECT}: {subject}");
             breaches.push(Breach { path: "commits".into(), text });

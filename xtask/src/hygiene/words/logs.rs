@@ -1,9 +1,9 @@
-//! Rule: a log message names an event in at most six words; fields have the details. The tests are below.
+//! Rule: a log message names an event in at most six words; fields have the details. Tests: below.
 
 use super::{Breach, Lexed, Sources};
 use crate::literals::LexemeKind;
 
-/// Most words of a message.
+/// Maximum words of a message.
 const MAX_WORDS: usize = 6;
 
 const MACROS: [&str; 6] = ["error!", "warn!", "info!", "debug!", "trace!", "event!"];
@@ -26,7 +26,7 @@ pub(super) fn are_short(sources: &Sources) -> Vec<Breach> {
     breaches
 }
 
-/// The message of every log macro, and the position of its literal.
+/// Returns the message of every log macro, and the position of its literal.
 fn messages<'a>(lexed: &Lexed<'a>) -> Vec<(usize, &'a str)> {
     let mut found = Vec::new();
     for name in MACROS {
@@ -49,7 +49,7 @@ fn messages<'a>(lexed: &Lexed<'a>) -> Vec<(usize, &'a str)> {
     found
 }
 
-/// The position of the message among the arguments that `code` begins with: the first that is a string, or the value of
+/// Returns the position of the message among the arguments at the start of `code`: the first string, or the value of
 /// `message`.
 fn message(code: &str) -> Option<usize> {
     let (mut depth, mut first, mut is_argument) = (0_usize, 0, false);
@@ -73,7 +73,7 @@ fn message(code: &str) -> Option<usize> {
     None
 }
 
-/// The position of the string if the argument `code[from..to]` is the message.
+/// Returns the position of the string if the argument `code[from..to]` is the message.
 fn message_at(code: &str, from: usize, to: usize) -> Option<usize> {
     let argument = code[from..to].trim();
     let value = argument.strip_prefix("message").map(str::trim_start).and_then(|rest| rest.strip_prefix('='));

@@ -1,4 +1,4 @@
-//! Rule: prose and names have an actor, and none of the pronouns that hide it. The tests are below.
+//! Rule: prose and names have an actor, and no pronoun that hides it. Tests: below.
 
 use super::{Breach, Sources};
 
@@ -6,7 +6,7 @@ use super::{Breach, Sources};
 const EXCEPTIONS: &[(&str, &str)] =
     &[("crates/oncebox-servers/src/user.rs", "Debian has a system user of this name")];
 
-/// The banned words. They are put together, so that this file keeps its own rule.
+/// Returns the banned words. They are joined, so that this file keeps its own rule.
 fn banned() -> [String; 3] {
     [["who", "ever"], ["no", "body"], ["some", "body"]].map(|parts| parts.concat())
 }
@@ -41,7 +41,7 @@ fn is_word(line: &str, at: usize, len: usize) -> bool {
         && after.is_none_or(|c| !c.is_alphabetic() || c.is_uppercase())
 }
 
-/// At most 60 characters around the word.
+/// Returns at most 60 characters around the word.
 fn excerpt(line: &str, at: usize) -> &str {
     let before = line[..at].char_indices().rev().take(20).last().map_or(at, |(start, _)| start);
     let end = line[before..].char_indices().nth(60).map_or(line.len(), |(end, _)| before + end);

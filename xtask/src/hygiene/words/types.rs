@@ -1,11 +1,11 @@
-//! Rule: a type name is defined once in the workspace, so that a search for it has one result. The tests are below.
+//! Rule: a type name is defined once in the workspace, so that a search for it has one result. Tests: below.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::{Breach, Lexed, Sources};
 
-/// Names that may be defined more than once, and the reason.
+/// Names that may be defined more than once, with the reason.
 const ALLOWED: &[(&str, &str)] = &[
     ("Args", "clap arguments of one command; the module names the command"),
     ("Cli", "clap command line of one program"),
@@ -19,11 +19,11 @@ const ALLOWED: &[(&str, &str)] = &[
 /// The file of [`ALLOWED`].
 const HERE: &str = "xtask/src/hygiene/words/types.rs";
 
-/// Directories outside the workspace: each file of the first is a program that does not compile, and the second has a
-/// workspace of its own with the programs of other queues.
+/// Directories outside the workspace: each file of the first is a program that does not compile; the second is a
+/// workspace with the programs of other queues.
 const OUTSIDE: [&str; 2] = ["crates/oncebox-macros/tests/ui/", "bench/peers/"];
 
-/// A place that defines a type.
+/// A definition of a type.
 struct TypeDefinition {
     path: String,
     line: usize,
@@ -60,7 +60,7 @@ fn reason(name: &str) -> Option<&'static str> {
     ALLOWED.iter().find(|(allowed, _)| *allowed == name).map(|(_, reason)| *reason)
 }
 
-/// The text of `cargo xtask words --types`, and the number of names that are not allowed.
+/// Returns the output of `cargo xtask words --types`, and the number of names that are not allowed.
 pub(super) fn listed(sources: &Sources, prefix: &str) -> (String, usize) {
     let all = definitions(sources);
     let mut names: Vec<_> = repeated(&all)
@@ -89,14 +89,14 @@ fn repeated(all: &ByName) -> impl Iterator<Item = (&str, &[TypeDefinition])> {
     all.iter().filter(|(_, places)| places.len() > 1).map(|(name, places)| (&**name, &**places))
 }
 
-/// Every type definition of the workspace by its name.
+/// Returns every type definition of the workspace by name.
 fn definitions(sources: &Sources) -> ByName {
     let mut found = ByName::new();
     for file in sources.rust().filter(|file| !OUTSIDE.iter().any(|outside| file.path.starts_with(outside))) {
         let lexed = Lexed::new(file);
         let mut conditional = Vec::new();
         for TypeItem { at, keyword, name, has_cfg } in types(&lexed.code) {
-            // One type for several systems is one definition.
+            // Variants of one type for several systems count as one definition.
             if has_cfg && conditional.contains(&name) {
                 continue;
             }
@@ -117,11 +117,11 @@ struct TypeItem<'a> {
     has_cfg: bool,
 }
 
-/// The types that `code` defines. A `type` in an `impl` or a `trait` is part of it.
+/// Returns the types that `code` defines, without associated types of an `impl` or a `trait`.
 fn types(code: &str) -> Vec<TypeItem<'_>> {
     let tokens = tokens(code);
     let mut found = Vec::new();
-    // The brackets that are open; for a brace, whether it is that of an `impl` or a `trait`.
+    // Open brackets; for a brace, whether an `impl` or a `trait` opened it.
     let mut open: Vec<(&str, bool)> = Vec::new();
     let mut item = 0;
     for (index, &(at, token)) in tokens.iter().enumerate() {
@@ -162,7 +162,7 @@ fn has_associated_types(item: &[(usize, &str)]) -> bool {
         .is_some_and(|(_, token)| ["impl", "trait"].contains(token))
 }
 
-/// Every name and every mark of masked code, with its position.
+/// Returns every name and every mark of masked code, with its position.
 fn tokens(code: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut rest = code;

@@ -1,4 +1,4 @@
-//! apalis with its storage on PostgreSQL, under the same rows as the other peers.
+//! apalis with PostgreSQL storage, with the same rows as the other peers.
 
 use std::ops::Range;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 const QUEUE: &str = "bench";
 const WORKERS: usize = 2;
-/// With notifications alone, in many runs some messages are never handled.
+/// With notifications alone, some messages are never handled in many runs.
 const POLL: Duration = Duration::from_millis(100);
 
 struct Apalis {

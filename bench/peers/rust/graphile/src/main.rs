@@ -1,4 +1,4 @@
-//! The Rust port of Graphile Worker, under the same rows as the other peers.
+//! The Rust port of Graphile Worker, with the same rows as the other peers.
 
 use std::ops::Range;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Measures the same four rows for every peer.
+//! Measures the same four rows for every peer. Tests: below.
 
 mod rows;
 
@@ -16,31 +16,31 @@ pub type Started = Arc<dyn Fn(usize) + Send + Sync>;
 
 /// A queue on `PostgreSQL`.
 pub trait Peer: Sized + Send + Sync + 'static {
-    /// The name of its package.
+    /// Name of its package.
     const NAME: &'static str;
-    /// SQL that counts the messages in its tables that are not finished.
+    /// SQL that counts the unfinished messages in its tables.
     const UNFINISHED: &'static str;
-    /// The manifest that pins its version.
+    /// Manifest that pins its version.
     const MANIFEST: &'static str;
     /// True if it can enqueue several messages in one call; without that, `enqueue_batch` only fills the backlog.
     const BATCHES: bool = true;
     /// Note for readers of its figures.
     const NOTE: Option<&'static str> = None;
 
-    /// Makes the tables and the connections.
+    /// Creates the tables and the connections.
     fn open(url: &str) -> impl Future<Output = Result<Self>>;
 
-    /// One message, durable when this returns.
+    /// Enqueues one message, which is durable when this returns.
     fn enqueue(&self, n: usize) -> impl Future<Output = Result<()>> + Send;
 
-    /// The same for several in one call.
+    /// Enqueues several messages in one call.
     fn enqueue_batch(&self, numbers: Range<usize>) -> impl Future<Output = Result<()>> + Send;
 
     /// Runs the worker; its handler only calls `started`.
     fn work(&self, started: Started) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// 256 bytes of JSON that hold the message's number.
+/// 256 bytes of JSON with the message's number.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Payload {
     pub n: usize,
@@ -55,7 +55,7 @@ impl Payload {
     }
 }
 
-/// The key by which a peer that can knows a message again.
+/// Returns the deduplication key, for peers that have one.
 #[must_use]
 pub fn key(n: usize) -> String {
     format!("0192f7a0-0000-7000-8000-{n:012}")
@@ -67,7 +67,7 @@ pub fn main<P: Peer>() -> ExitCode {
     match measure::<P>() {
         Ok(row) => {
             println!("{row}");
-            // Workers would keep the runtime alive, and some of them take seconds to stop.
+            // Exit at once: workers would keep the runtime alive, some for seconds.
             std::process::exit(0)
         }
         Err(error) => {
@@ -87,7 +87,7 @@ fn measure<P: Peer>() -> Result<Value> {
     let mut row = json!({ "row": name, "peer": P::NAME, "version": version, "messages": count });
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(rows::measure::<P>(name, url, count));
-    // Its worker may still run, and must not be waited for.
+    // Its worker may still run; do not wait for it.
     runtime.shutdown_background();
     let fields = result.unwrap_or_else(|error| json!({ "error": format!("{error:#}") }));
     for (field, value) in fields.as_object().into_iter().flatten() {
@@ -99,7 +99,7 @@ fn measure<P: Peer>() -> Result<Value> {
     Ok(row)
 }
 
-/// The version of `name` in a manifest that says `name = "=1.2.3"` or `name = { version = "=1.2.3", … }`.
+/// Returns the version of `name` in a manifest with `name = "=1.2.3"` or `name = { version = "=1.2.3", … }`.
 fn pinned<'a>(manifest: &'a str, name: &str) -> Option<&'a str> {
     let value = manifest.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = "))?;
     value.split_once("\"=")?.1.split('"').next()

@@ -19,7 +19,7 @@ const WARM_UP: usize = 100;
 const DRAIN_DEADLINE: Duration = Duration::from_mins(2);
 const LATENCY_DEADLINE: Duration = Duration::from_secs(10);
 
-/// The fields that this row adds to those that name it.
+/// Returns the fields that this row adds to its name.
 pub(crate) async fn measure<P: Peer>(row: &str, url: &str, count: usize) -> Result<Value> {
     if row == "enqueue-batch-500" && !P::BATCHES {
         return Ok(json!({ "note": "it has no call that enqueues several messages" }));
@@ -35,7 +35,7 @@ pub(crate) async fn measure<P: Peer>(row: &str, url: &str, count: usize) -> Resu
     }
 }
 
-/// A connection of our own, to look into the peer's tables with.
+/// A connection of our own, to read the peer's tables.
 struct Database<P> {
     connection: PgConnection,
     peer: PhantomData<P>,
@@ -52,7 +52,7 @@ impl<P: Peer> Database<P> {
         Ok(left.try_into()?)
     }
 
-    /// Updates the statistics: a table that grew within seconds has none, and its plans would never occur in operation.
+    /// Updates the statistics: a table that grew within seconds has none, and its plans would not occur in operation.
     async fn analyze(&mut self) -> Result<()> {
         sqlx::query("analyze").execute(&mut self.connection).await?;
         Ok(())
@@ -90,7 +90,7 @@ async fn fill<P: Peer>(peer: &P, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// A rate counts only if everything is in the tables.
+/// Returns a rate if all messages are in the tables.
 async fn kept<P: Peer>(database: &mut Database<P>, count: usize, time: Duration) -> Result<Value> {
     let left = database.left().await?;
     if left != count {
@@ -122,11 +122,11 @@ async fn drain<P: Peer>(peer: Arc<P>, database: &mut Database<P>, count: usize) 
     let mut poll = tokio::time::interval(Duration::from_millis(2));
     let finished = loop {
         poll.tick().await;
-        // The handler's last run is not the end: the result of it has to be in the database, too.
+        // After the last handler run, its result must reach the database, too.
         if distinct.load(Ordering::Relaxed) == count {
-            let asked = Instant::now();
+            let offered_at = Instant::now();
             if database.left().await? == 0 {
-                break asked;
+                break offered_at;
             }
         }
         alive(&worker)?;
@@ -162,7 +162,7 @@ fn alive(worker: &JoinHandle<Result<()>>) -> Result<()> {
     Ok(())
 }
 
-/// When a message was handed over, and how long its handler's start was in coming.
+/// Time of an enqueue, and the delay of its handler.
 #[derive(Default)]
 struct Times {
     called: OnceLock<Instant>,
@@ -202,7 +202,7 @@ async fn latency<P: Peer>(peer: Arc<P>, count: usize) -> Result<Value> {
     Ok(json!({ "p50_ms": at(50), "p99_ms": at(99) }))
 }
 
-/// Starts an enqueue every 5 ms, whether or not the one before is through.
+/// Starts an enqueue every 5 ms, without waiting for earlier ones.
 async fn paced<P: Peer>(peer: &Arc<P>, times: &Arc<[Times]>, numbers: std::ops::Range<usize>) -> Result<()> {
     let mut pace = tokio::time::interval(INTERVAL);
     let mut calls = JoinSet::new();

@@ -1,4 +1,4 @@
-//! sqlxmq, under the same rows as the other peers.
+//! sqlxmq, with the same rows as the other peers.
 
 use std::ops::Range;
 use std::path::Path;
@@ -30,7 +30,7 @@ async fn noop(mut job: CurrentJob, started: Started) -> Result<()> {
 
 impl Peer for Sqlxmq {
     const NAME: &'static str = "sqlxmq";
-    // One row with a nil id is always there.
+    // There is always one row with a nil id.
     const UNFINISHED: &'static str = "select count(*) from mq_msgs where id <> uuid_nil()";
     const MANIFEST: &'static str = include_str!("../Cargo.toml");
     const BATCHES: bool = false;

@@ -1,4 +1,4 @@
-//! Underway, under the same rows as the other peers.
+//! Underway, with the same rows as the other peers.
 
 use std::ops::Range;
 use std::process::ExitCode;
@@ -27,7 +27,7 @@ struct Underway {
     queue: Queue<Noop>,
 }
 
-/// A task for enqueueing: it is asked for its settings only.
+/// Returns a task for its settings only.
 fn settings() -> Noop {
     Noop(std::sync::Arc::new(|_| {}))
 }

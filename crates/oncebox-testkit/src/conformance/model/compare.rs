@@ -15,12 +15,12 @@ impl<S: StoreUnderTest> ModelRun<'_, S> {
             self.compare_message(id).await?;
         }
         let counts = self.h.store.count(&self.inbox).await.map_err(failed("count"))?;
-        let books = &self.books;
-        let expected = (books.messages.len() as u64, books.quarantined.len() as u64, books.paused.len());
+        let model = &self.model;
+        let expected = (model.messages.len() as u64, model.quarantined.len() as u64, model.paused.len());
         let counted = (counts.messages, counts.quarantined, counts.paused.len());
         check(counted == expected, || format!("{counts:?} instead of {expected:?}"))?;
         for status in [Status::Pending, Status::Running, Status::Poisoned] {
-            let expected = books.with_status(status) as u64;
+            let expected = model.with_status(status) as u64;
             check(counts.with_status(status) == expected, || format!("{counts:?}: {expected} are {status}"))?;
         }
         Ok(())
@@ -29,15 +29,15 @@ impl<S: StoreUnderTest> ModelRun<'_, S> {
     async fn compare_message(&self, id: u8) -> Checked {
         let view = self.h.store.show(&self.inbox, &key(&self.inbox, id)).await.map_err(failed("show"))?;
         let stored = view.as_ref().and_then(|view| view.stored.as_ref()).map(|(seq, at, _)| (*seq, *at));
-        let expected = self.books.messages.get(&id).map(|stored| (stored.seq, stored.received_at));
+        let expected = self.model.messages.get(&id).map(|stored| (stored.seq, stored.received_at));
         check(stored == expected, || format!("{id} is stored as {stored:?}, not {expected:?}"))?;
         let item = view.as_ref().map_or(0, |view| view.quarantined.len());
-        let expected = self.books.quarantined.iter().filter(|(of, _)| *of == id).count();
+        let expected = self.model.quarantined.iter().filter(|(of, _)| *of == id).count();
         check(item == expected, || format!("{item} of {id} are quarantined, not {expected}"))?;
         let views = view.map(|view| view.entries).unwrap_or_default();
         for name in HANDLERS {
             let mut generations = views.iter().filter(|view| view.origin == handler(name));
-            let Some(entry) = self.books.entries.get(&(id, name)) else {
+            let Some(entry) = self.model.entries.get(&(id, name)) else {
                 check(generations.next().is_none(), || format!("{id} has no entry for {name}: {views:?}"))?;
                 continue;
             };
@@ -55,7 +55,7 @@ impl<S: StoreUnderTest> ModelRun<'_, S> {
             let expected = (entry.status, entry.attempts, entry.suspicion, entry.generation(), entry.in_line);
             let same = (latest.status, latest.attempts, latest.suspicion, latest.generation, latest.in_line);
             check(same == expected, || format!("{id} for {name} is {latest:?}, not {expected:?}"))?;
-            let blocked = entry.status == Status::Pending && self.books.is_blocked(entry, name);
+            let blocked = entry.status == Status::Pending && self.model.is_blocked(entry, name);
             let at = if blocked { Timestamp::MAX } else { entry.at };
             // Releasing an ordered entry may change its time.
             let dated_anew = entry.ordered && entry.status == Status::Pending && latest.at != Timestamp::MAX;

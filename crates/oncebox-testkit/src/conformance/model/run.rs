@@ -14,7 +14,7 @@ use oncebox::store::{
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Message, OnPoisoned, Policy, config::OnConflict};
 
-use super::books::{EVERYTHING, InboxModel, ModelEntry, is_ordered};
+use super::inbox_model::{EVERYTHING, InboxModel, ModelEntry, is_ordered};
 use super::step::{DONE, HANDLERS, Lost, ModelOffer, ModelStep, spelled};
 use crate::fixture::{
     LEASE, PAST_LEASE, RETENTION, inbox_named, key_in, moved_to, offer_routed, outcomes, policy,
@@ -32,7 +32,7 @@ pub(super) struct ModelRun<'a, S> {
     pub(super) h: &'a Harness<S>,
     store: FaultyStore<S>,
     pub(super) inbox: InboxName,
-    pub(super) books: InboxModel,
+    pub(super) model: InboxModel,
     /// Every claim that was ever made, stale ones included.
     claims: Vec<(Claim, EntryId)>,
     /// Handlers, each with the number of renames that the store surely knows.
@@ -51,7 +51,7 @@ impl<'a, S: StoreUnderTest> ModelRun<'a, S> {
             h,
             store: FaultyStore::new(h.store.clone()),
             inbox: inbox_named(inbox),
-            books: InboxModel::default(),
+            model: InboxModel::default(),
             claims: Vec::new(),
             known: BTreeSet::new(),
             last_token: None,
@@ -164,7 +164,7 @@ impl<'a, S: StoreUnderTest> ModelRun<'a, S> {
         let answers = answers.map_err(failed("accept"))?;
         check(answers.len() == offers.len(), || format!("{} offers got {answers:?}", offers.len()))?;
         for (offer, answer) in offers.iter().zip(answers) {
-            let expected = self.books.accept(offer, answer, repeated, self.h.now())?;
+            let expected = self.model.accept(offer, answer, repeated, self.h.now())?;
             check(answer == expected, || format!("{answer:?} instead of {expected:?} for {offer:?}"))?;
             if !matches!(answer, Accepted::Conflict(_) | Accepted::Stale) {
                 let known = offer.handlers.iter().map(|name| (*name, offer.renames));
@@ -195,10 +195,10 @@ impl<'a, S: StoreUnderTest> ModelRun<'a, S> {
         let now = self.h.now();
         let expected = if let Some(entry) = self.held(claim, id) {
             entry.settle(settlement, now);
-            self.books.arrange(now);
+            self.model.arrange(now);
             Settled::Applied
         } else {
-            let entry = self.books.entries.get(&id).filter(|entry| entry.seq == claim.seq);
+            let entry = self.model.entries.get(&id).filter(|entry| entry.seq == claim.seq);
             // After an operator's change the store cannot recognise a repeated settlement. The comparison of the content shows that
             // it changes nothing.
             if entry.is_some_and(|entry| entry.operated || entry.generation() > claim.generation) {
@@ -235,7 +235,7 @@ impl<'a, S: StoreUnderTest> ModelRun<'a, S> {
         let mut expected = Settled::LeaseLost;
         if let Some(entry) = self.held(&claim, id) {
             entry.settle(&Settlement::done(&claim), now);
-            self.books.arrange(now);
+            self.model.arrange(now);
             // The work must not be done twice, so its repeat is refused.
             expected = if repeated { Settled::LeaseLost } else { Settled::Applied };
         }
@@ -281,12 +281,12 @@ impl<'a, S: StoreUnderTest> ModelRun<'a, S> {
         let answer = answer.map(|view| view.status).map_err(|error| error.kind());
         let now = self.h.now();
         let mut expected = Err(ErrorKind::NotFound);
-        if let Some(entry) = self.books.entries.get_mut(&(id, name)) {
+        if let Some(entry) = self.model.entries.get_mut(&(id, name)) {
             expected = operate(entry.status, entry.in_line, operation).map_err(|error| error.kind());
             if let Ok(next) = expected {
                 entry.operate(operation, next, now);
-                self.books.arrange(now);
-                let entry = &self.books.entries[&(id, name)];
+                self.model.arrange(now);
+                let entry = &self.model.entries[&(id, name)];
                 expected = if repeated {
                     operate(entry.status, entry.in_line, operation).map_err(|error| error.kind())
                 } else {
@@ -301,18 +301,18 @@ impl<'a, S: StoreUnderTest> ModelRun<'a, S> {
         let (inbox, handler) = (self.inbox.clone(), self.called(called));
         let (name, _) = called;
         let (answer, _) = if pause {
-            self.books.paused.insert(name);
+            self.model.paused.insert(name);
             self.call(StoreVerb::Pause, lost, async |store| store.pause(&inbox, &handler).await).await?
         } else {
-            self.books.paused.remove(name);
+            self.model.paused.remove(name);
             self.call(StoreVerb::Resume, lost, async |store| store.resume(&inbox, &handler).await).await?
         };
         answer.map_err(failed("pause or resume"))
     }
 
     async fn sweep(&mut self, page: usize, lost: Lost) -> Checked {
-        let before: BTreeSet<u8> = self.books.messages.keys().copied().collect();
-        let may_go = self.books.forgettable(self.h.now().before(RETENTION));
+        let before: BTreeSet<u8> = self.model.messages.keys().copied().collect();
+        let may_go = self.model.forgettable(self.h.now().before(RETENTION));
         let mut params = SweepParams::new(self.inbox.clone(), RETENTION, page);
         let mut lost = lost;
         loop {
@@ -338,7 +338,7 @@ impl<'a, S: StoreUnderTest> ModelRun<'a, S> {
         // Messages that came while the clock was wrong may stay a little longer. No message may be removed too early.
         let all_gone = gone == may_go || self.turned_back > Duration::ZERO;
         check(all_gone && gone.is_subset(&may_go), || format!("swept were {gone:?}, finished {may_go:?}"))?;
-        self.books.forget(&gone);
+        self.model.forget(&gone);
         Ok(())
     }
 
@@ -353,10 +353,10 @@ impl<'a, S: StoreUnderTest> ModelRun<'a, S> {
         }
         let is_poisoned =
             |(id, entry): (&EntryId, &ModelEntry)| (entry.status == Status::Poisoned).then_some(*id);
-        for (id, name) in self.books.entries.iter().filter_map(is_poisoned).collect::<Vec<_>>() {
+        for (id, name) in self.model.entries.iter().filter_map(is_poisoned).collect::<Vec<_>>() {
             self.operate(id, (name, 2), Operation::Discard, Lost::No).await?;
         }
-        while self.books.with_status(Status::Pending) > 0 {
+        while self.model.with_status(Status::Pending) > 0 {
             let mut claimed = 0;
             for (name, suspect) in HANDLERS.into_iter().flat_map(|name| [(name, false), (name, true)]) {
                 for (claim, id) in self.claim((name, 0), 10, suspect, Lost::No).await? {
@@ -370,7 +370,7 @@ impl<'a, S: StoreUnderTest> ModelRun<'a, S> {
         self.compare().await?;
         self.advance(EVERYTHING);
         self.sweep(100, Lost::No).await?;
-        check(self.books.messages.is_empty(), || "finished messages stay for ever".into())
+        check(self.model.messages.is_empty(), || "finished messages stay for ever".into())
     }
 }
 

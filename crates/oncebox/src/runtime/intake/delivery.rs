@@ -9,8 +9,8 @@ use futures_util::future::join_all;
 use tracing::{Instrument as _, Span};
 
 use super::lines::QueuePlace;
+use super::source_state::{DeliveryInHand, SourceState};
 use crate::error::{Error, ErrorKind, Result};
-use crate::health::{DeliveryInHand, SourceState};
 use crate::inbox::{PreparedDelivery, Receipt, Received, Shared};
 use crate::message::Message;
 use crate::runtime::Core;
@@ -56,7 +56,7 @@ impl Taken {
 impl UnsettledDelivery {
     async fn settle(mut self, state: &SourceState, ack: Ack) {
         self.in_hand.let_go();
-        let word = word(&ack);
+        let word = ack.as_str();
         if let Err(error) = self.settle.settle(ack).await {
             // The broker delivers it again, and it will be a duplicate.
             let error = ErrorText::new(error.to_string());
@@ -210,16 +210,6 @@ async fn receive<S: Store>(
 
 fn reject(error: &Error) -> Ack {
     Ack::Reject { reason: error.to_string() }
-}
-
-/// Returns the acknowledgement as a word, for metrics.
-const fn word(ack: &Ack) -> &'static str {
-    match ack {
-        Ack::Done => "done",
-        Ack::Redeliver { .. } => "redeliver",
-        Ack::Busy { .. } => "busy",
-        Ack::Reject { .. } => "reject",
-    }
 }
 
 /// Time that another worker has held a message.

@@ -7,3 +7,4 @@ pub(super) mod inline;
 pub(super) mod intake_switch;
 pub(super) mod lines;
 pub(super) mod receiver;
+pub(crate) mod source_state;

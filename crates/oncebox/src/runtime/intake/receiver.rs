@@ -8,13 +8,13 @@ use tokio::task::JoinSet;
 
 use super::delivery::{Taken, caught, store_alone, store_together};
 use super::lines::ArrivalQueues;
+use super::source_state::SourceState;
 use crate::config::ShortWindow;
 use crate::error::{Error, ErrorKind, Result};
-use crate::health::SourceState;
 use crate::inbox::{HandlerAnswer, OfferResult, PreparedDelivery, Processed, Receipt, Received, Shared};
 use crate::message::Message;
 use crate::runtime::Core;
-use crate::source::{Batcher, Delivery, Redelivery, Source};
+use crate::source::{Batcher, Delivery, Source};
 use crate::store::{Accepted, Store};
 
 /// Maximum deliveries taken before other tasks run.
@@ -59,13 +59,8 @@ pub(in crate::runtime) fn check_window<S: Store>(inbox: &Shared<S>, source: &imp
     let handlers = inbox.registry.handlers().filter(|handler| !handler.registration.forget);
     let windows = handlers.map(|handler| handler.registration.retention.or(inbox.config.retention));
     let shortest = windows.flatten().min().or(inbox.config.retention);
-    let long_enough = match (shortest, redelivers) {
-        (None, _) | (_, Redelivery::Unknown) => true,
-        (Some(retention), Redelivery::Within(time)) => retention >= time,
-        (Some(_), Redelivery::Forever) => false,
-    };
     // The build of the inbox has already warned that a direct inbox remembers nothing.
-    if long_enough || inbox.is_direct() {
+    if redelivers.is_within(shortest) || inbox.is_direct() {
         return Ok(());
     }
     let (name, window) = (source.name(), shortest.unwrap_or_default());

@@ -42,7 +42,7 @@ fn report<S: Store>(inbox: &Shared<S>, reported: &mut BTreeSet<HandlerKey>, orph
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         emit::set_number(names::ORPHANED, count, [emit::inbox(name), emit::handler(handler)]);
     };
-    for Orphan { handler, count, oldest } in orphans {
+    for Orphan { handler, count, oldest, .. } in orphans {
         gauge(handler, *count);
         if reported.insert(handler.clone()) {
             tracing::warn!(

@@ -16,11 +16,10 @@ use crate::runtime::upkeep::repeat::{Pauses, answered, is_trouble};
 use crate::state::{Outcome, Settlement};
 use crate::store::{Claim, ClaimMode, ClaimParams, ClaimQuota, Claimed, RenewParams, Store, Wakeup};
 
-/// Maximum wait of suspects until no other entry is in hand, and of healthy entries for suspects. After it they run
-/// together, and a crash is not counted for the healthy ones.
+/// First wait of suspects until no other entry is in hand, and of healthy entries for suspects.
 const ALONE_WITHIN: Duration = Duration::from_secs(10);
-/// Delay of suspects that would have run together with another suspect.
-const ALONE_LATER: Duration = Duration::from_mins(1);
+/// Longest wait of suspects until no other entry is in hand. It doubles with each wait in vain, so that it exceeds the longest run.
+const ALONE_WITHIN_MAX: Duration = Duration::from_hours(1);
 /// Wait for more free capacity before a small claim.
 const GATHER: Duration = Duration::from_millis(20);
 
@@ -65,6 +64,12 @@ struct Dispatcher<S: Store> {
     healthy_until: Duration,
     /// Claims that run alone, until they end or others run beside them.
     solitary: Vec<Claim>,
+    /// Next wait of suspects until no other entry is in hand.
+    patience: Duration,
+    /// Factor on the company of suspects. It doubles after each group that this worker survived.
+    company: usize,
+    /// The group of suspects that runs apart from healthy entries.
+    group: Vec<Claim>,
     /// Time of the last query for all handlers.
     polled: Duration,
     /// The last ticket of a caller that waits for the end of all work.
@@ -86,6 +91,9 @@ impl<S: Store> Dispatcher<S> {
             after_suspect: false,
             healthy_until: Duration::ZERO,
             solitary: Vec::new(),
+            patience: ALONE_WITHIN,
+            company: 1,
+            group: Vec::new(),
             polled,
             ticket: 0,
             turn: 0,
@@ -209,7 +217,9 @@ impl<S: Store> Dispatcher<S> {
             () = clock.sleep(GATHER), if short => self.eager = true,
             () = woken => self.hungry.fill(true),
             () = local_wakeup.wait() => self.hungry.fill(true),
-            () = self.core.suspects.notified() => self.suspects = !self.handlers.is_empty(),
+            () = self.core.suspects.notified() => {
+                (self.suspects, self.company) = (!self.handlers.is_empty(), 1);
+            }
             // `listen` checks these two.
             () = self.core.idle_waiters.taken() => {}
             () = clock.sleep(next) => {}
@@ -235,24 +245,27 @@ impl<S: Store> Dispatcher<S> {
     }
 
     /// Claims and starts suspects. Suspects of the first level run beside others. The rest wait until no other entry is in
-    /// hand, and no healthy entry is claimed until they are settled.
+    /// hand, and no healthy entry is claimed until they are settled, for a limited time.
     async fn suspects(&mut self, plan: &ClaimPlan) -> Result<()> {
         let (begun, idle) = (self.core.inbox.clock.monotonic(), self.core.in_flight.len() == 0);
-        let mut claimed = self.claim(&plan.suspects, ClaimMode::Suspect).await?.0;
+        let mut claimed = self.claim_suspects(plan).await?;
         self.suspects = !claimed.is_empty();
         self.after_suspect |= self.suspects;
         if !idle && !claimed.iter().all(runs_beside_others) {
             claimed = self.separate(plan, claimed).await?;
         }
         self.end_solitude(&claimed).await?;
-        let alone = claimed.iter().map(|claimed| &claimed.claim).filter(|claim| claim.alone);
-        self.solitary.extend(alone.cloned());
-        let apart =
-            claimed.iter().any(|claimed| claimed.claim.alone) || !claimed.iter().all(runs_beside_others);
+        let claims = || claimed.iter().map(|claimed| &claimed.claim);
+        self.solitary.extend(claims().filter(|claim| claim.alone).cloned());
+        let apart = claims().any(|claim| claim.alone) || !claimed.iter().all(runs_beside_others);
+        let patience = claims().map(|claim| claim.suspicion.patience()).max().unwrap_or(1);
+        if apart {
+            self.group.extend(claims().cloned());
+        }
         let rest = self.core.in_flight.len().saturating_sub(claimed.len());
         launch_all(&self.core, &self.settlements, claimed);
         if apart && rest == 0 {
-            self.down_to(0).await;
+            self.down_to(0, ALONE_WITHIN * patience).await;
         }
         // Healthy entries get as much time as they waited.
         let now = self.core.inbox.clock.monotonic();
@@ -260,34 +273,49 @@ impl<S: Store> Dispatcher<S> {
         Ok(())
     }
 
-    /// Waits until only these suspects are in hand, and claims them again, so that the store knows that they run alone. If
-    /// other runs last too long, the suspects run beside them, but never beside another suspect.
-    async fn separate(&self, plan: &ClaimPlan, claimed: Vec<Claimed>) -> Result<Vec<Claimed>> {
-        let claims: Vec<Claim> = claimed.iter().map(|claimed| claimed.claim.clone()).collect();
-        self.down_to(claims.len()).await;
-        let neighbours = self.core.in_flight.neighbours(&claims);
-        let outcome = if self.core.stop.requested() || neighbours.is_empty() {
-            Outcome::Released
-        } else if neighbours.iter().any(|claim| claim.suspicion.is_suspect()) {
-            Outcome::Snooze { delay: ALONE_LATER }
-        } else {
-            return Ok(claimed);
-        };
-        for claim in &claims {
-            give_back(&self.core, &self.settlements, claim, outcome.clone());
+    /// Claims suspects: twice as many together after each group that this worker survived. Without suspects it starts over.
+    async fn claim_suspects(&mut self, plan: &ClaimPlan) -> Result<Vec<Claimed>> {
+        let tested = !self.group.is_empty();
+        self.group.retain(|claim| self.core.in_flight.holds(claim));
+        if tested && self.group.is_empty() {
+            self.company = self.company.saturating_mul(2);
         }
-        if self.core.stop.requested() || outcome != Outcome::Released {
+        if self.core.suspects.notified().now_or_never().is_some() {
+            // The guilty one may be among those that were rescued.
+            self.company = 1;
+        }
+        let claimed = self.claim(&plan.suspects, ClaimMode::Suspect).await?.0;
+        if claimed.is_empty() && self.group.is_empty() {
+            self.company = 1;
+        }
+        Ok(claimed)
+    }
+
+    /// Waits until only these suspects are in hand, and claims them again, so that the store knows that they run alone. If
+    /// other runs last too long, it gives the suspects back: a death beside others counts for no entry, so the guilty one would kill
+    /// its worker for ever. The next wait is twice as long.
+    async fn separate(&mut self, plan: &ClaimPlan, claimed: Vec<Claimed>) -> Result<Vec<Claimed>> {
+        let claims: Vec<Claim> = claimed.iter().map(|claimed| claimed.claim.clone()).collect();
+        self.down_to(claims.len(), self.patience).await;
+        let apart = self.core.in_flight.neighbours(&claims).is_empty();
+        for claim in &claims {
+            give_back(&self.core, &self.settlements, claim, Outcome::Released);
+        }
+        self.patience = if apart { ALONE_WITHIN } else { (2 * self.patience).min(ALONE_WITHIN_MAX) };
+        if !apart || self.core.stop.requested() {
             return Ok(Vec::new());
         }
-        self.down_to(0).await;
-        Ok(self.claim(&plan.suspects, ClaimMode::Suspect).await?.0)
+        self.down_to(0, ALONE_WITHIN).await;
+        self.claim_suspects(plan).await
     }
 
     /// Waits until at most `rest` entries are in hand, for a limited time: neither healthy entries nor suspects may starve.
-    async fn down_to(&self, rest: usize) {
+    async fn down_to(&self, rest: usize, within: Duration) {
+        let Shared { clock, config, .. } = &*self.core.inbox;
+        self.core.heartbeats.turn("dispatcher", config.poll.saturating_add(within));
         tokio::select! {
             () = self.core.in_flight.down_to(rest) => {}
-            () = self.core.inbox.clock.sleep(ALONE_WITHIN) => {}
+            () = clock.sleep(within) => {}
             () = self.core.stop.wait() => {}
         }
     }
@@ -333,7 +361,10 @@ impl<S: Store> Dispatcher<S> {
         let Shared { name, config, registry, .. } = &*self.core.inbox;
         let params = ClaimParams::new(name.clone(), wants, config.lease).policies(registry.policies());
         let idle = self.core.in_flight.len() == 0;
-        let params = if mode == ClaimMode::Suspect { params.suspect().idle(idle) } else { params };
+        let params = match mode {
+            ClaimMode::Suspect => params.suspect().idle(idle).company_factor(self.company),
+            ClaimMode::Healthy => params,
+        };
         let claimed = self.ask(params).await?;
         for (handler, taken) in self.handlers.iter().zip(&mut tokens.taken) {
             *taken = taken.saturating_sub(count(&claimed, handler));

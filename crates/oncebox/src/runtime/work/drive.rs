@@ -260,18 +260,37 @@ impl<S: Store> Drop for Entered<'_, S> {
     }
 }
 
-/// Settles what ran. A handler has done its work, so while the store has trouble this tries again for the time of a lease.
+/// Settles what ran. A handler has done its work, so this retries for the time of a lease, whatever the error. If the store refuses
+/// several settlements at once, each gets its own call, so that only the bad ones fail.
 async fn settle<S: Store>(inbox: &Shared<S>, batch: &[Settlement]) -> Result<()> {
     let ends = inbox.clock.monotonic().saturating_add(inbox.config.lease);
-    let mut pauses = Pauses::default();
+    let (mut pauses, mut parts) = (Pauses::default(), vec![batch]);
     loop {
-        match settle_at_once(inbox, batch).await {
-            Err(error) if is_trouble(error.kind()) && inbox.clock.monotonic() < ends => {
-                inbox.store.watch().trouble(&inbox.name, "settle", &error);
-                inbox.clock.sleep(pauses.next()).await;
+        let (mut left, mut last) = (Vec::new(), None);
+        for part in parts {
+            match settle_at_once(inbox, part).await {
+                Ok(()) => {}
+                Err(error) if part.len() > 1 && !is_trouble(error.kind()) => {
+                    for one in part.chunks(1) {
+                        if let Err(error) = settle_at_once(inbox, one).await {
+                            left.push(one);
+                            last = Some(error);
+                        }
+                    }
+                }
+                Err(error) => {
+                    left.push(part);
+                    last = Some(error);
+                }
             }
-            settled => return settled,
         }
+        let Some(error) = last else { return Ok(()) };
+        if inbox.clock.monotonic() >= ends {
+            return Err(error);
+        }
+        inbox.store.watch().trouble(&inbox.name, "settle", &error);
+        inbox.clock.sleep(pauses.next()).await;
+        parts = left;
     }
 }
 

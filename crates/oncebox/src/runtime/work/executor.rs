@@ -15,7 +15,7 @@ use crate::message::Message;
 use crate::observe::{emit, names};
 use crate::runtime::upkeep::repeat::{is_transient, is_trouble};
 use crate::runtime::upkeep::supervisor::Stop;
-use crate::state::{CircuitSignal, EntryEvent, ErrorText, Outcome, Policy, Retry, Settlement, decide};
+use crate::state::{CircuitSignal, EntryEvent, ErrorText, Outcome, Retry, Settlement, decide};
 use crate::store::{Claim, Claimed, Settled, Store};
 
 /// Delay of an entry whose transaction failed without a fault of its handler.
@@ -72,7 +72,11 @@ impl HandlerFailure {
         }
         match self.retry {
             None => decide(policy, claim, self.outcome),
-            Some(retry) => decide(&Policy { retry, ..policy.clone() }, claim, self.outcome),
+            Some(retry) => {
+                let mut policy = policy.clone();
+                policy.retry = retry;
+                decide(&policy, claim, self.outcome)
+            }
         }
     }
 }

@@ -264,7 +264,7 @@ mod tests {
     use crate::store::Token;
 
     fn claim(token: i64) -> Claim {
-        Claim { token: Token(token), ..Claim::for_tests() }
+        Claim { token: Token(token), ..crate::fixtures::claim() }
     }
 
     fn task() -> tokio::task::JoinHandle<()> {

@@ -124,8 +124,8 @@ pub(in crate::runtime) fn give_back<S: Store>(
 ) {
     if core.in_flight.holds(claim) {
         // It did not run, so nothing speaks for it.
-        let settlement =
-            Settlement { suspicion: claim.suspicion, ..decide(&Policy::default(), claim, outcome) };
+        let mut settlement = decide(&Policy::default(), claim, outcome);
+        settlement.suspicion = claim.suspicion;
         // Fails only without a Tokio runtime; then the lease expires.
         let _ = settlements.send(settlement);
     }

@@ -118,13 +118,12 @@ async fn write<S: Store>(mut batch: Batch<S>) {
     }
 }
 
-/// Retries one settlement that the store refuses, until its lease expires. The lease is not renewed, so that an entry that
-/// can never be settled is rescued, and poisoned in the end.
+/// Retries one settlement that the store refuses, as long as its lease can be held: the handler has answered, and must not run
+/// again. An entry that can never be settled stays in hand until this process ends.
 async fn insist<S: Store>(batch: Batch<S>, mut error: Error) {
     let Shared { clock, name, store, .. } = &*batch.core.inbox;
     let (mut pauses, in_flight) = (Pauses::default(), &batch.core.in_flight);
     for settlement in &batch.settlements {
-        in_flight.stop(std::slice::from_ref(&settlement.claim));
         while in_flight.deadline(&settlement.claim).is_some_and(|deadline| clock.monotonic() < deadline) {
             store.watch().trouble(name, "settle one", &error);
             clock.sleep(pauses.next()).await;

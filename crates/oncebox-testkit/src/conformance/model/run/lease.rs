@@ -6,7 +6,7 @@ use oncebox::HandlerKey;
 use oncebox::state::Status;
 use oncebox::store::{Claim, ClaimMode, Claimed, Store as _};
 
-use super::super::books::{ModelEntry, is_ordered};
+use super::super::inbox_model::{ModelEntry, is_ordered};
 use super::super::step::{Lost, spelled};
 use super::{Checked, EntryId, ModelRun, check, failed, key};
 use crate::fixture::{LEASE, claims, handler};
@@ -43,17 +43,17 @@ impl<S: StoreUnderTest> ModelRun<'_, S> {
         max: usize,
         claimed: &[Claimed],
     ) -> Checked {
-        let due = self.books.claimable(name, mode, self.h.now());
+        let due = self.model.claimable(name, mode, self.h.now());
         // After the clock was set back, due entries may stay due, and entries of that time may not be due yet.
         let wrong_clock = self.turned_back > Duration::ZERO;
-        let possible = self.books.claimable(name, mode, self.latest);
+        let possible = self.model.claimable(name, mode, self.latest);
         let sure = due.iter().filter(|(.., id)| !(wrong_clock && is_ordered(*id))).count();
         let says = || format!("claimed {:?}, claimable are {due:?}, of {possible:?}", claims(claimed));
         let least = if mode == ClaimMode::Suspect { max.min(sure).min(1) } else { max.min(sure) };
         check((least..=max).contains(&claimed.len()), says)?;
-        let level = |claimed: &Claimed| claimed.claim.suspicion.level();
-        check(claimed.windows(2).all(|two| level(&two[0]) == level(&two[1])), says)?;
-        let company = |claimed: &Claimed| claimed.claim.suspicion.company();
+        let suspicion = |claimed: &Claimed| claimed.claim.suspicion;
+        check(claimed.windows(2).all(|two| suspicion(&two[0]) == suspicion(&two[1])), says)?;
+        let company = |claimed: &Claimed| claimed.claim.suspicion.company(1);
         check(claimed.first().is_none_or(|first| claimed.len() <= company(first)), says)?;
         let known = |claimed: &Claimed| possible.iter().any(|(_, seq, _)| *seq == claimed.claim.seq);
         check(claimed.iter().all(known), says)?;
@@ -61,7 +61,7 @@ impl<S: StoreUnderTest> ModelRun<'_, S> {
         let free = wrong_clock || due.iter().any(|(.., id)| is_ordered(*id));
         let mut wanted: Vec<_> = match mode {
             ClaimMode::Healthy => due.iter().take(max).map(|(_, seq, _)| *seq).collect(),
-            ClaimMode::Suspect => self.books.company(name, &due, max),
+            ClaimMode::Suspect => self.model.company(name, &due, max),
         };
         let mut found: Vec<_> = claimed.iter().map(|one| one.claim.seq).collect();
         if lost == Lost::After {
@@ -84,7 +84,7 @@ impl<S: StoreUnderTest> ModelRun<'_, S> {
         let (rescued, _) =
             self.call(StoreVerb::Rescue, lost, async |store| store.rescue(&params).await).await?;
         let rescued = rescued.map_err(failed("rescue"))?;
-        let lapsed = self.books.lapsed(name, self.h.now());
+        let lapsed = self.model.lapsed(name, self.h.now());
         let right = rescued.len() == limit.min(lapsed.len())
             && rescued.iter().all(|rescued| lapsed.contains(&rescued.claim.seq));
         check(right, || format!("rescued {:?}, lapsed are {lapsed:?}", claims(&rescued)))?;
@@ -105,7 +105,7 @@ impl<S: StoreUnderTest> ModelRun<'_, S> {
         for Claimed { claim, message } in claimed {
             let id = (message.id().first().copied().unwrap_or(u8::MAX), name);
             let entry =
-                self.books.entries.get_mut(&id).ok_or_else(|| format!("{id:?} was never accepted"))?;
+                self.model.entries.get_mut(&id).ok_or_else(|| format!("{id:?} was never accepted"))?;
             entry.alone = alone.unwrap_or(entry.alone);
             let same = (claim.seq, claim.attempts, claim.suspicion, claim.generation, claim.alone)
                 == (entry.seq, entry.attempts, entry.suspicion, entry.generation(), entry.alone);
@@ -142,6 +142,6 @@ impl<S: StoreUnderTest> ModelRun<'_, S> {
 
     /// Returns the entry that a claim holds, if it does.
     pub(super) fn held(&mut self, claim: &Claim, id: EntryId) -> Option<&mut ModelEntry> {
-        self.books.entries.get_mut(&id).filter(|entry| entry.is_held_by(claim))
+        self.model.entries.get_mut(&id).filter(|entry| entry.is_held_by(claim))
     }
 }
