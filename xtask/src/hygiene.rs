@@ -6,6 +6,7 @@ mod facts;
 mod guides;
 mod help;
 mod links;
+mod statements;
 mod travel;
 mod words;
 
@@ -47,6 +48,7 @@ const RULES: &[fn(&RuleInput<'_>) -> Vec<String>] = &[
     nothing_is_left_undone,
     sql_files_are_used,
     sql_stays_in_files,
+    statements::statements_are_described,
     lints_are_inherited,
     planted_bugs_stay_where_they_are,
     arrows::modules_import_downwards,
@@ -291,7 +293,8 @@ mod tests {
             .iter()
             .map(|(path, text)| RepoFile { path: (*path).into(), text: (*text).into() })
             .collect();
-        let members = ["crates/a", "stores/s"].map(|dir| Manifest { dir: dir.into(), text: LINTS.into() });
+        let members =
+            ["crates/a", "crates/s", "stores/s"].map(|dir| Manifest { dir: dir.into(), text: LINTS.into() });
         breaches(&RuleInput { files: &files, members: &members })
     }
 
@@ -319,22 +322,22 @@ mod tests {
 
     #[test]
     fn a_sql_file_must_be_named_by_its_own_crate() {
-        let sql = ("stores/s/sql/claim.sql", "select 1");
-        let unused = ["stores/s/sql/claim.sql: no .rs file of its crate names it: use it, or delete it"];
+        let sql = ("crates/s/sql/claim.sql", "select 1");
+        let unused = ["crates/s/sql/claim.sql: no .rs file of its crate names it: use it, or delete it"];
         assert_eq!(broken(&[sql]), unused);
         for (path, text) in [
-            ("stores/s/src/lib.rs", "include_str!(\"../sql/claim.sql\")"),
-            ("stores/s/src/admin/mod.rs", "include_str!(\"../../sql/claim.sql\")"),
-            ("stores/s/src/lib.rs", "query_file!(\"sql/claim.sql\")"),
-            ("stores/s/src/lib.rs", "concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/sql/claim.sql\")"),
+            ("crates/s/src/lib.rs", "include_str!(\"../sql/claim.sql\")"),
+            ("crates/s/src/admin/mod.rs", "include_str!(\"../../sql/claim.sql\")"),
+            ("crates/s/src/lib.rs", "query_file!(\"sql/claim.sql\")"),
+            ("crates/s/src/lib.rs", "concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/sql/claim.sql\")"),
         ] {
             assert!(broken(&[sql, (path, text)]).is_empty(), "{text}");
         }
         for (path, text) in [
-            ("stores/s/src/lib.rs", "// \"../sql/claim.sql\""),
-            ("stores/s/src/lib.rs", "include_str!(\"../sql/unclaim.sql\")"),
-            ("stores/s/src/lib.rs", "include_str!(\"../sql/admin/claim.sql\")"),
-            ("crates/a/src/lib.rs", "include_str!(\"../../../stores/s/sql/claim.sql\")"),
+            ("crates/s/src/lib.rs", "// \"../sql/claim.sql\""),
+            ("crates/s/src/lib.rs", "include_str!(\"../sql/unclaim.sql\")"),
+            ("crates/s/src/lib.rs", "include_str!(\"../sql/admin/claim.sql\")"),
+            ("crates/a/src/lib.rs", "include_str!(\"../../../crates/s/sql/claim.sql\")"),
         ] {
             assert_eq!(broken(&[sql, (path, text)]), unused, "{text}");
         }

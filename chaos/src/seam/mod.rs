@@ -39,6 +39,7 @@ pub(crate) struct NewEffect {
 pub(crate) trait Rigged:
     oncebox::store::Transactional
     + oncebox::store::MarkIn<<Self as oncebox::store::Transactional>::Tx>
+    + oncebox::store::AcceptIn<<Self as oncebox::store::Transactional>::Tx>
     + oncebox::store::ShareIn<<Self as oncebox::store::Transactional>::Tx>
 {
     /// Writes a row of the business table.

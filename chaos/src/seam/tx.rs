@@ -3,7 +3,9 @@
 use std::future::Future;
 
 use bytes::Bytes;
-use oncebox::store::{Claim, Mark, MarkIn, NewMessage, SettleIn, Settled, ShareIn, Transactional};
+use oncebox::store::{
+    AcceptIn, Accepted, Claim, Mark, MarkIn, NewMessage, SettleIn, Settled, ShareIn, Transactional,
+};
 use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result};
 
 use super::points::PointFault;
@@ -120,6 +122,16 @@ impl<S: Rigged> MarkIn<ChaosTx<S::Tx>> for Chaos<S> {
         handler: &HandlerKey,
     ) -> impl Future<Output = Result<Option<Bytes>>> + Send {
         self.store.recall(&mut tx.tx, inbox, key, handler)
+    }
+}
+
+impl<S: Rigged> AcceptIn<ChaosTx<S::Tx>> for Chaos<S> {
+    fn accept_in(
+        &self,
+        tx: &mut ChaosTx<S::Tx>,
+        batch: &[NewMessage],
+    ) -> impl Future<Output = Result<Vec<Accepted>>> + Send {
+        self.store.accept_in(&mut tx.tx, batch)
     }
 }
 

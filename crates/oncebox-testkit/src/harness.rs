@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use oncebox::state::{Operation, Outcome, Settlement, Status};
 use oncebox::store::{
-    Accepted, Admin, Claim, ClaimParams, ClaimQuota, Claimed, EntryFilter, EntryView, InboxCounts, Mark,
-    MarkIn, MessageView, NewMessage, RenewParams, Renewed, RescueParams, Route, Seq, Settled, ShareIn, Store,
-    SweepParams, Swept, Transactional,
+    AcceptIn, Accepted, Admin, Claim, ClaimParams, ClaimQuota, Claimed, EntryFilter, EntryView, InboxCounts,
+    Mark, MarkIn, MessageView, NewMessage, RenewParams, Renewed, RescueParams, Route, Seq, Settled, ShareIn,
+    Store, SweepParams, Swept, Transactional,
 };
 use oncebox::time::{Clock as _, Timestamp};
 use oncebox::{InboxName, Result};
@@ -23,6 +23,7 @@ pub trait StoreUnderTest:
     + Admin
     + Transactional
     + MarkIn<<Self as Transactional>::Tx>
+    + AcceptIn<<Self as Transactional>::Tx>
     + ShareIn<<Self as Transactional>::Tx>
     + Clone
 {
@@ -33,6 +34,7 @@ impl<S> StoreUnderTest for S where
         + Admin
         + Transactional
         + MarkIn<<S as Transactional>::Tx>
+        + AcceptIn<<S as Transactional>::Tx>
         + ShareIn<<S as Transactional>::Tx>
         + Clone
 {

@@ -1,5 +1,6 @@
 //! The inbox: the three ways in, and the way to start it.
 
+mod accept_in;
 mod allowed_conflicts;
 mod answers;
 mod backfill;
@@ -12,6 +13,7 @@ mod receive;
 mod routing;
 mod split_batch;
 
+pub(crate) use accept_in::unregistered;
 pub(crate) use allowed_conflicts::AllowedConflicts;
 pub use answers::{HandlerAnswer, Processed, Receipt, Received, Results};
 pub use dry_run::DryRun;

@@ -68,6 +68,8 @@ mod guides {
     mod order {}
     #[doc = include_str!("../../../docs/guides/limits.md")]
     mod limits {}
+    #[doc = include_str!("../../../docs/guides/accept-in-transaction.md")]
+    mod accept_in_transaction {}
     #[doc = include_str!("../../../docs/guides/inline.md")]
     mod inline {}
     #[doc = include_str!("../../../docs/guides/macro.md")]

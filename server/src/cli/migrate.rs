@@ -23,7 +23,7 @@ pub(crate) struct Args {
 impl Args {
     /// Returns true if the command changes nothing in a store.
     pub(super) fn is_read(&self) -> bool {
-        !matches!(self.command, Command::Apply(_))
+        !matches!(self.command, Command::Apply(_) | Command::Prune(_))
     }
 }
 
@@ -48,6 +48,9 @@ enum Command {
     #[command(after_help = "Example:\n  oncebox migrate check && oncebox serve\n\n\
                             Exit codes: 0 up to date, 1 steps are missing, or the tables are newer than this build")]
     Check(StoreArgs),
+    /// Drop functions of earlier releases, once no process of these runs
+    #[command(after_help = "Example:\n  oncebox migrate prune --store env:DATABASE_URL")]
+    Prune(StoreArgs),
     /// Print the SQL that grants a role access to the tables, without connecting
     #[command(
         after_help = "Example:\n  oncebox migrate grants --role shop_worker --store env:DATABASE_URL | psql \"$DATABASE_URL\""
@@ -133,6 +136,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     | Command::Print(which)
     | Command::Apply(which)
     | Command::Check(which)
+    | Command::Prune(which)
     | Command::Grants(GrantArgs { which, .. })) = &args.command;
     let mut found = false;
     let mut stores = which.stores()?;
@@ -172,6 +176,16 @@ async fn one(command: &Command, store: &StorePlan, which: &StoreArgs) -> Result<
                 out::line(&format!("{name}: up to date"))?;
             } else {
                 out::line(&format!("{name}: applied steps {}", names(&applied)))?;
+            }
+        }
+        Command::Prune(_) => {
+            let dropped = sidecar::prune(store).await.map_err(start)?;
+            if json {
+                out::line(&json!({ "store": name, "dropped": dropped }).to_string())?;
+            } else if dropped.is_empty() {
+                out::line(&format!("{name}: no function of an earlier release"))?;
+            } else {
+                out::line(&format!("{name}: dropped {}", dropped.join(", ")))?;
             }
         }
         Command::Plan(_) | Command::Check(_) => {

@@ -32,7 +32,7 @@ use signals::{Signal, Signals};
 use stores::Stores;
 
 pub(crate) use running_config::{build, check_plan};
-pub(crate) use stores::{grants_sql, has_roles, is_missing, migrate, open_admin, pending, schema_sql};
+pub(crate) use stores::{grants_sql, has_roles, is_missing, migrate, open_admin, pending, prune, schema_sql};
 pub(crate) use zero_config::ZeroConfig;
 
 /// Origin of the settings.

@@ -263,6 +263,14 @@ pub(crate) async fn migrate(plan: &StorePlan) -> oncebox::Result<Vec<Migration>>
     }
 }
 
+/// Drops the functions of earlier releases and returns their names. A SQLite file has none.
+pub(crate) async fn prune(plan: &StorePlan) -> oncebox::Result<Vec<String>> {
+    match &plan.place {
+        StorePlace::Sqlite(_) => Ok(Vec::new()),
+        StorePlace::Postgres { .. } => postgres(plan)?.drop_former_functions().await,
+    }
+}
+
 /// Returns the SQL of the whole schema, without connecting.
 pub(crate) async fn schema_sql(plan: &StorePlan) -> oncebox::Result<String> {
     match &plan.place {

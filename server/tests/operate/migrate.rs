@@ -34,6 +34,11 @@ fn tables_are_planned_printed_created_and_checked() {
     let checked = run("check", &[]);
     assert_eq!(code(&checked), 1, "{checked:?}");
     assert!(said(&checked).contains("newer build"), "{checked:?}");
+    assert_eq!(
+        lines(&run("prune", &["--json"]))[0]["dropped"],
+        Value::Array(vec![]),
+        "a SQLite file has none"
+    );
     let grants = run("grants", &["--role", "worker"]);
     assert!(code(&grants) == 3 && said(&grants).contains("has no roles"), "{grants:?}");
     for what in ["plan", "apply"] {

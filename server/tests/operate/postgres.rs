@@ -37,8 +37,9 @@ async fn an_operator_works_on_tables_in_a_schema_of_their_own() {
     let grants = text(&run(&["migrate", "grants", "--role", "wor\"ker"], &[]));
     assert!(grants.contains("GRANT USAGE ON SCHEMA \"shop\" TO \"wor\"\"ker\";"), "{grants}");
     assert!(text(&run(&["migrate", "print"], &[])).contains("\"shop\".\"inbox_entry\""));
-    assert_eq!(text(&run(&["migrate", "apply"], &[])), "main: applied steps 2 (inbox)\n");
+    assert_eq!(text(&run(&["migrate", "apply"], &[])), "main: applied steps 2 (inbox), 2 (functions)\n");
     assert_eq!(code(&run(&["migrate", "check"], &[])), 0);
+    assert_eq!(text(&run(&["migrate", "prune"], &[])), "main: no function of an earlier release\n");
     let store = Postgres::options(&url)
         .expect("a URL")
         .schema("shop")

@@ -1,5 +1,6 @@
 //! Accept: stores each message once per key, with one pending entry per handler. Tests: `tests/accept_races.rs`.
 
+mod accept_in;
 mod duplicate_expectation;
 mod fast_path;
 mod rare_cases;
@@ -15,6 +16,7 @@ use crate::db::{Db, TouchedQueues, millis};
 use crate::error::corrupt;
 use crate::row::get;
 use crate::session::{Query, Sessions, query};
+pub(crate) use accept_in::{StagedCounts, StagedMessages};
 pub(crate) use duplicate_expectation::DuplicateExpectation;
 use fast_path::{FastPath, Statement};
 use rare_cases::handle_rare_cases;

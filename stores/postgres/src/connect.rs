@@ -20,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::error::{TxPhase, innermost, is_connection_lost, lost, store_error};
 use crate::login::Login;
 use crate::row;
-use crate::sql::strip;
+use crate::sql::FIXED;
 use crate::timeline::Timeline;
 
 /// The driver's counter of nested transactions.
@@ -161,20 +161,20 @@ impl Pool {
         Ok(connection)
     }
 
-    /// Refuses a pooler in transaction mode: it lends the server process of one open connection to another one. Opens two connections
-    /// and sets nothing on them.
+    /// Refuses a pooler in transaction mode: it lends the server process of one open connection to another one. Opens two
+    /// connections or more, and sets nothing on them.
     pub(crate) async fn refuse_transaction_mode(&self) -> Result<()> {
         let patience = self.inner.patience;
         let late = |_| unusable("not answering");
         let mut one = tokio::time::timeout(patience, self.open()).await.map_err(late)??;
         let lent = async {
-            let first = process(&mut one, include_str!("../sql/session/process.sql")).await?;
+            let first = process(&mut one, FIXED.session_process).await?;
             for _ in 0..3 {
                 let mut other = self.open().await?;
-                let held = process(&mut other, include_str!("../sql/session/hold_process.sql")).await?;
+                let held = process(&mut other, FIXED.session_hold_process).await?;
                 // While the other one holds its process, this one gets a new one.
                 let lent = held == first || {
-                    process(&mut one, include_str!("../sql/session/process.sql")).await? != first
+                    process(&mut one, FIXED.session_process).await? != first
                 };
                 if lent {
                     return Ok(true);
@@ -208,8 +208,7 @@ impl Pool {
             let patience = inner.patience / u32::try_from(logins.len()).unwrap_or(u32::MAX);
             let opened = async {
                 let mut connection = self.open_one(options).await?;
-                let recovering =
-                    sqlx::query_scalar(strip(include_str!("../sql/schema/recovering.sql"))).persistent(false);
+                let recovering = sqlx::query_scalar(FIXED.schema_recovering).persistent(false);
                 Ok((recovering.fetch_one(&mut connection).await?, connection))
             };
             errors.push(match tokio::time::timeout(patience, opened).await {
@@ -278,7 +277,7 @@ impl Pool {
 }
 
 async fn process(connection: &mut PgConnection, sql: &'static str) -> Result<i32> {
-    let row = connection.fetch_one(sqlx::raw_sql(strip(sql))).await;
+    let row = connection.fetch_one(sqlx::raw_sql(sql)).await;
     let row = row.map_err(|error| store_error(error, TxPhase::Before))?;
     row::get(&row, 0)
 }
@@ -419,7 +418,7 @@ impl Drop for PooledConn {
 pub(crate) async fn roll_back(connection: &mut PgConnection) -> sqlx::Result<()> {
     if Manager::get_transaction_depth(connection) == 0 {
         // The driver does not count what a dropped `begin()` has opened.
-        connection.execute(sqlx::raw_sql(strip(include_str!("../sql/transaction/rollback.sql")))).await?;
+        connection.execute(sqlx::raw_sql(FIXED.transaction_rollback)).await?;
     }
     while Manager::get_transaction_depth(connection) > 0 {
         Manager::rollback(connection).await?;

@@ -44,6 +44,8 @@ pub(crate) struct Db {
     pub(crate) incarnation: Arc<str>,
     /// Tells our advisory locks from those of another inbox in the same database.
     pub(crate) lock_class: i32,
+    /// The same for the locks of callers' transactions that accept.
+    pub(crate) open_class: i32,
 }
 
 impl Db {
@@ -92,6 +94,11 @@ pub(crate) struct TouchedQueues {
 impl TouchedQueues {
     pub(crate) fn add(&mut self, lane: i16, handler: i16, order_key: Vec<u8>) {
         self.lines.push((lane, handler, order_key));
+    }
+
+    /// Lanes, handlers and order keys.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(i16, i16, Vec<u8>)> {
+        self.lines.iter()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -148,6 +155,15 @@ impl TouchedQueues {
 pub(crate) struct Released(Vec<((i16, i16), i64)>);
 
 impl Released {
+    pub(crate) fn new(places: Vec<((i16, i16), i64)>) -> Self {
+        Self(places)
+    }
+
+    /// Returns lanes, handlers and the least numbers, for a caller that notifies later.
+    pub(crate) fn into_places(self) -> Vec<((i16, i16), i64)> {
+        self.0
+    }
+
     /// Lanes, handlers and numbers from the columns from `first` on.
     pub(crate) fn of(row: &PgRow, first: usize) -> Result<Self> {
         let lanes = get::<Option<Vec<i16>>>(row, first)?.unwrap_or_default();

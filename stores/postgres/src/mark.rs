@@ -9,7 +9,7 @@ use oncebox_core::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Ma
 
 use crate::db::{Db, lock_number};
 use crate::error::corrupt;
-use crate::sql::strip;
+use crate::sql::FIXED;
 
 /// Statement and values that mark a key, for any driver.
 pub(crate) struct MarkQuery {
@@ -151,10 +151,7 @@ pub(crate) async fn mark(
 ) -> Result<Mark> {
     use crate::error::{TxPhase, store_error, unreadable};
     use sqlx::Row as _;
-    use sqlx_core::transaction::TransactionManager as _;
-    if crate::connect::Manager::get_transaction_depth(connection) == 0 {
-        in_transaction(connection).await?;
-    }
+    check_open(connection).await?;
     let fingerprint = mark_query.fingerprint.clone();
     let row = crate::session::query(&mark_query.sql)
         .bind(mark_query.lock)
@@ -232,16 +229,25 @@ pub(crate) async fn quarantine(
     query.execute(connection).await.map(drop).map_err(|error| store_error(error, TxPhase::Before))
 }
 
+/// Refuses a connection without an open transaction.
+pub(crate) async fn check_open(connection: &mut sqlx::PgConnection) -> Result<()> {
+    use sqlx_core::transaction::TransactionManager as _;
+    if crate::connect::Manager::get_transaction_depth(connection) == 0 {
+        in_transaction(connection).await?;
+    }
+    Ok(())
+}
+
 /// The driver has not begun a transaction here. Then the caller did so in words of its own, or there is none: a mark would be
 /// stored at once, and work that fails would never be done.
 async fn in_transaction(connection: &mut sqlx::PgConnection) -> Result<()> {
     use crate::error::{TxPhase, store_error};
     use sqlx::Executor as _;
-    let checked = connection.execute(sqlx::raw_sql(strip(include_str!("../sql/mark/within.sql")))).await;
+    let checked = connection.execute(sqlx::raw_sql(FIXED.mark_within)).await;
     checked.map(drop).map_err(|error| {
         let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
         if code.is_some_and(|code| code == "25P01") {
-            let what = "a mark is made within a transaction, and this connection has none open";
+            let what = "this needs an open transaction, and the connection has none; nothing was stored; begin one first";
             return Error::new(ErrorKind::Refused, what);
         }
         store_error(error, TxPhase::Before)

@@ -8,11 +8,12 @@ use oncebox_core::{Error, ErrorKind, Result};
 
 use crate::db::lock_number;
 use crate::error::GRANTS;
+use crate::functions;
 use crate::row::get;
 use crate::session::{PgSession, Sessions, query};
-use crate::sql::{Namespace, Statements, strip};
+use crate::sql::{Namespace, Statements, with_values};
 
-/// Every step there is, in order: its version, its name, and its SQL with the names left open. Steps are only ever added. Version 1
+/// Every step of the tables, in order: its version, its name, and its SQL with the names left open. Steps are only ever added. Version 1
 /// belongs to builds that were never published.
 const STEPS: &[(u32, &str, &str)] = &[(2, "inbox", include_str!("../migrations/0002_inbox.sql"))];
 
@@ -28,9 +29,9 @@ pub(crate) struct SchemaPlan {
 }
 
 impl SchemaPlan {
-    /// Every step, as it is run.
+    /// Every step of the tables, as it is run.
     pub(crate) fn steps(&self) -> Vec<Migration> {
-        let render = |sql: &str| self.place.render(&sql.replace(":lanes", &self.lanes.to_string()));
+        let render = |sql: &str| self.place.render(sql);
         let mut steps: Vec<_> = STEPS
             .iter()
             .map(|(version, name, sql)| Migration {
@@ -49,21 +50,25 @@ impl SchemaPlan {
 
 /// Everything that [`apply`] runs on an empty database, as one text.
 pub(crate) fn whole(plan: &SchemaPlan) -> String {
-    let render = |sql: &str| plan.place.render(strip(sql)).to_string();
-    let mut sql = format!(
-        "{};\n{};\n",
-        render(include_str!("../sql/schema/create_schema.sql")),
-        render(include_str!("../sql/schema/create.sql"))
-    );
+    let statements = Statements::new(&plan.place);
+    let mut sql = format!("{};\n{};\n", statements.schema_create_schema, statements.schema_create);
     for step in plan.steps() {
-        let add = render(include_str!("../sql/schema/add.sql"));
-        let add = add.replace("$1", &step.version.to_string()).replace("$2", &format!("'{}'", step.name));
+        let values = [step.version.to_string(), format!("'{}'", step.name)];
+        let add = with_values(&statements.schema_add, &values);
         sql.extend([format!("\n-- Version {}: {}\n{}\n{add};\n", step.version, step.name, step.sql)]);
+    }
+    if let Some(step) = functions::step(plan, &statements, &[], latest(plan)) {
+        sql.extend(["\n-- Functions\n", &*step.sql]);
     }
     sql
 }
 
-/// The version of the schema, and whether there is a schema to put it in.
+/// The version of the tables that this build knows.
+fn latest(plan: &SchemaPlan) -> u32 {
+    plan.steps().last().map_or(0, |last| last.version)
+}
+
+/// Returns the version of the schema, and true if there is a schema to put it in.
 async fn look(session: &mut PgSession, sql: &Statements) -> Result<(u32, bool)> {
     let rows = session.rows(query(&sql.schema_exists)).await?;
     let Some(row) = rows.first() else { return Ok((0, false)) };
@@ -89,12 +94,17 @@ pub(crate) async fn pending(
     sql: &Statements,
     plan: &SchemaPlan,
 ) -> Result<Vec<Migration>> {
-    missing(current(sessions, sql).await?, plan)
+    let mut session = sessions.single().await?;
+    let (version, _) = look(&mut session, sql).await?;
+    let present = functions::present(&mut session, sql, plan).await?;
+    session.end().await?;
+    missing(version, &present, sql, plan)
 }
 
-fn missing(current: u32, plan: &SchemaPlan) -> Result<Vec<Migration>> {
+/// Returns the steps that are missing on top of version `current`, and the step that creates the functions that are not `present`.
+fn missing(current: u32, present: &[String], sql: &Statements, plan: &SchemaPlan) -> Result<Vec<Migration>> {
     let steps = plan.steps();
-    let known = steps.last().map_or(0, |last| last.version);
+    let known = latest(plan);
     if current > known {
         let what =
             format!("the tables {} have schema version {current}, this build knows {known}", plan.place);
@@ -108,7 +118,8 @@ fn missing(current: u32, plan: &SchemaPlan) -> Result<Vec<Migration>> {
         );
         return Err(Error::new(ErrorKind::InvalidConfig, what));
     }
-    Ok(steps.into_iter().filter(|step| step.version > current).collect())
+    let functions = functions::step(plan, sql, present, known);
+    Ok(steps.into_iter().filter(|step| step.version > current).chain(functions).collect())
 }
 
 /// Checks that nothing is missing.
@@ -116,10 +127,15 @@ pub(crate) async fn check(sessions: &Sessions, sql: &Statements, plan: &SchemaPl
     match pending(sessions, sql, plan).await?.first() {
         None => Ok(()),
         Some(step) => {
+            let lacking = if functions::is_step(step) {
+                "functions that this build calls".to_owned()
+            } else {
+                format!("schema version {} ({})", step.version, step.name)
+            };
             let what = format!(
-                "the tables {}* lack schema version {} ({}); their owner runs `oncebox migrate apply`, in Rust `PostgresOptions::apply`, or \
-                 what `oncebox migrate print` shows",
-                plan.place, step.version, step.name
+                "the tables {}* lack {lacking}; their owner runs `oncebox migrate apply`, in Rust `PostgresOptions::apply`, or what \
+                 `oncebox migrate print` shows",
+                plan.place
             );
             Err(Error::new(ErrorKind::SchemaOutdated, what))
         }
@@ -177,19 +193,40 @@ pub(crate) fn standby_missing(names: &str) -> String {
 
 async fn make(sessions: &Sessions, sql: &Statements, plan: &SchemaPlan) -> Result<Vec<Migration>> {
     let mut session = sessions.transaction().await?;
-    let lock = lock_number(&[b"migrate", plan.place.schema.as_bytes(), plan.place.prefix.as_bytes()]);
-    session.rows(query(&sql.schema_lock).bind(lock)).await?;
+    session.rows(query(&sql.schema_lock).bind(lock(plan))).await?;
     let (version, schema) = look(&mut session, sql).await?;
-    let missing = missing(version, plan)?;
+    let present = functions::present(&mut session, sql, plan).await?;
+    let missing = missing(version, &present, sql, plan)?;
     if !schema {
         session.batch(Arc::clone(&sql.schema_create_schema)).await?;
     }
     session.batch(Arc::clone(&sql.schema_create)).await?;
     for step in &missing {
         session.batch(step.sql.as_ref().into()).await?;
+        if functions::is_step(step) {
+            continue;
+        }
         let version = i32::try_from(step.version).unwrap_or(i32::MAX);
         session.run(query(&sql.schema_add).bind(version).bind(step.name)).await?;
     }
     session.end().await?;
     Ok(missing)
+}
+
+/// Drops the former versions of the functions, in one transaction and under the lock of migrations.
+pub(crate) async fn drop_former_functions(
+    sessions: &Sessions,
+    sql: &Statements,
+    plan: &SchemaPlan,
+) -> Result<Vec<String>> {
+    let mut session = sessions.transaction().await?;
+    session.rows(query(&sql.schema_lock).bind(lock(plan))).await?;
+    let dropped = functions::drop_former(&mut session, sql, plan).await?;
+    session.end().await?;
+    Ok(dropped)
+}
+
+/// Number of the lock that lets one process at a time migrate.
+fn lock(plan: &SchemaPlan) -> i64 {
+    lock_number(&[b"migrate", plan.place.schema.as_bytes(), plan.place.prefix.as_bytes()])
 }

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::db::Db;
 use crate::session::query;
-use crate::sql::Statements;
+use crate::sql::{FIXED, Statements};
 use crate::timeline::Timeline;
 use crate::wake::{Tasks, Waker};
 use crate::writer::BatchWriter;
@@ -30,18 +30,18 @@ impl PostgresOptions {
         let control = self.control(&timeline);
         let (lanes, incarnation) = {
             let mut session = control.single().await?;
-            let recovering = session.rows(query(&sql.recovering)).await?;
+            let recovering = session.rows(sqlx::query(FIXED.schema_recovering)).await?;
             if recovering.first().map_or(Ok(false), |row| row::get(row, 0))? {
                 let what = "this PostgreSQL server is a standby: it takes no writes, and may lag behind";
                 return Err(Error::new(ErrorKind::ReadOnly, what));
             }
-            let rows = session.rows(query(&sql.meta)).await?;
+            let rows = session.rows(query(&sql.schema_meta)).await?;
             let meta = rows.first().map(|row| Ok((row::get::<i16>(row, 0)?, row::get::<Uuid>(row, 1)?)));
             let meta = meta.transpose()?;
             session.end().await?;
             meta.ok_or_else(|| error::corrupt("the table of what all messages share is empty"))?
         };
-        let (notify, waker) = (Arc::clone(&sql.notify), Waker::new(&self.plan.place));
+        let (notify, waker) = (Arc::clone(&sql.wake_notify), Waker::new(&self.plan.place));
         let db = Arc::new(Db {
             sql,
             control,
@@ -55,7 +55,8 @@ impl PostgresOptions {
             clock: self.clock.clone(),
             lanes,
             incarnation: incarnation.to_string().into(),
-            lock_class: options::lock_class(&self.plan.place),
+            lock_class: options::lock_class("order", &self.plan.place),
+            open_class: options::lock_class("open", &self.plan.place),
         });
         timeline.belongs_to(&db);
         let tasks = Tasks::default();

@@ -16,7 +16,7 @@ use crate::login::Login;
 use crate::migrate::{self, SchemaPlan};
 use crate::partition::{self, PartitionLimits};
 use crate::session::Sessions;
-use crate::sql::{Namespace, Statements, strip};
+use crate::sql::{FIXED, Namespace, Statements};
 use crate::timeline::Timeline;
 use crate::url;
 
@@ -194,14 +194,14 @@ impl PostgresOptions {
         for file in files {
             let lines = file.lines().filter(|line| !line.starts_with("--"));
             sql.extend(lines.flat_map(|line| [line, "\n"]));
+            sql.push_str(";\n");
         }
-        let (local, scope) = if self.pooled { ("true", "LOCAL") } else { ("false", "SESSION") };
-        sql
-            // The server gives up first: then nothing was stored, and the connection is still usable.
-            .replace(":patience", &millis(self.patience * 4 / 5))
-            .replace(":handler_patience", &millis(self.handler_patience))
-            .replace(":local", local)
-            .replace(":scope", scope)
+        if self.pooled {
+            sql = sql.replace("SET SESSION ", "SET LOCAL ").replace("'on', false)", "'on', true)");
+        }
+        // The server gives up first: then nothing was stored, and the connection is still usable.
+        sql.replace("'30s'", &format!("'{}'", millis(self.patience * 4 / 5)))
+            .replace("'5min'", &format!("'{}'", millis(self.handler_patience)))
     }
 
     fn sessions(&self, name: &'static str, files: &[&str], size: usize, begin: &str) -> Sessions {
@@ -217,7 +217,6 @@ impl PostgresOptions {
         size: usize,
         begin: &str,
     ) -> Sessions {
-        let begin = strip(begin);
         let session = self.session(files);
         let (setup, begin) = if self.pooled {
             (String::new(), format!("{begin}; {session}"))
@@ -242,43 +241,39 @@ impl PostgresOptions {
 
     /// Sessions for claims, settlements and renewals.
     pub(crate) fn control(&self, timeline: &Arc<Timeline>) -> Sessions {
-        let files = [include_str!("../sql/session/store.sql"), include_str!("../sql/session/control.sql")];
-        self.units_on(Some(timeline), "control", &files, 6, READ_COMMITTED)
+        let files = [FIXED.session_store, FIXED.session_control];
+        self.units_on(Some(timeline), "control", &files, 6, FIXED.transaction_begin_store)
     }
 
     /// Sessions for accept.
     pub(crate) fn ingest(&self, timeline: &Arc<Timeline>) -> Sessions {
-        let files = [include_str!("../sql/session/store.sql"), include_str!("../sql/session/ingest.sql")];
-        self.units_on(Some(timeline), "ingest", &files, 2, READ_COMMITTED)
+        let files = [FIXED.session_store, FIXED.session_ingest];
+        self.units_on(Some(timeline), "ingest", &files, 2, FIXED.transaction_begin_store)
     }
 
     /// Sessions for handlers' own transactions.
     pub(crate) fn for_handlers(&self) -> Sessions {
-        let begin = include_str!("../sql/transaction/begin.sql");
-        let finish = self.plan.place.render(include_str!("../sql/session/finish.sql"));
+        let begin = FIXED.transaction_begin;
+        let finish = self.plan.place.render(FIXED.session_finish);
+        let files = [FIXED.session_handlers, &*finish];
         // A pooler lends another connection every time, so no prepared statement can stay on it.
-        let finish = if self.pooled { "" } else { &finish };
-        self.sessions(
-            "handlers",
-            &[include_str!("../sql/session/handlers.sql"), finish],
-            self.handlers,
-            begin,
-        )
+        let files = if self.pooled { &files[..1] } else { &files[..] };
+        self.sessions("handlers", files, self.handlers, begin)
     }
 
     /// Sessions for operators' queries. The server chooses their plans.
     pub(crate) fn reads(&self) -> Sessions {
-        let files = [include_str!("../sql/session/reads.sql")];
-        self.sessions("reads", &files, 2, include_str!("../sql/transaction/begin_read.sql"))
+        let files = [FIXED.session_reads];
+        self.sessions("reads", &files, 2, FIXED.transaction_begin_read)
     }
 
     /// Sessions that notify other processes.
     pub(crate) fn wakeups(&self) -> Sessions {
-        self.sessions("wakeups", &[include_str!("../sql/session/wakeups.sql")], 1, READ_COMMITTED)
+        self.sessions("wakeups", &[FIXED.session_wakeups], 1, FIXED.transaction_begin_store)
     }
 
     fn migrations(&self) -> Sessions {
-        self.sessions("migrations", &[], 1, READ_COMMITTED)
+        self.sessions("migrations", &[], 1, FIXED.transaction_begin_store)
     }
 
     pub(crate) async fn apply_if_asked(&self, sql: &Statements) -> Result<()> {
@@ -295,6 +290,14 @@ impl PostgresOptions {
         Ok(migrate::whole(&self.plan))
     }
 
+    /// Drops the functions of earlier builds and returns their names. Processes of such a build fail from then on, so call it when
+    /// none is left. Needs the role that migrated.
+    pub async fn drop_former_functions(&self) -> Result<Vec<String>> {
+        self.check()?;
+        let sql = Statements::new(&self.plan.place);
+        migrate::drop_former_functions(&self.migrations(), &sql, &self.plan).await.map_err(at_start)
+    }
+
     /// Returns the SQL that grants a role everything it needs without owning the tables. Their owner runs it.
     pub fn grants_sql(&self, role: &str) -> Result<String> {
         self.check()?;
@@ -303,13 +306,15 @@ impl PostgresOptions {
                 format!("{role:?} is not the name of a role; name the one that the service logs in with");
             return Err(Error::new(ErrorKind::InvalidConfig, what));
         }
-        let grants = self.plan.place.render(strip(include_str!("../sql/schema/grants.sql")));
         let role = format!("\"{}\"", role.replace('"', "\"\""));
-        Ok(format!("{}\n", grants.replace(":role", &role)))
+        let granted = |sql| self.plan.place.render(sql).replace("\"application\"", &role);
+        Ok(format!(
+            "{};\n-- For busy inboxes on PostgreSQL 17 and later, also: {};\n",
+            granted(FIXED.schema_grants),
+            granted(FIXED.schema_grant_vacuum)
+        ))
     }
 }
-
-const READ_COMMITTED: &str = include_str!("../sql/transaction/begin_store.sql");
 
 /// Implemented for the options, not for the open store: a database with a missing or outdated schema can be read and
 /// migrated, but not opened.
@@ -334,8 +339,9 @@ impl Migrate for PostgresOptions {
 }
 
 /// Class of the advisory locks, which separates them from those of another inbox.
-pub(crate) fn lock_class(place: &Namespace) -> i32 {
-    let number = crate::db::lock_number(&[b"order", place.schema.as_bytes(), place.prefix.as_bytes()]);
+pub(crate) fn lock_class(purpose: &str, place: &Namespace) -> i32 {
+    let number =
+        crate::db::lock_number(&[purpose.as_bytes(), place.schema.as_bytes(), place.prefix.as_bytes()]);
     let [a, b, c, d, ..] = number.to_le_bytes();
     i32::from_le_bytes([a, b, c, d])
 }

@@ -14,7 +14,7 @@ use sqlx_core::transaction::TransactionManager as _;
 use crate::connect::{Manager, Pool, PooledConn, roll_back};
 use crate::error::{TxPhase, corrupt, is_connection_lost, refused, store_error};
 use crate::row::get;
-use crate::sql::strip;
+use crate::sql::FIXED;
 use crate::timeline::{Notice, Timeline, changed};
 
 /// A query of ours.
@@ -184,7 +184,7 @@ impl PgSession {
 
     /// Refuses to go on if a handler has ended the transaction that it was given, or begun another one instead.
     pub(crate) async fn check_own(&mut self) -> Result<()> {
-        let rows = self.rows(sqlx::query(include_str!("../sql/transaction/probe.sql"))).await?;
+        let rows = self.rows(sqlx::query(FIXED.transaction_probe)).await?;
         if rows.first().map_or(Ok(false), |row| get(row, 0))? {
             return Ok(());
         }
@@ -232,7 +232,7 @@ impl PgSession {
             };
         }
         // The completion is the second of its two statements, and the COMMIT comes behind them.
-        let sql = format!("{completion};\n{}", strip(CHAIN));
+        let sql = format!("{completion};\n{}", FIXED.transaction_chain);
         match self.send(TxPhase::HandlersCommit, sql).await? {
             PipelineResult::All => self.conn.return_to_pool(),
             PipelineResult::Failed { done, error } => match FailedAt::of(done, 2) {
@@ -248,7 +248,7 @@ impl PgSession {
     pub(crate) async fn end(mut self) -> Result<()> {
         self.check_depth()?;
         if self.chains() {
-            match self.send(TxPhase::HandlersCommit, strip(CHAIN).to_owned()).await? {
+            match self.send(TxPhase::HandlersCommit, FIXED.transaction_chain.to_owned()).await? {
                 PipelineResult::All => self.conn.return_to_pool(),
                 PipelineResult::Failed { done, error } => match FailedAt::of(done, 0) {
                     FailedAt::Before | FailedAt::Commit => {
@@ -269,9 +269,7 @@ impl PgSession {
             self.conn
                 .answer(phase, async |connection: &mut PgConnection| match begun {
                     TxStart::Counted => Manager::commit(connection).await,
-                    TxStart::Plain | TxStart::No => {
-                        run(connection, include_str!("../sql/transaction/commit.sql")).await
-                    }
+                    TxStart::Plain | TxStart::No => run(connection, FIXED.transaction_commit).await,
                 })
                 .await?;
         }
@@ -297,9 +295,6 @@ impl PgSession {
             .await
     }
 }
-
-/// Commits, and begins the next handler's transaction.
-const CHAIN: &str = include_str!("../sql/transaction/chain.sql");
 
 /// Result of several statements that were sent together.
 enum PipelineResult {
@@ -364,7 +359,7 @@ fn ended() -> Error {
 }
 
 pub(crate) async fn run(connection: &mut PgConnection, sql: &'static str) -> sqlx::Result<()> {
-    connection.execute(sqlx::raw_sql(strip(sql))).await.map(|_| ())
+    connection.execute(sqlx::raw_sql(sql)).await.map(|_| ())
 }
 
 /// A query with one of our statements.

@@ -13,7 +13,7 @@ use crate::db::{Db, Released, TouchedQueues, lane, millis};
 use crate::error::unread;
 use crate::row::get;
 use crate::session::{PgSession, Query, query};
-use crate::sql::strip;
+use crate::sql::{FIXED, with_values};
 
 /// Claims as the columns that find their rows and fence them, in the order in which everybody locks them.
 #[derive(Default)]
@@ -259,14 +259,15 @@ pub(crate) async fn completion_text(db: &Db, claim: &Claim) -> Result<Option<Str
         return Ok(None);
     }
     let now = db.now().map_or_else(|| "NULL".to_owned(), |now| now.to_string());
-    let text = strip(include_str!("../sql/settle/finish.sql"))
-        .replace(":now", &now)
-        .replace(":lane", &fences.lanes[0].to_string())
-        .replace(":handler", &fences.handlers[0].to_string())
-        .replace(":seq", &fences.seqs[0].to_string())
-        .replace(":token", &fences.tokens[0].to_string())
-        .replace(":claim_id", &fences.claim_ids[0].to_string());
-    Ok(Some(text))
+    let values = [
+        now,
+        fences.lanes[0].to_string(),
+        fences.handlers[0].to_string(),
+        fences.seqs[0].to_string(),
+        fences.tokens[0].to_string(),
+        format!("'{}'", fences.claim_ids[0]),
+    ];
+    Ok(Some(with_values(FIXED.settle_finish, &values)))
 }
 
 /// Locks claims in a transaction that several runs share.

@@ -1,16 +1,19 @@
 //! The statements of the store, rendered with the configured schema and prefix. Tests: `sql/tests.rs`,
-//! `tests/plans.rs`.
+//! `tests/statements.rs`, `tests/plans.rs`.
 
 use std::fmt;
 use std::sync::Arc;
 
 use oncebox_core::{Error, ErrorKind, Result};
 
+use crate::sections::section;
+
 /// The longest schema name or prefix: PostgreSQL cuts names at 63 bytes, and ours are added to the prefix.
 const MAX_PREFIX: usize = 32;
 
-/// Prefix of all names in the SQL files.
+/// Prefix of all names in the SQL files, and the schema that they name.
 const TEMPLATE_PREFIX: &str = "oncebox_";
+const TEMPLATE_SCHEMA: &str = "public";
 
 /// Where the tables are: a schema, and what their names start with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +24,7 @@ pub(crate) struct Namespace {
 
 impl Default for Namespace {
     fn default() -> Self {
-        Self { schema: "public".into(), prefix: TEMPLATE_PREFIX.into() }
+        Self { schema: TEMPLATE_SCHEMA.into(), prefix: TEMPLATE_PREFIX.into() }
     }
 }
 
@@ -53,13 +56,14 @@ impl Namespace {
     }
 
     /// Returns `template` with the configured names. The templates are valid SQL for the default ones: this replaces
-    /// `oncebox_name` by the qualified name, and `"oncebox_name"` by the bare one.
+    /// `oncebox_name` by the qualified name, `"oncebox_name"` by the bare one, and the quoted `public` by the schema.
     pub(crate) fn render(&self, template: &str) -> Arc<str> {
         let mut sql = String::with_capacity(template.len() * 2);
         let mut rest = template;
         while let Some((before, from)) = rest.split_once(TEMPLATE_PREFIX) {
-            let end =
-                from.find(|c: char| !(c.is_ascii_lowercase() || c == '_' || c == '%')).unwrap_or(from.len());
+            let end = from
+                .find(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '%'))
+                .unwrap_or(from.len());
             let (name, behind) = from.split_at(end);
             sql.push_str(before);
             if before.ends_with('"') {
@@ -70,194 +74,118 @@ impl Namespace {
             rest = behind;
         }
         sql.push_str(rest);
-        sql.replace(":schema", &self.schema).into()
+        for quote in ['"', '\''] {
+            sql = sql.replace(
+                &format!("{quote}{TEMPLATE_SCHEMA}{quote}"),
+                &format!("{quote}{}{quote}", self.schema),
+            );
+        }
+        sql.into()
     }
 }
 
 macro_rules! statements {
-    ($($name:ident: $file:literal,)*) => {
-        /// Every statement, ready to be sent.
+    ($($file:literal: $($name:ident),+;)*) => {
+        /// Every statement with names of tables in it, ready to be sent.
         pub(crate) struct Statements {
-            /// The short ways in, and what they are when something may have been forgotten.
-            pub(crate) accept_plain: [Arc<str>; 2],
-            pub(crate) accept_one: [Arc<str>; 2],
-            pub(crate) claim_oldest: Arc<str>,
-            pub(crate) claim_all: Arc<str>,
-            pub(crate) claim_suspect: Arc<str>,
-            $(pub(crate) $name: Arc<str>,)*
+            $($(pub(crate) $name: Arc<str>,)+)*
         }
 
         impl Statements {
             pub(crate) fn new(place: &Namespace) -> Self {
                 Self {
-                    accept_plain: doubted(include_str!("../sql/accept/plain.sql"), "$19").map(|sql| place.render(&sql)),
-                    accept_one: doubted(include_str!("../sql/accept/one.sql"), "$16").map(|sql| place.render(&sql)),
-                    claim_oldest: place.render(&claim(include_str!("../sql/claim/oldest.sql"))),
-                    claim_all: place.render(&claim(include_str!("../sql/claim/all.sql"))),
-                    claim_suspect: place.render(&in_line(include_str!("../sql/claim/suspect.sql"))),
-                    $($name: place.render(strip(include_str!($file))),)*
+                    $($($name: place.render(const { section(include_str!($file), stringify!($name)) }),)+)*
                 }
             }
         }
     };
 }
 
+macro_rules! fixed_statements {
+    ($($file:literal: $($name:ident),+;)*) => {
+        /// The statements that are the same for all tables, or whose text the caller completes.
+        pub(crate) struct FixedStatements {
+            $($(pub(crate) $name: &'static str,)+)*
+        }
+
+        pub(crate) const FIXED: FixedStatements = FixedStatements {
+            $($($name: const { section(include_str!($file), stringify!($name)) },)+)*
+        };
+    };
+}
+
+fixed_statements! {
+    "../sql/mark.sql": mark_within;
+    "../sql/schema.sql": schema_grant_vacuum, schema_grants, schema_recovering;
+    "../sql/session.sql":
+        session_control, session_finish, session_handlers, session_hold_process, session_ingest, session_process,
+        session_reads, session_store, session_wakeups;
+    "../sql/settle.sql": settle_finish;
+    "../sql/share.sql": share_next, share_savepoint, share_undo;
+    "../sql/transaction.sql":
+        transaction_begin, transaction_begin_read, transaction_begin_store, transaction_chain,
+        transaction_commit, transaction_probe, transaction_rollback;
+}
+
 statements! {
-    accept: "../sql/accept/accept.sql",
-    accept_new: "../sql/accept/new.sql",
-    accept_known: "../sql/accept/known.sql",
-    accept_quarantine: "../sql/accept/quarantine.sql",
-    accept_add_handlers: "../sql/accept/add_handlers.sql",
-    accept_forgotten: "../sql/accept/forgotten.sql",
-    accept_stored_order: "../sql/accept/stored_order.sql",
-    accept_message_again: "../sql/accept/message_again.sql",
-    claim_few: "../sql/claim/few.sql",
-    claim_held: "../sql/claim/held.sql",
-    settle: "../sql/settle/settle.sql",
-    settle_complete: "../sql/settle/complete.sql",
-    settle_complete_one: "../sql/settle/complete_one.sql",
-    settle_settled_by: "../sql/settle/settled_by.sql",
-    settle_hold: "../sql/settle/hold.sql",
-    renew: "../sql/renew/renew.sql",
-    rescue: "../sql/rescue/rescue.sql",
-    rescue_forget: "../sql/rescue/forget.sql",
-    vacuum_due: "../sql/vacuum/due.sql",
-    vacuum_run: "../sql/vacuum/run.sql",
-    order_lock: "../sql/order/lock.sql",
-    order_wait_turn: "../sql/order/wait_turn.sql",
-    order_release: "../sql/order/release.sql",
-    order_unpark: "../sql/order/unpark.sql",
-    mark: "../sql/mark/mark.sql",
-    mark_record: "../sql/mark/record.sql",
-    mark_quarantine: "../sql/mark/quarantine.sql",
-    mark_recall: "../sql/mark/recall.sql",
-    names_inboxes: "../sql/names/inboxes.sql",
-    names_handlers: "../sql/names/handlers.sql",
-    names_add_inbox: "../sql/names/add_inbox.sql",
-    names_lock: "../sql/names/lock.sql",
-    names_known: "../sql/names/known.sql",
-    names_add_handler: "../sql/names/add_handler.sql",
-    names_add_keys: "../sql/names/add_keys.sql",
-    names_rename: "../sql/names/rename.sql",
-    names_join: "../sql/names/join.sql",
-    names_group: "../sql/names/group.sql",
-    meta: "../sql/schema/meta.sql",
-    schema_exists: "../sql/schema/exists.sql",
-    schema_version: "../sql/schema/version.sql",
-    schema_create: "../sql/schema/create.sql",
-    schema_create_schema: "../sql/schema/create_schema.sql",
-    partition_patience: "../sql/partition/patience.sql",
-    schema_add: "../sql/schema/add.sql",
-    schema_lock: "../sql/schema/lock.sql",
-    recovering: "../sql/schema/recovering.sql",
-    schema_waiting: "../sql/schema/waiting.sql",
-    timeline_check: "../sql/timeline/check.sql",
-    timeline_check_pooled: "../sql/timeline/check_pooled.sql",
-    timeline_missing: "../sql/timeline/missing.sql",
-    timeline_lost: "../sql/timeline/lost.sql",
-    timeline_latest: "../sql/timeline/latest.sql",
-    notify: "../sql/wake/notify.sql",
-    orphans: "../sql/orphans/orphans.sql",
-    backlog: "../sql/backlog/backlog.sql",
-    backfill_page: "../sql/backfill/page.sql",
-    backfill_hold: "../sql/backfill/hold.sql",
-    backfill_add: "../sql/backfill/add.sql",
-    sweep_begin: "../sql/sweep/begin.sql",
-    sweep_go_on: "../sql/sweep/go_on.sql",
-    sweep_renew: "../sql/sweep/renew_sweep.sql",
-    sweep_proofs: "../sql/sweep/proofs.sql",
-    sweep_again: "../sql/sweep/again.sql",
-    sweep_cursor: "../sql/sweep/cursor.sql",
-    sweep_set_cursor: "../sql/sweep/set_cursor.sql",
-    register: "../sql/register/register.sql",
-    register_forget: "../sql/register/forget.sql",
-    register_set_tenants: "../sql/register/set_tenants.sql",
-    register_tenants: "../sql/register/tenants.sql",
-    register_windows: "../sql/register/windows.sql",
-    sweep_marks: "../sql/sweep/marks.sql",
-    partition_state: "../sql/partition/state.sql",
-    partition_start: "../sql/partition/start.sql",
-    partition_rotate: "../sql/partition/rotate.sql",
-    partition_make: "../sql/partition/make.sql",
-    partition_list: "../sql/partition/list.sql",
-    partition_lock: "../sql/partition/lock.sql",
-    partition_unfinished: "../sql/partition/unfinished.sql",
-    partition_proofs: "../sql/partition/proofs.sql",
-    partition_drop_payload: "../sql/partition/drop_payload.sql",
-    partition_drop: "../sql/partition/drop.sql",
-    partition_lock_messages: "../sql/partition/lock_messages.sql",
-    partition_handlers: "../sql/partition/handlers.sql",
-    order_stop: "../sql/order/stop.sql",
-    order_hold: "../sql/order/hold.sql",
-    order_go: "../sql/order/go.sql",
-    admin_paused_keys: "../sql/admin/paused_keys.sql",
-    examine_settings: "../sql/examine/settings.sql",
-    examine_indexes: "../sql/examine/indexes.sql",
-    examine_tables: "../sql/examine/tables.sql",
-    examine_windows: "../sql/examine/windows.sql",
-    examine_transactions: "../sql/examine/transactions.sql",
-    examine_late: "../sql/examine/late.sql",
-    examine_lost: "../sql/examine/lost.sql",
-    history_attempts: "../sql/history/attempts.sql",
-    history_count_duplicates: "../sql/history/count_duplicates.sql",
-    history_duplicates: "../sql/history/duplicates.sql",
-    history_holders: "../sql/history/holders.sql",
-    history_ahead: "../sql/history/ahead.sql",
-    operation_add: "../sql/operation/add.sql",
-    operation_answer: "../sql/operation/answer.sql",
-    operation_known: "../sql/operation/known.sql",
-    operation_note: "../sql/operation/note.sql",
-    operation_audit: "../sql/operation/audit.sql",
-    operation_forget: "../sql/operation/forget.sql",
-    admin_count: "../sql/admin/count.sql",
-    admin_count_tenant: "../sql/admin/count_tenant.sql",
-    admin_totals: "../sql/admin/totals.sql",
-    admin_totals_tenant: "../sql/admin/totals_tenant.sql",
-    admin_order: "../sql/admin/order.sql",
-    admin_paused: "../sql/admin/paused.sql",
-    admin_list: "../sql/admin/list.sql",
-    admin_blocked: "../sql/admin/blocked.sql",
-    admin_unblock: "../sql/admin/unblock.sql",
-    admin_list_quarantine: "../sql/admin/list_quarantine.sql",
-    admin_find: "../sql/admin/find.sql",
-    admin_show_message: "../sql/admin/show_message.sql",
-    admin_show_entries: "../sql/admin/show_entries.sql",
-    admin_show_quarantine: "../sql/admin/show_quarantine.sql",
-    admin_hold: "../sql/admin/hold.sql",
-    admin_remove: "../sql/admin/remove.sql",
-    admin_pending: "../sql/admin/pending.sql",
-    admin_discarded: "../sql/admin/discarded.sql",
-    admin_set_paused: "../sql/admin/set_paused.sql",
-    erase: "../sql/erase/erase.sql",
-    erase_answers: "../sql/erase/answers.sql",
-    erase_bodies: "../sql/erase/bodies.sql",
-    erase_set_body: "../sql/erase/set_body.sql",
-    admin_purge_quarantine: "../sql/admin/purge_quarantine.sql",
+    "../sql/accept.sql":
+        accept_one, accept_one_by_time, accept_new, accept_plain, accept_plain_by_time, accept,
+        accept_add_handlers, accept_forgotten, accept_known, accept_message_again, accept_open,
+        accept_quarantine, accept_stored_order;
+    "../sql/admin.sql":
+        admin_blocked, admin_count, admin_count_tenant, admin_discarded, admin_find, admin_hold,
+        admin_list, admin_list_quarantine, admin_order, admin_paused, admin_paused_keys, admin_pending,
+        admin_purge_quarantine, admin_remove, admin_set_paused, admin_show_entries, admin_show_message,
+        admin_show_quarantine, admin_totals, admin_totals_tenant, admin_unblock;
+    "../sql/backfill.sql": backfill_add, backfill_hold, backfill_page;
+    "../sql/backlog.sql": backlog;
+    "../sql/claim.sql": claim_few, claim_all, claim_oldest, claim_suspect, claim_held;
+    "../sql/erase.sql": erase, erase_answers, erase_bodies, erase_set_body;
+    "../sql/examine.sql":
+        examine_indexes, examine_late, examine_lost, examine_settings, examine_tables,
+        examine_transactions, examine_windows;
+    "../sql/history.sql":
+        history_ahead, history_attempts, history_count_duplicates, history_duplicates, history_holders;
+    "../sql/mark.sql": mark, mark_quarantine, mark_recall, mark_record;
+    "../sql/names.sql":
+        names_add_handler, names_add_inbox, names_add_keys, names_group, names_handlers, names_inboxes,
+        names_join, names_known, names_lock, names_rename;
+    "../sql/operation.sql":
+        operation_add, operation_answer, operation_audit, operation_forget, operation_known,
+        operation_note;
+    "../sql/order.sql":
+        order_go, order_hold, order_lock, order_release, order_stop, order_unpark, order_wait_turn;
+    "../sql/orphans.sql": orphans;
+    "../sql/partition.sql":
+        partition_drop, partition_drop_payload, partition_handlers, partition_list, partition_lock,
+        partition_lock_messages, partition_make, partition_patience, partition_proofs, partition_rotate,
+        partition_start, partition_state, partition_unfinished;
+    "../sql/register.sql":
+        register, register_forget, register_set_tenants, register_tenants, register_windows;
+    "../sql/renew.sql": renew;
+    "../sql/rescue.sql": rescue, rescue_forget;
+    "../sql/schema.sql":
+        schema_add, schema_create, schema_create_schema, schema_exists, schema_former_functions,
+        schema_functions, schema_inherit_grants, schema_lock, schema_meta, schema_start, schema_version,
+        schema_waiting;
+    "../sql/settle.sql": settle, settle_complete, settle_complete_one, settle_hold, settle_settled_by;
+    "../sql/sweep.sql":
+        sweep_again, sweep_begin, sweep_cursor, sweep_go_on, sweep_marks, sweep_open_for, sweep_proofs, sweep_renew,
+        sweep_set_cursor;
+    "../sql/timeline.sql": timeline_check, timeline_latest, timeline_lost, timeline_missing;
+    "../sql/vacuum.sql": vacuum_due, vacuum_run;
+    "../sql/wake.sql": wake_notify;
 }
 
-/// A short way in without and with the look at what was forgotten, which costs every message that has no need of it.
-/// The value that says by whom comes last.
-fn doubted(accept: &str, by_whom: &str) -> [String; 2] {
-    [include_str!("../sql/accept/no_watermark.sql"), include_str!("../sql/accept/watermark.sql")]
-        .map(|watermark| strip(accept).replace(":watermark", strip(watermark)).replace(":doubted", by_whom))
-}
-
-/// The claim, with which of those found are taken.
-fn claim(found: &str) -> String {
-    in_line(&strip(include_str!("../sql/claim/claim.sql")).replace(":found", strip(found)))
-}
-
-/// A claim, with the look at other keys of a handler that was renamed.
-fn in_line(claim: &str) -> String {
-    strip(claim).replace(":first_of_line", strip(include_str!("../sql/claim/first_of_line.sql")))
-}
-
-/// Leaves out the comment a file starts with: it is for readers of the file, not for the server's log.
-pub(crate) fn strip(mut sql: &str) -> &str {
-    while let Some(line) = sql.strip_prefix("--") {
-        sql = line.split_once('\n').map_or("", |(_, rest)| rest);
-    }
-    sql.trim_end()
+/// Puts values in the place of the parameters of a statement, for text that is sent without them. A value is a number, `NULL`
+/// or quoted.
+pub(crate) fn with_values(sql: &str, values: &[String]) -> String {
+    // From the last one: `$1` is the start of `$10`.
+    let numbered = (1..).zip(values).collect::<Vec<(usize, _)>>();
+    numbered
+        .iter()
+        .rev()
+        .fold(sql.to_owned(), |sql, (number, value)| sql.replace(&format!("${number}"), value))
 }
 
 #[cfg(test)]

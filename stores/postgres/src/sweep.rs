@@ -133,6 +133,7 @@ impl SweepStep<'_> {
         after: Seq,
         limit: usize,
     ) -> Result<Looked> {
+        let settled = self.settled(session, window).await?;
         let longer = self.handlers.iter().filter(|(_, own)| *own > window).map(|(id, _)| *id);
         let (ids, spans) = self.spans();
         let proofs = query(&self.db.sql.sweep_proofs)
@@ -146,7 +147,7 @@ impl SweepStep<'_> {
             .bind(ids)
             .bind(spans)
             .bind(longer.collect::<Vec<_>>())
-            .bind(millis(window.max(SweepCursor::SETTLED)))
+            .bind(settled)
             .bind(i64::try_from(SweepCursor::MAX_LEFT).unwrap_or(i64::MAX).saturating_add(1));
         let rows = session.rows(proofs).await?;
         let Some(row) = rows.first() else { return Ok(Looked::default()) };
@@ -157,6 +158,15 @@ impl SweepStep<'_> {
             passed: get::<Option<i64>>(row, 3)?.map(Seq),
             stays: get::<Vec<i64>>(row, 4)?.into_iter().map(Seq).collect(),
         })
+    }
+
+    /// Returns the age in ms at which no earlier message can appear. Numbers of a caller's transaction appear when it ends.
+    async fn settled(&self, session: &mut PgSession, window: Duration) -> Result<i64> {
+        let open_for = query(&self.db.sql.sweep_open_for).bind(self.db.now()).bind(self.db.open_class);
+        let rows = session.rows(open_for).await?;
+        let open_for: i64 = rows.first().map_or(Ok(0), |row| get(row, 0))?;
+        let after_last = if open_for > 0 { open_for.saturating_add(millis(SweepCursor::SETTLED)) } else { 0 };
+        Ok(after_last.max(millis(window.max(SweepCursor::SETTLED))))
     }
 
     /// Looks at messages that were left behind; returns those that are there no longer.

@@ -18,7 +18,7 @@ use crate::error::{TxPhase, store_error};
 use crate::remembered::{Acknowledged, Acknowledgement, Remembered};
 use crate::row::get;
 use crate::session::{query, run};
-use crate::sql::Statements;
+use crate::sql::{FIXED, Statements, with_values};
 
 /// Maximum lost messages that the log names.
 const NAMED: usize = 10;
@@ -26,7 +26,6 @@ const NAMED: usize = 10;
 /// This process's view of the database's timelines.
 pub(crate) struct Timeline {
     check: Arc<str>,
-    check_pooled: Arc<str>,
     missing: Arc<str>,
     lost: Arc<str>,
     latest: Arc<str>,
@@ -49,7 +48,6 @@ impl Timeline {
     pub(crate) fn new(sql: &Statements, clock: Option<SharedClock>) -> Arc<Self> {
         Arc::new(Self {
             check: Arc::clone(&sql.timeline_check),
-            check_pooled: Arc::clone(&sql.timeline_check_pooled),
             missing: Arc::clone(&sql.timeline_missing),
             lost: Arc::clone(&sql.timeline_lost),
             latest: Arc::clone(&sql.timeline_latest),
@@ -120,7 +118,7 @@ impl Timeline {
     pub(crate) fn check_pooled(&self) -> String {
         let now = self.now().map_or_else(|| "NULL".into(), |now| now.to_string());
         let seen = self.seen.load(Ordering::Relaxed).to_string();
-        self.check_pooled.replace(":now", &now).replace(":seen", &seen)
+        with_values(&self.check, &[now, seen])
     }
 
     /// Checks a new connection. An error says that the history changed since the last check: what the caller prepared belongs to the
@@ -133,9 +131,9 @@ impl Timeline {
             return Ok(());
         }
         // The report and what is read after it are one change: a failure in between must not count the losses twice.
-        run(connection, include_str!("../sql/transaction/begin_store.sql")).await.map_err(before)?;
+        run(connection, FIXED.transaction_begin_store).await.map_err(before)?;
         let change = self.notice(connection, &row).await?;
-        run(connection, include_str!("../sql/transaction/commit.sql")).await.map_err(before)?;
+        run(connection, FIXED.transaction_commit).await.map_err(before)?;
         match change.map(TimelineChange::committed) {
             None | Some(Notice::First) => Ok(()),
             Some(Notice::Changed) => Err(changed()),

@@ -126,7 +126,7 @@ async fn mark(mark_query: MarkQuery, tx: &Transaction<'_>) -> Result<Mark> {
 }
 
 /// The caller commits, so nothing that fails here is stored.
-fn store_error(error: tokio_postgres::Error) -> Error {
+pub(crate) fn store_error(error: tokio_postgres::Error) -> Error {
     let mapped = match error.code() {
         Some(code) => by_code(code.code(), TxPhase::Before),
         None if error.is_closed() => lost(TxPhase::Before),

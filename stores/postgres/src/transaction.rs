@@ -8,11 +8,12 @@ use oncebox_core::store::{Claim, Settled};
 use oncebox_core::{Fingerprint, HandlerKey, InboxName, Key, Mark, Result};
 use sqlx::PgConnection;
 
+use crate::accept::{StagedCounts, StagedMessages};
 use crate::db::{Db, Released};
 use crate::mark::{MarkQuery, MarkRef, QuarantineValues, mark, quarantine, recall, record};
 use crate::session::{PgSession, Sessions};
 use crate::settle;
-use crate::sql::strip;
+use crate::sql::FIXED;
 
 /// An open transaction of a handler. It is a [`PgConnection`] to every query; a transaction begun on it is a savepoint.
 /// Dropping it rolls it back; only the library commits it.
@@ -25,6 +26,10 @@ pub struct PostgresTx {
     released: Released,
     /// True if the transaction completed an entry with an ordering key: then later entries may be released.
     ordered: bool,
+    /// Messages that it accepted, told after the commit.
+    pub(crate) staged: StagedMessages,
+    /// The same, as of the last savepoint.
+    kept: StagedCounts,
     /// Keys that it marked, remembered after the commit.
     marked: Vec<(i16, Key, HandlerKey)>,
 }
@@ -38,6 +43,8 @@ impl PostgresTx {
             savepoint: false,
             released: Released::default(),
             ordered: false,
+            staged: StagedMessages::default(),
+            kept: StagedCounts::default(),
             marked: Vec::new(),
         })
     }
@@ -53,7 +60,12 @@ impl PostgresTx {
         if !self.marked.is_empty() {
             db.timeline.marked(self.marked);
         }
-        Ok(self.ordered)
+        Ok(self.staged.committed(db) || self.ordered)
+    }
+
+    /// Returns true if the connection keeps prepared statements.
+    pub(crate) fn is_persistent(&self) -> bool {
+        self.session.is_persistent()
     }
 
     pub(crate) async fn rollback(self) {
@@ -114,7 +126,8 @@ impl PostgresTx {
             && self.session.is_persistent()
             && let Some(completion) = settle::completion_text(db, claim).await?
         {
-            return Ok((self.session.finish(completion).await?, false));
+            let settled = self.session.finish(completion).await?;
+            return Ok((settled, settled == Settled::Applied && self.staged.committed(db)));
         }
         // Boxed: what is seldom done must not make the future large that every handler has.
         let settled = Box::pin(self.complete(db, std::slice::from_ref(claim))).await?;
@@ -130,19 +143,17 @@ impl PostgresTx {
 
     /// Starts the part of the next run, and keeps that of the one before.
     pub(crate) async fn savepoint(&mut self) -> Result<()> {
-        let sql = if self.savepoint {
-            include_str!("../sql/share/next.sql")
-        } else {
-            include_str!("../sql/share/savepoint.sql")
-        };
-        self.session.batch(strip(sql).into()).await?;
+        let sql = if self.savepoint { FIXED.share_next } else { FIXED.share_savepoint };
+        self.session.batch(sql.into()).await?;
         self.savepoint = true;
+        self.kept = self.staged.counts();
         Ok(())
     }
 
     /// Undoes the part of the last run.
     pub(crate) async fn rollback_to_savepoint(&mut self) -> Result<()> {
-        self.session.batch(strip(include_str!("../sql/share/undo.sql")).into()).await
+        self.staged.undo(self.kept);
+        self.session.batch(FIXED.share_undo.into()).await
     }
 }
 

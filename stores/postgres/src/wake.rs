@@ -69,6 +69,11 @@ impl Waker {
         self.shared.there.notify_one();
     }
 
+    /// The channel and content of an event that a transaction sends at its commit. This process hears it too.
+    pub(crate) fn late_event(&self) -> (String, String) {
+        (self.shared.channel.clone(), "committed".to_owned())
+    }
+
     /// There may be work for this process after a time.
     pub(crate) fn work_here_after(&self, time: Duration) {
         let at = Instant::now() + time;

@@ -3,8 +3,6 @@
 mod fixture;
 mod support;
 
-use std::path::Path;
-
 use fixture::{accept, claim, complete_all};
 use oncebox::store::Migrate as _;
 use oncebox_postgres::Postgres;
@@ -14,64 +12,57 @@ use oncebox_postgres::sqlx::{
 };
 use oncebox_servers::{Cluster, PostgresVersion};
 use oncebox_testkit::TestClock;
-use support::{Schema, run};
+use support::{Schema, StatementFile, run, statement};
 
 /// The statements of the hot paths, whose sessions they run in, and the tables that they may read whole, with the reason.
-const HOT: [(&str, &str, &[&str]); 30] = [
-    ("accept/plain", "ingest", &[]),
-    ("accept/one", "ingest", &[]),
-    ("accept/known", "ingest", &[]),
-    ("accept/add_handlers", "ingest", &[]),
-    ("accept/message_again", "ingest", &[]),
-    ("accept/stored_order", "ingest", &[]),
-    ("claim/oldest", "control", &[]),
-    ("claim/all", "control", &[]),
-    ("claim/few", "control", &[]),
-    ("claim/suspect", "control", &[]),
-    ("claim/held", "control", &[]),
-    ("settle/complete", "control", &[]),
-    ("settle/complete_one", "control", &[]),
-    ("settle/settled_by", "control", &[]),
-    ("renew/renew", "control", &[]),
-    ("mark/recall", "control", &[]),
-    ("mark/record", "control", &[]),
+const HOT: [(&str, &str, &[&str]); 32] = [
+    ("accept_plain", "ingest", &[]),
+    ("accept_plain_by_time", "ingest", &[]),
+    ("accept_one", "ingest", &[]),
+    ("accept_one_by_time", "ingest", &[]),
+    ("accept_known", "ingest", &[]),
+    ("accept_add_handlers", "ingest", &[]),
+    ("accept_message_again", "ingest", &[]),
+    ("accept_stored_order", "ingest", &[]),
+    ("claim_oldest", "control", &[]),
+    ("claim_all", "control", &[]),
+    ("claim_few", "control", &[]),
+    ("claim_suspect", "control", &[]),
+    ("claim_held", "control", &[]),
+    ("settle_complete", "control", &[]),
+    ("settle_complete_one", "control", &[]),
+    ("settle_settled_by", "control", &[]),
+    ("renew", "control", &[]),
+    ("mark_recall", "control", &[]),
+    ("mark_record", "control", &[]),
     // For an operator, a line at a time.
-    ("order/unpark", "control", &["poisoned"]),
+    ("order_unpark", "control", &["poisoned"]),
     // No more than there were claims within a lease.
-    ("rescue/rescue", "control", &["claim"]),
-    ("rescue/forget", "control", &["claim"]),
-    ("history/count_duplicates", "control", &[]),
-    ("sweep/proofs", "control", &[]),
-    ("sweep/again", "control", &[]),
+    ("rescue", "control", &["claim"]),
+    ("rescue_forget", "control", &["claim"]),
+    ("history_count_duplicates", "control", &[]),
+    ("sweep_proofs", "control", &[]),
+    ("sweep_again", "control", &[]),
     // A step for each handler, or a limited number of rows.
-    ("sweep/marks", "control", &["mark"]),
-    ("orphans/orphans", "control", &["claim", "entry", "scheduled"]),
-    ("backlog/backlog", "control", &["poisoned", "entry", "scheduled"]),
-    ("backfill/page", "control", &[]),
-    ("backfill/hold", "control", &[]),
-    ("backfill/add", "control", &[]),
-    ("partition/unfinished", "control", &[]),
+    ("sweep_marks", "control", &["mark"]),
+    ("orphans", "control", &["claim", "entry", "scheduled"]),
+    ("backlog", "control", &["poisoned", "entry", "scheduled"]),
+    ("backfill_page", "control", &[]),
+    ("backfill_hold", "control", &[]),
+    ("backfill_add", "control", &[]),
+    ("partition_unfinished", "control", &[]),
 ];
 
 /// The functions whose statements are as hot, with the number of them that are looked at.
 const FUNCTIONS: [(&str, usize); 8] = [
-    ("accept", 1),
-    ("accept_new", 1),
-    ("hold", 1),
-    ("settle", 2),
-    ("release", 1),
-    ("wait_turn", 1),
-    ("park", 2),
-    ("mark", 1),
-];
-
-/// The types of values that the server cannot find out from the text alone.
-const TYPES: [(&str, &str); 2] = [
-    ("accept/add_handlers", "(bigint, smallint, bytea, bigint, bytea, smallint[], bytea, bigint)"),
-    (
-        "accept/message_again",
-        "(bigint, smallint, bytea, bigint, text, bytea, text, bytea, bytea, bytea, text, smallint)",
-    ),
+    ("accept_v1", 1),
+    ("accept_new_v1", 1),
+    ("hold_v1", 1),
+    ("settle_v1", 2),
+    ("release_v1", 1),
+    ("wait_turn_v1", 1),
+    ("park_v1", 2),
+    ("mark_v1", 1),
 ];
 
 /// Tables that grow with the traffic or the backlog.
@@ -107,23 +98,9 @@ const FILL: &str = "
     INSERT INTO @poisoned (seq, token, at, attempts, crashes, generation, lane, handler, reason)
     SELECT seq, seq, at, 0, 0, 0, l, 1, 'rejected' FROM n";
 
-/// Reads a statement without its header, with `@` before the names.
-fn file(path: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("sql").join(path).with_extension("sql");
-    let sql = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let body = sql.split_inclusive('\n').skip_while(|line| line.starts_with("--"));
-    body.collect::<String>().replace("oncebox_", "@")
-}
-
-/// A statement with its names put in.
-fn named(schema: &Schema, sql: &str) -> String {
-    schema.sql(sql).replace(":schema", &schema.name)
-}
-
 /// Applies the settings of the store's own sessions.
 async fn tell(connection: &mut PgConnection, kind: &str) {
-    let told = file("session/store") + &file(&format!("session/{kind}"));
-    let told = told.replace(":patience", "30000").replace(":scope", "SESSION").replace(":local", "false");
+    let told = [statement("session_store"), statement(&format!("session_{kind}"))].map(|of| of.sql).join(";");
     connection.execute(raw_sql(AssertSqlSafe(told))).await.expect("the settings of a session");
 }
 
@@ -141,22 +118,10 @@ async fn plan_by(
     name: &str,
 ) -> Vec<String> {
     tell(&mut connection, kind).await;
-    // Two of them are one statement, with what each takes of what was found.
-    let sql = match name {
-        "claim/oldest" | "claim/all" => {
-            file("claim/claim").replace("\n:found\n", &format!("\n{}", file(name)))
-        }
-        _ => file(name),
-    };
-    // Behind a line break: it starts with a comment.
-    let sql = sql.replace("AND :first_of_line", &format!("AND\n{}", file("claim/first_of_line")));
-    let doubted = if name == "accept/plain" { "$19" } else { "$16" };
-    let sql = sql.replace(":watermark", &file("accept/watermark")).replace(":doubted", doubted);
-    let sql = named(schema, &sql);
-    let values = (1..50).take_while(|n| sql.contains(&format!("${n}"))).count();
-    let nulls = vec!["NULL"; values].join(", ");
-    let types = TYPES.iter().find(|(of, _)| *of == name).map_or("", |(_, types)| types);
-    let prepare = format!("PREPARE hot {types} AS {sql}");
+    let StatementFile { sql, types, .. } = statement(name);
+    let nulls = vec!["NULL"; types.len()].join(", ");
+    let types = if types.is_empty() { String::new() } else { format!("({})", types.join(", ")) };
+    let prepare = format!("PREPARE hot {types} AS {}", schema.sql(&sql));
     connection
         .execute(raw_sql(AssertSqlSafe(prepare)))
         .await
@@ -169,12 +134,19 @@ async fn plan_by(
 /// whole tables by default.
 async fn plans_within(schema: &Schema, function: &str) -> Vec<Vec<String>> {
     let sql = "SELECT prosrc, proconfig, ARRAY(SELECT format_type(t, NULL) FROM unnest(proargtypes) WITH ORDINALITY AS u (t, n) \
-               ORDER BY n) FROM pg_proc WHERE oid = '@:function'::regproc";
+               ORDER BY n), proargnames FROM pg_proc WHERE oid = '@:function'::regproc";
     let sql = schema.sql(sql).replace(":function", function);
     let mut connection = schema.connect().await;
     let row = connection.fetch_one(raw_sql(AssertSqlSafe(sql))).await.expect("a function");
     tell(&mut connection, "ingest").await;
-    let (source, types): (String, Vec<String>) = (row.get(0), row.get(2));
+    let (mut source, types): (String, Vec<String>) = (row.get(0), row.get(2));
+    // The longest names first: one may be the start of another.
+    let names = (1..).zip(row.get::<Vec<String>, _>(3)).take(types.len());
+    let mut names: Vec<(usize, String)> = names.collect();
+    names.sort_by_key(|(_, name)| std::cmp::Reverse(name.len()));
+    for (number, name) in names {
+        source = source.replace(&name, &format!("${number}"));
+    }
     for setting in row.get::<Vec<String>, _>(1) {
         let (name, value) = setting.split_once('=').expect("a setting");
         let value = if name == "search_path" { value.to_owned() } else { format!("'{value}'") };
@@ -241,13 +213,12 @@ fn scanned(plan: &[String]) -> Vec<&'static str> {
 /// The plan of what completes a claim on a handler's connection, whose settings are its own.
 async fn plan_of_finish(schema: &Schema) -> Vec<String> {
     let mut connection = schema.connect().await;
-    let prepare = named(schema, &file("session/finish"));
+    let prepare = schema.sql(&statement("session_finish").sql);
     connection.execute(raw_sql(AssertSqlSafe(prepare))).await.expect("it is prepared");
-    let mut finish = file("settle/finish")
-        .replace("EXECUTE", "EXPLAIN EXECUTE")
-        .replace(":claim_id", &uuid::Uuid::nil().to_string());
-    for value in [":now", ":lane", ":handler", ":seq", ":token"] {
-        finish = finish.replace(value, "1");
+    let mut finish = statement("settle_finish").sql.replace("EXECUTE", "EXPLAIN EXECUTE");
+    // Any number will do: `$1` becomes 1.
+    for (parameter, value) in [("$6", format!("'{}'", uuid::Uuid::nil())), ("$", String::new())] {
+        finish = finish.replace(parameter, &value);
     }
     let rows = connection.fetch_all(raw_sql(AssertSqlSafe(format!("BEGIN; {finish}")))).await;
     rows.expect("a plan").iter().map(|row| row.get(0)).collect()
@@ -302,7 +273,7 @@ async fn no_hot_statement_reads_a_whole_table() {
     let wrong = wrong_plans(&schema).await;
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
     // Those that wait behind another one are no work: an index without them is there for it.
-    let backlog = plan(&schema, "control", "backlog/backlog").await;
+    let backlog = plan(&schema, "control", "backlog").await;
     assert!(backlog.iter().any(|line| line.contains("scheduled_due")), "{}", backlog.join("\n"));
 }
 
@@ -343,10 +314,12 @@ async fn a_sweep_looks_up_what_stays_in_memory() {
     }
     let mut connection = schema.connect().await;
     run(&mut connection, "SET work_mem = '64kB'").await.expect("a setting");
-    let plan = plan_by("EXPLAIN (VERBOSE)", connection, &schema, "control", "sweep/proofs").await.join("\n");
+    let plan = plan_by("EXPLAIN (VERBOSE)", connection, &schema, "control", "sweep_proofs").await.join("\n");
     // Each `IN` of the statement.
-    let (looked_up, all) =
-        (plan.matches("(hashed SubPlan").count(), file("sweep/proofs").matches("IN (SELECT").count());
+    let (looked_up, all) = (
+        plan.matches("(hashed SubPlan").count(),
+        statement("sweep_proofs").sql.matches("IN (SELECT").count(),
+    );
     assert_eq!(looked_up, all, "{plan}");
 }
 

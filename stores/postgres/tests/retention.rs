@@ -363,7 +363,7 @@ async fn a_partition_that_was_made_but_never_used_is_used_later() {
     let place = RetentionFixture::new();
     let store = place.open().await;
     // As a process leaves it that ends between the two.
-    place.schema.run("SELECT @make_partition(3)").await;
+    place.schema.run("SELECT @make_partition_v1(3)").await;
     accept(&store, "a").await;
     sweep(&store).await;
     for (day, partition) in [(0, 2), (1, 3), (2, 4)] {

@@ -47,7 +47,7 @@ async fn a_claim_removes_the_remains_of_deleted_rows() {
 
 #[tokio::test]
 async fn only_who_may_vacuum_tries_to() {
-    let due = include_str!("../sql/vacuum/due.sql").replace("oncebox_", "@");
+    let due = support::statement("vacuum_due").sql;
     for (url, grants) in [
         (shared::debian_url(), [None, Some("GRANT oncebox TO role")]),
         (shared::newest_url(), [None, Some("GRANT MAINTAIN ON @entry TO role")]),

@@ -1,9 +1,11 @@
-//! The transactions of the store inside, unchanged. Only results are sealed in them.
+//! The transactions of the store inside, unchanged. Results and accepted messages are sealed in them.
 
 use std::future::Future;
 
 use bytes::Bytes;
-use oncebox_core::store::{Claim, Mark, MarkIn, NewMessage, SettleIn, Settled, ShareIn, Transactional};
+use oncebox_core::store::{
+    AcceptIn, Accepted, Claim, Mark, MarkIn, NewMessage, SettleIn, Settled, ShareIn, Transactional,
+};
 use oncebox_core::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result};
 
 use crate::Sealed;
@@ -86,6 +88,16 @@ impl<Tx: ?Sized + Send, S: MarkIn<Tx>> MarkIn<Tx> for Sealed<S> {
         open(&self.keys.keys(), self.oldest, place(inbox, key, handler), sealed)
             .map(|plain| Some(plain.into()))
             .map_err(|why| Error::new(ErrorKind::Corrupt, format!("a stored result cannot be read: {why}")))
+    }
+}
+
+/// For transactions that may be sent to another thread: the sealed messages have to be kept until they are written.
+impl<Tx: ?Sized + Send, S: AcceptIn<Tx>> AcceptIn<Tx> for Sealed<S> {
+    async fn accept_in(&self, tx: &mut Tx, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
+        let keys = self.keys.keys();
+        let sealed: Vec<NewMessage> =
+            batch.iter().map(|new| Self::seal_new(&keys, new)).collect::<Result<_>>()?;
+        self.store.accept_in(tx, &sealed).await
     }
 }
 

@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::entry::Pending;
 use crate::error::store_error;
+use crate::sql::SQL;
 use crate::writer::WriteTx;
 
 /// The most that is kept free of a limited file, in bytes. Work in hand needs little, and what is finished takes about
@@ -77,7 +78,7 @@ struct AcceptedBefore {
 
 /// `None` if the message was swept: then its key is free again.
 fn known(work: &WriteTx<'_>, seq: i64) -> Result<Option<AcceptedBefore>> {
-    let mut statement = work.statement(include_str!("../sql/accept/known.sql"))?;
+    let mut statement = work.statement(SQL.accept_known)?;
     let row: Option<([u8; 16], Vec<u8>, i64)> = statement
         .query_row([seq], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
         .optional()
@@ -133,7 +134,7 @@ fn repeat(
 
 /// Notes which handlers a message has entries for.
 pub(crate) fn set_handlers(work: &WriteTx<'_>, seq: i64, handlers: &[i64]) -> Result<()> {
-    work.statement(include_str!("../sql/accept/add_handlers.sql"))?
+    work.statement(SQL.accept_add_handlers)?
         .execute(params![seq, encode_handlers(handlers)])
         .map_err(store_error)?;
     Ok(())
@@ -142,7 +143,7 @@ pub(crate) fn set_handlers(work: &WriteTx<'_>, seq: i64, handlers: &[i64]) -> Re
 /// The order that the first delivery of a message asked for.
 pub(crate) fn stored_order(work: &WriteTx<'_>, inbox: &InboxName, seq: i64) -> Result<Option<OrderKey>> {
     let (tenant, source, key): (Option<String>, String, Option<Vec<u8>>) = work
-        .statement(include_str!("../sql/accept/order.sql"))?
+        .statement(SQL.accept_order)?
         .query_row([seq], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
         .map_err(store_error)?;
     let mut message = Message::new("", "", "").with_source(source);
@@ -160,7 +161,7 @@ fn insert_message(
     handlers: &[i64],
 ) -> Result<()> {
     let message = &new.message;
-    work.statement(include_str!("../sql/accept/message.sql"))?
+    work.statement(SQL.accept_message)?
         .execute(params![
             seq,
             inbox,
@@ -193,9 +194,7 @@ pub(crate) fn insert_entry(
     if order.is_some() {
         return Pending::fresh(handler, seq, (due, work.now), order).insert(work.connection);
     }
-    work.statement(include_str!("../sql/accept/entry.sql"))?
-        .execute(params![handler, due.as_millis(), seq])
-        .map_err(store_error)?;
+    work.statement(SQL.accept_entry)?.execute(params![handler, due.as_millis(), seq]).map_err(store_error)?;
     Ok(())
 }
 
@@ -213,7 +212,7 @@ pub(crate) fn insert_quarantined(
 ) -> Result<()> {
     let message = &new.message;
     connection
-        .prepare_cached(include_str!("../sql/accept/quarantine.sql"))
+        .prepare_cached(SQL.accept_quarantine)
         .map_err(store_error)?
         .execute(params![
             inbox,

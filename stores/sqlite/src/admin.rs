@@ -19,6 +19,7 @@ use crate::error::{corrupt, store_error};
 use crate::names::NameMap;
 use crate::order::{self, order_key};
 use crate::row;
+use crate::sql::SQL;
 use crate::writer::WriteTx;
 
 pub(crate) fn count(connection: &Connection, names: &NameMap, inbox: &InboxName) -> Result<InboxCounts> {
@@ -26,11 +27,11 @@ pub(crate) fn count(connection: &Connection, names: &NameMap, inbox: &InboxName)
     let Some(inbox) = names.known_inbox(inbox) else { return Ok(counts) };
     let mut sums: BTreeMap<(HandlerKey, Status), i64> = BTreeMap::new();
     let by_handler = [
-        (include_str!("../sql/admin/count_pending.sql"), Some(Status::Pending), 1),
-        (include_str!("../sql/admin/count_running.sql"), Some(Status::Running), 1),
-        (include_str!("../sql/admin/count_poisoned.sql"), Some(Status::Poisoned), 1),
-        (include_str!("../sql/admin/count_finished.sql"), None, 1),
-        (include_str!("../sql/admin/count_replayed.sql"), None, -1),
+        (SQL.admin_count_pending, Some(Status::Pending), 1),
+        (SQL.admin_count_running, Some(Status::Running), 1),
+        (SQL.admin_count_poisoned, Some(Status::Poisoned), 1),
+        (SQL.admin_count_finished, None, 1),
+        (SQL.admin_count_replayed, None, -1),
     ];
     for (sql, status, sign) in by_handler {
         let mut statement = connection.prepare_cached(sql).map_err(store_error)?;
@@ -61,8 +62,8 @@ pub(crate) fn count(connection: &Connection, names: &NameMap, inbox: &InboxName)
             .map_err(store_error)?;
         Ok((all.unsigned_abs(), some.unsigned_abs()))
     };
-    (counts.messages, counts.unrouted) = total(include_str!("../sql/admin/count_messages.sql"))?;
-    (counts.quarantined, counts.stale) = total(include_str!("../sql/admin/count_quarantine.sql"))?;
+    (counts.messages, counts.unrouted) = total(SQL.admin_count_messages)?;
+    (counts.quarantined, counts.stale) = total(SQL.admin_count_quarantine)?;
     counts.conflicts = counts.quarantined - counts.stale;
     counts.paused = names.paused(inbox.id);
     counts.paused_keys = paused_keys(connection, names, inbox.id)?;
@@ -78,8 +79,7 @@ pub(crate) fn count_tenant(
 ) -> Result<InboxCounts> {
     let mut counts = InboxCounts::default();
     let Some(inbox) = names.known_inbox(inbox) else { return Ok(counts) };
-    let mut statement =
-        connection.prepare_cached(include_str!("../sql/admin/count_tenant.sql")).map_err(store_error)?;
+    let mut statement = connection.prepare_cached(SQL.admin_count_tenant).map_err(store_error)?;
     let mut rows = statement.query(params![inbox.id, tenant]).map_err(store_error)?;
     while let Some(row) = rows.next().map_err(store_error)? {
         let handler = names.by_id(row.get(0).map_err(store_error)?)?.key.clone();
@@ -89,7 +89,7 @@ pub(crate) fn count_tenant(
     }
     counts.entries.sort_by(|a, b| (&a.handler, a.status).cmp(&(&b.handler, b.status)));
     let totals: [i64; 4] = connection
-        .prepare_cached(include_str!("../sql/admin/totals_tenant.sql"))
+        .prepare_cached(SQL.admin_totals_tenant)
         .map_err(store_error)?
         .query_row(params![inbox.id, tenant], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?]))
         .map_err(store_error)?;
@@ -104,7 +104,7 @@ pub(crate) fn count_tenant(
 /// Lines of an inbox that an operator holds back.
 fn paused_keys(connection: &Connection, names: &NameMap, inbox: i64) -> Result<Vec<PausedKey>> {
     let rows: Vec<(i64, String)> = connection
-        .prepare_cached(include_str!("../sql/admin/paused_keys.sql"))
+        .prepare_cached(SQL.admin_paused_keys)
         .and_then(|mut look| look.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect())
         .map_err(store_error)?;
     let mut keys = Vec::new();
@@ -133,8 +133,7 @@ pub(crate) fn list(connection: &Connection, names: &NameMap, filter: &EntryFilte
         Status::ALL.into_iter().filter(|status| filter.wants(*status)).map(Status::as_str).collect();
     let (after_seq, after_key) =
         filter.after.as_ref().map_or((0, ""), |after| (after.seq().0, after.handler().as_str()));
-    let mut statement =
-        connection.prepare_cached(include_str!("../sql/admin/list.sql")).map_err(store_error)?;
+    let mut statement = connection.prepare_cached(SQL.admin_list).map_err(store_error)?;
     let found = statement
         .query_map(params![after_seq, after_key, format!("{wanted:?}"), examined], |row| {
             Ok(listed(row, names, inbox.id))
@@ -186,8 +185,8 @@ pub(crate) fn blocked(
     let Some(inbox) = names.known_inbox(&params.inbox) else { return Ok(Vec::new()) };
     let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
     let prepare = |sql| connection.prepare_cached(sql).map_err(store_error);
-    let mut heads = prepare(include_str!("../sql/admin/blocked.sql"))?;
-    let mut behind = prepare(include_str!("../sql/admin/behind.sql"))?;
+    let mut heads = prepare(SQL.admin_blocked)?;
+    let mut behind = prepare(SQL.admin_behind)?;
     let mut rows = heads.query(params![inbox.id, limit, params.tenant.as_deref()]).map_err(store_error)?;
     let mut blocked = Vec::new();
     while let Some(row) = rows.next().map_err(store_error)? {
@@ -229,7 +228,7 @@ pub(crate) fn show(work: &WriteTx<'_>, inbox: &InboxName, key: &Key) -> Result<O
             Err(error) => tracing::error!(seq = seq.0, %error, "a stored message is damaged"),
         }
     }
-    let mut statement = work.statement(include_str!("../sql/admin/show_quarantine.sql"))?;
+    let mut statement = work.statement(SQL.admin_show_quarantine)?;
     let max = i64::try_from(MessageView::MAX_QUARANTINED).unwrap_or(i64::MAX);
     let mut rows = statement.query(params![&key.as_bytes()[..], inbox.id, max]).map_err(store_error)?;
     while let Some(row) = rows.next().map_err(store_error)? {
@@ -257,8 +256,7 @@ pub(crate) fn quarantined(
 ) -> Result<QuarantinePage> {
     let mut page = QuarantinePage::default();
     let Some(inbox) = names.known_inbox(&filter.inbox) else { return Ok(page) };
-    let mut statement =
-        connection.prepare_cached(include_str!("../sql/admin/list_quarantine.sql")).map_err(store_error)?;
+    let mut statement = connection.prepare_cached(SQL.admin_list_quarantine).map_err(store_error)?;
     let reason = filter.reason.map(QuarantineReason::as_str);
     let after = filter.after.map_or(0, |id| id.0);
     // One more than asked tells whether there is another page.
@@ -298,7 +296,7 @@ pub(crate) fn stored(work: &WriteTx<'_>, inbox: i64, key: &Key) -> Result<Option
     let Some(seq) = work.tail.find(work.connection, key)?.or_else(|| row::lost_seq(key)) else {
         return Ok(None);
     };
-    let mut statement = work.statement(include_str!("../sql/admin/show_message.sql"))?;
+    let mut statement = work.statement(SQL.admin_show_message)?;
     let mut rows = statement.query(params![seq, inbox]).map_err(store_error)?;
     let Some(row) = rows.next().map_err(store_error)? else {
         // One that was swept has no entries.
@@ -322,7 +320,7 @@ pub(crate) fn stored(work: &WriteTx<'_>, inbox: i64, key: &Key) -> Result<Option
 }
 
 pub(crate) fn entries(work: &WriteTx<'_>, seq: i64, key: &Key) -> Result<Vec<EntryView>> {
-    let mut statement = work.statement(include_str!("../sql/admin/show_entries.sql"))?;
+    let mut statement = work.statement(SQL.admin_show_entries)?;
     let mut rows = statement.query([seq]).map_err(store_error)?;
     let mut entries = Vec::new();
     while let Some(row) = rows.next().map_err(store_error)? {
@@ -352,11 +350,9 @@ pub(crate) fn operate(
     let next = decide(entry.status, entry.in_line, operation)?;
     let handler_id = work.names.handler(work.connection, inbox_id, handler)?;
     let order = match (entry.status, operation) {
-        (_, Operation::Unblock) => take(work, include_str!("../sql/admin/unblock.sql"), seq, handler_id)?,
-        (Status::Pending, _) => take(work, include_str!("../sql/admin/remove_pending.sql"), seq, handler_id)?,
-        (Status::Poisoned, _) => {
-            take(work, include_str!("../sql/admin/remove_poisoned.sql"), seq, handler_id)?
-        }
+        (_, Operation::Unblock) => take(work, SQL.admin_unblock, seq, handler_id)?,
+        (Status::Pending, _) => take(work, SQL.admin_remove_pending, seq, handler_id)?,
+        (Status::Poisoned, _) => take(work, SQL.admin_remove_poisoned, seq, handler_id)?,
         _ => None,
     };
     if let Some(order) = order {
@@ -414,7 +410,7 @@ fn pend(work: &mut WriteTx<'_>, entry: &EntryView, handler: i64, order: Option<O
 }
 
 fn discard(work: &WriteTx<'_>, entry: &EntryView, handler: i64) -> Result<()> {
-    work.statement(include_str!("../sql/admin/add_outcome.sql"))?
+    work.statement(SQL.admin_add_outcome)?
         .execute(params![
             entry.seq.0,
             handler,
@@ -448,7 +444,7 @@ pub(crate) fn set_paused(
 pub(crate) fn purge(work: &WriteTx<'_>, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
     let Some(inbox) = work.names.known_inbox(inbox) else { return Ok(0) };
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    work.statement(include_str!("../sql/admin/purge_quarantine.sql"))?
+    work.statement(SQL.admin_purge_quarantine)?
         .execute(params![inbox.id, work.now.before(age).as_millis(), limit])
         .map_err(store_error)
 }

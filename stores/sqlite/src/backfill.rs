@@ -7,6 +7,7 @@ use rusqlite::params;
 
 use crate::accept::{decode_handlers, insert_entry, set_handlers, stored_order};
 use crate::error::store_error;
+use crate::sql::SQL;
 use crate::writer::WriteTx;
 
 /// A stored message, as far as it matters here.
@@ -50,7 +51,7 @@ pub(crate) fn backfill(work: &mut WriteTx<'_>, params: &BackfillParams) -> Resul
 fn page(work: &WriteTx<'_>, params: &BackfillParams) -> Result<Vec<BackfillRow>> {
     let after = params.after.map_or(0, |seq| seq.0);
     let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
-    let mut statement = work.statement(include_str!("../sql/backfill/page.sql"))?;
+    let mut statement = work.statement(SQL.backfill_page)?;
     let rows = statement
         .query_map(params![after, limit, &Fingerprint::ERASED.as_bytes()[..]], |row| {
             let handlers: Vec<u8> = row.get(3)?;

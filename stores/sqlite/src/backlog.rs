@@ -9,6 +9,7 @@ use rusqlite::{Connection, params};
 
 use crate::error::store_error;
 use crate::names::NameMap;
+use crate::sql::SQL;
 
 const COUNTED: i64 = BacklogParams::COUNTED.cast_signed();
 
@@ -41,17 +42,17 @@ fn pending(
     now: Timestamp,
 ) -> rusqlite::Result<(u64, Option<Timestamp>)> {
     let count: i64 = connection
-        .prepare_cached(include_str!("../sql/backlog/pending.sql"))?
+        .prepare_cached(SQL.backlog_pending)?
         .query_row(params![handler, COUNTED], |row| row.get(0))?;
     let first: Option<i64> = connection
-        .prepare_cached(include_str!("../sql/backlog/first.sql"))?
+        .prepare_cached(SQL.backlog_first)?
         .query_row(params![handler, now.as_millis()], |row| row.get(0))?;
     Ok((count.unsigned_abs(), first.map(Timestamp::from_millis)))
 }
 
 /// Counts the entries that poisoned entries of a handler block.
 fn blocked(connection: &Connection, handler: i64, now: Timestamp) -> rusqlite::Result<BlockedBacklog> {
-    let mut count = connection.prepare_cached(include_str!("../sql/backlog/blocked.sql"))?;
+    let mut count = connection.prepare_cached(SQL.backlog_blocked)?;
     count.query_row(params![handler, COUNTED], |row| {
         let (keys, waiting): (i64, i64) = (row.get(0)?, row.get(1)?);
         let oldest = row.get::<_, Option<i64>>(2)?.map(|at| now.since(Timestamp::from_millis(at)));
@@ -60,7 +61,7 @@ fn blocked(connection: &Connection, handler: i64, now: Timestamp) -> rusqlite::R
 }
 
 fn poisoned(connection: &Connection) -> rusqlite::Result<HashMap<i64, u64>> {
-    let mut statement = connection.prepare_cached(include_str!("../sql/backlog/poisoned.sql"))?;
+    let mut statement = connection.prepare_cached(SQL.backlog_poisoned)?;
     let rows =
         statement.query_map([COUNTED], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?.unsigned_abs())))?;
     rows.collect()

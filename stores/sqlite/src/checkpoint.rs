@@ -9,6 +9,7 @@ use rusqlite::Connection;
 
 use crate::Sqlite;
 use crate::error::{stopped, store_error};
+use crate::sql::SQL;
 
 /// Time to wait for other users of the file when a store ends. After it, the last of them empties the log.
 const AT_END: Duration = Duration::from_millis(250);
@@ -17,7 +18,7 @@ const WRITER_END: Duration = Duration::from_secs(5);
 
 /// Moves the log into the file. Returns true if the log is now empty.
 fn truncate(connection: &Connection) -> rusqlite::Result<bool> {
-    let sql = include_str!("../sql/checkpoint/truncate.sql");
+    let sql = SQL.checkpoint_truncate;
     connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map(|busy| busy == 0)
 }
 

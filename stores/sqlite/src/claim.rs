@@ -15,6 +15,7 @@ use crate::error::{corrupt, store_error};
 use crate::owner::{self, own_first};
 use crate::row;
 use crate::settle::settle;
+use crate::sql::SQL;
 use crate::writer::WriteTx;
 
 pub(crate) fn claim(work: &mut WriteTx<'_>, params: &ClaimParams) -> Result<Vec<Claimed>> {
@@ -121,7 +122,7 @@ fn peek_suspects(
 ) -> Result<Vec<(DueEntry, Suspicion)>> {
     let (handlers, known) = keys(work, inbox, want);
     let (known, limit) = (json(&known), i64::try_from(limit).unwrap_or(i64::MAX));
-    let mut peek = work.statement(include_str!("../sql/claim/peek_suspects.sql"))?;
+    let mut peek = work.statement(SQL.claim_peek_suspects)?;
     let mut found = Vec::new();
     for handler in handlers {
         let stored = suspicion.map(Suspicion::stored);
@@ -142,7 +143,7 @@ fn shares(work: &WriteTx<'_>, handlers: &[i64], known: &[i64], limit: usize) -> 
         return Ok(Shares::Ranges(vec![(*handler, limit)]));
     }
     let mut due: Vec<(i64, i64, i64, bool)> = Vec::new();
-    let mut peek = work.statement(include_str!("../sql/claim/peek.sql"))?;
+    let mut peek = work.statement(SQL.claim_peek)?;
     for handler in handlers {
         let wanted = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = peek
@@ -178,7 +179,7 @@ fn in_turn(
 ) -> Result<Vec<(i64, i64, i64)>> {
     let (wanted, known) = (i64::try_from(limit).unwrap_or(i64::MAX), json(known));
     let mut due: Vec<(i64, i64, i64)> = Vec::new();
-    let mut peek = work.statement(include_str!("../sql/claim/peek_in_turn.sql"))?;
+    let mut peek = work.statement(SQL.claim_peek_in_turn)?;
     for handler in handlers {
         let rows = peek
             .query_map(params![handler, work.now.as_millis(), wanted, known], |row| {
@@ -210,7 +211,7 @@ fn take_healthy(work: &WriteTx<'_>, take: &Take, handler: i64, limit: usize) -> 
     let wanted = i64::try_from(limit).unwrap_or(i64::MAX);
     let now = work.now.as_millis();
     let taken = work
-        .statement(include_str!("../sql/claim/take.sql"))?
+        .statement(SQL.claim_take)?
         .execute(params![
             &take.claim_id.as_bytes()[..],
             take.token,
@@ -224,14 +225,14 @@ fn take_healthy(work: &WriteTx<'_>, take: &Take, handler: i64, limit: usize) -> 
     if taken == 0 {
         return Ok(0);
     }
-    work.statement(include_str!("../sql/claim/remove.sql"))?
+    work.statement(SQL.claim_remove)?
         .execute(params![&take.claim_id.as_bytes()[..], handler])
         .map_err(store_error)?;
     Ok(taken)
 }
 
 fn take_one(work: &WriteTx<'_>, take: &Take, handler: i64, due: i64, seq: i64) -> Result<usize> {
-    work.statement(include_str!("../sql/claim/take_one.sql"))?
+    work.statement(SQL.claim_take_one)?
         .execute(params![
             &take.claim_id.as_bytes()[..],
             take.token,
@@ -244,9 +245,7 @@ fn take_one(work: &WriteTx<'_>, take: &Take, handler: i64, due: i64, seq: i64) -
             take.owner
         ])
         .map_err(store_error)?;
-    work.statement(include_str!("../sql/claim/remove_one.sql"))?
-        .execute(params![handler, due, seq])
-        .map_err(store_error)
+    work.statement(SQL.claim_remove_one)?.execute(params![handler, due, seq]).map_err(store_error)
 }
 
 /// Returns the entries that a claim id holds. Rejects an entry with an unreadable message: it must not delay the others.
@@ -281,7 +280,7 @@ fn read_held(
     claim_id: ClaimId,
     routes: &[&Route],
 ) -> Result<Vec<(Claim, Result<Arc<Message>>)>> {
-    let mut statement = work.statement(include_str!("../sql/claim/held.sql"))?;
+    let mut statement = work.statement(SQL.claim_held)?;
     let mut rows = statement.query([&claim_id.as_bytes()[..]]).map_err(store_error)?;
     let mut held = Vec::new();
     let mut keys: HashMap<i64, HandlerKey> = HashMap::new();
@@ -333,7 +332,7 @@ pub(crate) fn rescue(work: &mut WriteTx<'_>, params: &RescueParams) -> Result<Ve
     let handlers: Vec<i64> = routes.iter().flat_map(|route| work.names.route(inbox.id, route)).collect();
     let dead = owner::dead(work)?;
     let expired: Vec<([u8; 16], i64, i64, i64)> = {
-        let mut statement = work.statement(include_str!("../sql/rescue/expired.sql"))?;
+        let mut statement = work.statement(SQL.rescue_expired)?;
         let rows = statement
             .query_map(params![work.now.as_millis(), json(&dead.ids)], |row| {
                 Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
@@ -347,7 +346,7 @@ pub(crate) fn rescue(work: &mut WriteTx<'_>, params: &RescueParams) -> Result<Ve
         return Ok(Vec::new());
     }
     let (token, owner) = (work.next_token(), owner::enter(work)?);
-    let mut take_over = work.statement(include_str!("../sql/rescue/take_over.sql"))?;
+    let mut take_over = work.statement(SQL.rescue_take_over)?;
     for (claim_id, seq, handler, old_token) in expired {
         take_over
             .execute(params![

@@ -7,6 +7,7 @@ use rusqlite::{Connection, params};
 
 use crate::error::store_error;
 use crate::order::{self, Joined, OrderedEntries};
+use crate::sql::SQL;
 
 /// An entry on its way to being pending.
 pub(crate) struct Pending<'a> {
@@ -47,7 +48,7 @@ impl Pending<'_> {
             }
         };
         connection
-            .prepare_cached(include_str!("../sql/settle/pending.sql"))
+            .prepare_cached(SQL.settle_pending)
             .and_then(|mut statement| {
                 statement.execute(params![
                     self.handler,
@@ -69,7 +70,7 @@ impl Pending<'_> {
 
     fn park(&self, connection: &Connection) -> Result<()> {
         connection
-            .prepare_cached(include_str!("../sql/settle/poisoned.sql"))
+            .prepare_cached(SQL.settle_poisoned)
             .and_then(|mut statement| {
                 statement.execute(params![
                     self.seq,

@@ -7,6 +7,7 @@ use rusqlite::{Connection, params};
 
 use crate::admin;
 use crate::error::store_error;
+use crate::sql::SQL;
 use crate::writer::WriteTx;
 
 pub(crate) fn erase(
@@ -40,12 +41,12 @@ pub(crate) fn erase(
     };
     if let Some(seq) = stored {
         let erased = &Fingerprint::ERASED.as_bytes()[..];
-        execute(include_str!("../sql/erase/message.sql"), params![seq, erased])?;
-        execute(include_str!("../sql/erase/outcomes.sql"), params![seq])?;
-        execute(include_str!("../sql/history/forget_attempts.sql"), params![seq])?;
+        execute(SQL.erase_message, params![seq, erased])?;
+        execute(SQL.erase_outcomes, params![seq])?;
+        execute(SQL.history_forget_attempts, params![seq])?;
     }
     let digest = &key.as_bytes()[..];
-    let mut statement = work.statement(include_str!("../sql/erase/quarantine.sql"))?;
+    let mut statement = work.statement(SQL.erase_quarantine)?;
     let mut rows = statement.query(params![digest, inbox_id]).map_err(store_error)?;
     let mut quarantined = 0;
     while let Some(row) = rows.next().map_err(store_error)? {
@@ -54,26 +55,26 @@ pub(crate) fn erase(
         ids.add(&id, ordering_key.as_deref());
         quarantined += 1;
     }
-    let marks = execute(include_str!("../sql/erase/marks.sql"), params![digest])?;
+    let marks = execute(SQL.erase_marks, params![digest])?;
     if stored.is_none() && quarantined == 0 && marks == 0 {
         return Err(nothing_to_erase(key));
     }
-    let mut statement = work.statement(include_str!("../sql/erase/answers.sql"))?;
+    let mut statement = work.statement(SQL.erase_answers)?;
     let answers = statement.query_map([digest], |row| Ok((row.get(0)?, row.get(1)?))).map_err(store_error)?;
     let answers: Vec<(i64, String)> = answers.collect::<rusqlite::Result<_>>().map_err(store_error)?;
     for (number, answer) in answers {
         if let Some(without) = ActionResult::without_content(&answer) {
-            execute(include_str!("../sql/erase/set_answer.sql"), params![number, without])?;
+            execute(SQL.erase_set_answer, params![number, without])?;
         }
     }
     if !ids.is_empty() {
-        let mut statement = work.statement(include_str!("../sql/erase/bodies.sql"))?;
+        let mut statement = work.statement(SQL.erase_bodies)?;
         let bodies =
             statement.query_map([inbox_id], |row| Ok((row.get(0)?, row.get(1)?))).map_err(store_error)?;
         let bodies: Vec<(i64, String)> = bodies.collect::<rusqlite::Result<_>>().map_err(store_error)?;
         for (number, body) in bodies {
             if let Some(without) = ids.without(&body) {
-                execute(include_str!("../sql/erase/set_body.sql"), params![number, without])?;
+                execute(SQL.erase_set_body, params![number, without])?;
             }
         }
     }

@@ -14,6 +14,7 @@ use crate::mode;
 use crate::names::NameMap;
 use crate::register;
 use crate::register::FOREVER;
+use crate::sql::SQL;
 
 /// Log size, in bytes, above which checkpoints do not work: a reader is always open. 256 MiB.
 const LONG_LOG: u64 = 256 * 1024 * 1024;
@@ -71,7 +72,7 @@ pub(crate) fn examine(
 fn lost(connection: &Connection) -> Result<Option<Finding>> {
     let looked = i64::try_from(ExamineParams::LOOKED).unwrap_or(i64::MAX);
     let count = connection
-        .prepare_cached(include_str!("../sql/examine/lost.sql"))
+        .prepare_cached(SQL.examine_lost)
         .and_then(|mut look| look.query_row([looked], |row| row.get::<_, i64>(0)))
         .map_err(store_error);
     match count {
@@ -83,8 +84,7 @@ fn lost(connection: &Connection) -> Result<Option<Finding>> {
 }
 
 fn unending(connection: &Connection, params: &ExamineParams) -> Result<Option<Finding>> {
-    let mut statement =
-        connection.prepare_cached(include_str!("../sql/examine/windows.sql")).map_err(store_error)?;
+    let mut statement = connection.prepare_cached(SQL.examine_windows).map_err(store_error)?;
     let rows = statement
         .query_map(params![params.inbox.as_str(), FOREVER], |row| row.get::<_, String>(0))
         .map_err(store_error)?;
@@ -102,7 +102,7 @@ fn times(
     let Some(inbox) = names.known_inbox(&params.inbox) else { return Ok(Vec::new()) };
     let looked = i64::try_from(ExamineParams::LOOKED).unwrap_or(i64::MAX);
     let (late, last): (Option<i64>, Option<i64>) = connection
-        .prepare_cached(include_str!("../sql/examine/late.sql"))
+        .prepare_cached(SQL.examine_late)
         .and_then(|mut look| look.query_row(params![inbox.id, looked], |row| Ok((row.get(0)?, row.get(1)?))))
         .map_err(store_error)?;
     let late = late.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis);
@@ -121,8 +121,7 @@ fn times(
 
 fn missing_indexes(connection: &Connection) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    let mut statement =
-        connection.prepare_cached(include_str!("../sql/examine/index.sql")).map_err(store_error)?;
+    let mut statement = connection.prepare_cached(SQL.examine_index).map_err(store_error)?;
     for step in MIGRATIONS {
         let made = step.sql.lines().filter_map(|line| line.split_once(" INDEX "));
         let names = made.filter_map(|(_, rest)| rest.split_whitespace().next());

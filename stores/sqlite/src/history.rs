@@ -10,6 +10,7 @@ use crate::admin;
 use crate::error::{corrupt, store_error};
 use crate::order::OrderedEntries;
 use crate::row;
+use crate::sql::SQL;
 use crate::writer::WriteTx;
 
 /// Keeps what is kept of a settlement.
@@ -22,7 +23,7 @@ pub(crate) fn remember(
     let Some(event) = settlement.failure() else { return Ok(()) };
     let claim = &settlement.claim;
     connection
-        .prepare_cached(include_str!("../sql/history/attempt.sql"))
+        .prepare_cached(SQL.history_attempt)
         .and_then(|mut statement| {
             statement.execute(params![
                 claim.seq.0,
@@ -42,7 +43,7 @@ pub(crate) fn remember(
 }
 
 pub(crate) fn count_duplicates(work: &WriteTx<'_>, batch: &[DuplicateCount]) -> Result<()> {
-    let mut statement = work.statement(include_str!("../sql/history/count_duplicates.sql"))?;
+    let mut statement = work.statement(SQL.history_count_duplicates)?;
     for DuplicateCount { seq, count, first, last, varied } in batch {
         let count = i64::try_from(*count).unwrap_or(i64::MAX);
         let varied = i64::try_from(*varied).unwrap_or(i64::MAX);
@@ -63,7 +64,7 @@ pub(crate) fn history(work: &WriteTx<'_>, inbox: &InboxName, key: &Key) -> Resul
     history.paused.sort();
     history.attempts = attempts(work, seq)?;
     history.duplicates = work
-        .statement(include_str!("../sql/history/duplicates.sql"))?
+        .statement(SQL.history_duplicates)?
         .query_row([seq.0], |row| {
             let (first, last) = (Timestamp::from_millis(row.get(1)?), Timestamp::from_millis(row.get(2)?));
             let number = |at| row.get::<_, i64>(at).map(i64::unsigned_abs);
@@ -90,7 +91,7 @@ pub(crate) fn history(work: &WriteTx<'_>, inbox: &InboxName, key: &Key) -> Resul
 }
 
 fn attempts(work: &WriteTx<'_>, seq: Seq) -> Result<Vec<Attempt>> {
-    let mut statement = work.statement(include_str!("../sql/history/attempts.sql"))?;
+    let mut statement = work.statement(SQL.history_attempts)?;
     let mut rows = statement.query([seq.0]).map_err(store_error)?;
     let mut attempts = Vec::new();
     while let Some(row) = rows.next().map_err(store_error)? {
@@ -117,7 +118,7 @@ fn attempts(work: &WriteTx<'_>, seq: Seq) -> Result<Vec<Attempt>> {
 }
 
 fn holders(work: &WriteTx<'_>, seq: Seq) -> Result<Vec<LeaseHolder>> {
-    let mut statement = work.statement(include_str!("../sql/history/holders.sql"))?;
+    let mut statement = work.statement(SQL.history_holders)?;
     let mut rows = statement.query([seq.0]).map_err(store_error)?;
     let mut holders = Vec::new();
     while let Some(row) = rows.next().map_err(store_error)? {
@@ -142,7 +143,7 @@ fn ahead(
 ) -> Result<Option<EntryAhead>> {
     let id = work.names.known_handler(inbox, handler);
     let found: Option<(i64, String, Key)> = work
-        .statement(include_str!("../sql/history/ahead.sql"))?
+        .statement(SQL.history_ahead)?
         .query_row(params![id, &order.as_bytes()[..], seq.0], |row| {
             Ok((row.get(0)?, row.get(1)?, row::key(row, 2)?))
         })

@@ -13,6 +13,7 @@
 //! processes can share one file: a busy process pauses every 50 ms for the others. Tests: `tests/`.
 
 mod accept;
+mod accept_in;
 mod admin;
 mod backfill;
 mod backlog;
@@ -37,8 +38,10 @@ mod owner;
 mod proof;
 mod register;
 mod row;
+mod sections;
 mod settle;
 mod share;
+mod sql;
 mod sweep;
 mod transaction;
 mod writer;
@@ -66,10 +69,12 @@ use oncebox_core::time::SharedClock;
 use oncebox_core::{Error, ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
 use tokio::sync::watch;
 
+use accept_in::UnmergedKeys;
 use checkpoint::WriterEnd;
 use connect::FileOpener;
 use names::NameMap;
 use proof::Pace;
+use sql::SQL;
 use transaction::WriteTurn;
 use writer::{Abandoned, WriteTx, WriterHandle};
 
@@ -83,6 +88,7 @@ struct Inner {
     opener: FileOpener,
     clock: SharedClock,
     writer: WriterHandle,
+    recent: UnmergedKeys,
     write_turn: WriteTurn,
     wake: watch::Sender<u64>,
     watching: AtomicBool,
@@ -184,9 +190,7 @@ impl Sqlite {
         let looked = tokio::task::spawn_blocking(move || {
             let connection = opener.open()?;
             // One snapshot for all statements.
-            connection
-                .execute_batch(include_str!("../sql/transaction/begin_read.sql"))
-                .map_err(error::store_error)?;
+            connection.execute_batch(SQL.transaction_begin_read).map_err(error::store_error)?;
             look(&connection, &NameMap::load(&connection)?)
         });
         looked.await.map_err(|panic| error::stopped().caused_by(panic))?
@@ -288,7 +292,12 @@ impl Transactional for Sqlite {
     }
 
     async fn commit(&self, tx: SqliteTx) -> Result<()> {
-        tx.commit().await
+        let wakes = tx.wakes;
+        tx.commit().await?;
+        if wakes {
+            self.inner.wake.send_modify(|count| *count = count.wrapping_add(1));
+        }
+        Ok(())
     }
 }
 

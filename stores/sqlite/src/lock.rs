@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use rusqlite::ffi::ErrorCode;
 
+use crate::sql::SQL;
+
 /// Interval between tries for the lock. SQLite's own pauses grow up to a tenth of a second: the process that waited
 /// longest is then least likely to try between two transactions of a busy process, and starves.
 const EVERY: Duration = Duration::from_millis(1);
@@ -14,7 +16,7 @@ pub(crate) fn begin(connection: &Connection, patience: Duration) -> rusqlite::Re
     let start = Instant::now();
     connection.busy_timeout(Duration::ZERO)?;
     let begun = loop {
-        match connection.execute_batch(include_str!("../sql/transaction/begin.sql")) {
+        match connection.execute_batch(SQL.transaction_begin) {
             Err(error)
                 if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
                     && start.elapsed() < patience =>

@@ -15,6 +15,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use crate::Sqlite;
 use crate::accept::insert_quarantined;
 use crate::error::store_error;
+use crate::sql::SQL;
 use crate::transaction::SqliteTx;
 
 /// Marks on any connection. The insert takes SQLite's write lock if the transaction does not hold it yet, so of two
@@ -32,7 +33,7 @@ pub(crate) fn mark(
         return Err(Error::new(ErrorKind::Refused, what));
     }
     let marked = connection
-        .prepare_cached(include_str!("../sql/mark/mark.sql"))
+        .prepare_cached(SQL.mark)
         .and_then(|mut statement| {
             statement.execute(params![
                 inbox.as_str(),
@@ -50,7 +51,7 @@ pub(crate) fn mark(
         return Ok(Mark::Duplicate);
     }
     let known: Option<Option<[u8; 16]>> = connection
-        .prepare_cached(include_str!("../sql/mark/fingerprint.sql"))
+        .prepare_cached(SQL.mark_fingerprint)
         .and_then(|mut statement| {
             statement.query_row(params![&key.as_bytes()[..], handler.as_str()], |row| row.get(0)).optional()
         })
@@ -61,7 +62,7 @@ pub(crate) fn mark(
 /// Quarantines a message, in the transaction that found it in conflict with a mark.
 pub(crate) fn quarantine(connection: &Connection, new: &NewMessage, now: Timestamp) -> Result<()> {
     let inbox: i64 = connection
-        .prepare_cached(include_str!("../sql/mark/inbox.sql"))
+        .prepare_cached(SQL.mark_inbox)
         .and_then(|mut statement| {
             statement.query_row(params![new.inbox.as_str(), i64::MIN], |row| row.get(0))
         })
@@ -72,7 +73,7 @@ pub(crate) fn quarantine(connection: &Connection, new: &NewMessage, now: Timesta
 /// Leaves a result with a mark.
 pub(crate) fn record(connection: &Connection, key: &Key, handler: &HandlerKey, result: &[u8]) -> Result<()> {
     let recorded = connection
-        .prepare_cached(include_str!("../sql/mark/record.sql"))
+        .prepare_cached(SQL.mark_record)
         .and_then(|mut statement| statement.execute(params![result, &key.as_bytes()[..], handler.as_str()]))
         .map_err(store_error)?;
     if recorded == 0 {
@@ -85,7 +86,7 @@ pub(crate) fn record(connection: &Connection, key: &Key, handler: &HandlerKey, r
 /// The result that was left with a mark.
 pub(crate) fn recall(connection: &Connection, key: &Key, handler: &HandlerKey) -> Result<Option<Bytes>> {
     let result: Option<Option<Vec<u8>>> = connection
-        .prepare_cached(include_str!("../sql/mark/recall.sql"))
+        .prepare_cached(SQL.mark_recall)
         .and_then(|mut statement| {
             statement.query_row(params![&key.as_bytes()[..], handler.as_str()], |row| row.get(0)).optional()
         })

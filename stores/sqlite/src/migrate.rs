@@ -8,6 +8,7 @@ use oncebox_core::{Error, ErrorKind, Result};
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use crate::error::store_error;
+use crate::sql::SQL;
 
 /// Every step there is, in order. Steps are only ever added. Version 1 belongs to builds that were never published.
 pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
@@ -18,15 +19,13 @@ pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
 
 /// The version of the schema; 0 for none.
 pub(crate) fn current(connection: &Connection) -> Result<u32> {
-    let exists: bool = connection
-        .query_row(include_str!("../sql/writer/schema_table.sql"), [], |row| row.get(0))
-        .map_err(store_error)?;
+    let exists: bool =
+        connection.query_row(SQL.writer_schema_table, [], |row| row.get(0)).map_err(store_error)?;
     if !exists {
         return Ok(0);
     }
-    let version: Option<u32> = connection
-        .query_row(include_str!("../sql/writer/schema_version.sql"), [], |row| row.get(0))
-        .map_err(store_error)?;
+    let version: Option<u32> =
+        connection.query_row(SQL.writer_schema_version, [], |row| row.get(0)).map_err(store_error)?;
     Ok(version.unwrap_or(0))
 }
 
@@ -67,14 +66,11 @@ pub(crate) fn apply(connection: &mut Connection, now: Timestamp) -> Result<Vec<M
     }
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(store_error)?;
     let missing = pending(&tx)?;
-    tx.execute_batch(include_str!("../sql/writer/schema_create.sql")).map_err(store_error)?;
+    tx.execute_batch(SQL.writer_schema_create).map_err(store_error)?;
     for step in &missing {
         tx.execute_batch(&step.sql).map_err(store_error)?;
-        tx.execute(
-            include_str!("../sql/writer/schema_add.sql"),
-            params![step.version, step.name, now.as_millis()],
-        )
-        .map_err(store_error)?;
+        tx.execute(SQL.writer_schema_add, params![step.version, step.name, now.as_millis()])
+            .map_err(store_error)?;
     }
     tx.commit().map_err(crate::error::commit_error)?;
     Ok(missing)

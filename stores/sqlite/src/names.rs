@@ -9,6 +9,7 @@ use oncebox_core::{HandlerKey, InboxName, Result};
 use rusqlite::{Connection, params};
 
 use crate::error::{corrupt, store_error};
+use crate::sql::SQL;
 
 #[derive(Clone, Copy)]
 pub(crate) struct InboxState {
@@ -44,7 +45,7 @@ impl NameMap {
     pub(crate) fn load(connection: &Connection) -> Result<Self> {
         let mut names = Self::default();
         let read = |sql| connection.prepare_cached(sql).map_err(store_error);
-        let mut statement = read(include_str!("../sql/writer/inboxes.sql"))?;
+        let mut statement = read(SQL.writer_inboxes)?;
         let rows = statement
             .query_map([], |row| Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?)))
             .map_err(store_error)?;
@@ -55,7 +56,7 @@ impl NameMap {
                 InboxState { id, watermark: Timestamp::from_millis(watermark) },
             );
         }
-        let mut statement = read(include_str!("../sql/writer/handlers.sql"))?;
+        let mut statement = read(SQL.writer_handlers)?;
         let rows = statement
             .query_map([], |row| {
                 let names: [String; 3] = [row.get(2)?, row.get(3)?, row.get(7)?];
@@ -87,11 +88,7 @@ impl NameMap {
         }
         let watermark = Timestamp::from_millis(i64::MIN);
         let id = connection
-            .query_row(
-                include_str!("../sql/writer/add_inbox.sql"),
-                params![name.as_str(), watermark.as_millis()],
-                |row| row.get(0),
-            )
+            .query_row(SQL.writer_add_inbox, params![name.as_str(), watermark.as_millis()], |row| row.get(0))
             .map_err(store_error)?;
         let inbox = InboxState { id, watermark };
         self.add_inbox(name.clone(), inbox);
@@ -112,10 +109,7 @@ impl NameMap {
         let Some(inbox) = self.inboxes.get_mut(name) else { return Ok(()) };
         inbox.watermark = inbox.watermark.max(watermark);
         connection
-            .execute(
-                include_str!("../sql/writer/set_watermark.sql"),
-                params![inbox.id, inbox.watermark.as_millis()],
-            )
+            .execute(SQL.writer_set_watermark, params![inbox.id, inbox.watermark.as_millis()])
             .map_err(store_error)?;
         Ok(())
     }
@@ -130,10 +124,7 @@ impl NameMap {
         let Some(handler) = self.handlers.get_mut(&id) else { return Ok(()) };
         handler.watermark = handler.watermark.max(watermark);
         connection
-            .execute(
-                include_str!("../sql/writer/set_handler_watermark.sql"),
-                params![id, handler.watermark.as_millis()],
-            )
+            .execute(SQL.writer_set_handler_watermark, params![id, handler.watermark.as_millis()])
             .map_err(store_error)?;
         Ok(())
     }
@@ -155,11 +146,9 @@ impl NameMap {
     fn add_handler(&mut self, connection: &Connection, inbox: i64, route: &Route) -> Result<i64> {
         let (key, origin) = (route.key.clone(), route.origin().clone());
         let id = connection
-            .query_row(
-                include_str!("../sql/writer/add_handler.sql"),
-                params![inbox, key.as_str(), origin.as_str()],
-                |row| row.get(0),
-            )
+            .query_row(SQL.writer_add_handler, params![inbox, key.as_str(), origin.as_str()], |row| {
+                row.get(0)
+            })
             .map_err(store_error)?;
         let watermark = Timestamp::from_millis(i64::MIN);
         self.handlers.insert(id, HandlerState { inbox, key, origin, group: id, paused: false, watermark });
@@ -176,20 +165,20 @@ impl NameMap {
             None => ids.push(self.add_handler(connection, inbox, route)?),
             Some(first) if renamed => {
                 let name: &str = route.key.as_str();
-                execute(include_str!("../sql/writer/rename_handler.sql"), params![first, name])?;
+                execute(SQL.writer_rename_handler, params![first, name])?;
                 self.handlers.entry(*first).and_modify(|handler| handler.key = route.key.clone());
             }
             Some(_) => {}
         }
         for key in added {
-            execute(include_str!("../sql/writer/add_key.sql"), params![inbox, key.as_str(), ids[0]])?;
+            execute(SQL.writer_add_key, params![inbox, key.as_str(), ids[0]])?;
             self.ids.entry(inbox).or_default().insert(key, ids[0]);
         }
         let groups: Vec<i64> = ids.iter().filter_map(|id| Some(self.handlers.get(id)?.group)).collect();
         let Some(least) = groups.iter().copied().min() else { return Ok(ids[0]) };
         for (id, handler) in &mut self.handlers {
             if groups.contains(&handler.group) && handler.group != least {
-                execute(include_str!("../sql/writer/join_handler.sql"), params![id, least])?;
+                execute(SQL.writer_join_handler, params![id, least])?;
                 (handler.group, self.grouped) = (least, true);
             }
         }
@@ -286,9 +275,7 @@ impl NameMap {
     }
 
     pub(crate) fn set_paused(&mut self, connection: &Connection, id: i64, paused: bool) -> Result<()> {
-        connection
-            .execute(include_str!("../sql/admin/set_paused.sql"), params![id, paused])
-            .map_err(store_error)?;
+        connection.execute(SQL.admin_set_paused, params![id, paused]).map_err(store_error)?;
         if let Some(handler) = self.handlers.get_mut(&id) {
             handler.paused = paused;
         }

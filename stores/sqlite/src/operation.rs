@@ -10,12 +10,13 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use crate::error::store_error;
 use crate::names::NameMap;
 use crate::order::OrderedEntries;
+use crate::sql::SQL;
 use crate::writer::WriteTx;
 use crate::{admin, erase};
 
 pub(crate) fn act(work: &mut WriteTx<'_>, action: &Action) -> Result<Acted> {
     let known: Option<(String, String, String)> = work
-        .statement(include_str!("../sql/operation/known.sql"))?
+        .statement(SQL.operation_known)?
         .query_row([&action.id.as_bytes()[..]], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
         .optional()
         .map_err(store_error)?;
@@ -71,7 +72,7 @@ fn pause_key(
 fn record(work: &mut WriteTx<'_>, action: &Action, answer: &ActionResult) -> Result<()> {
     let inbox = work.names.inbox(work.connection, &action.inbox)?.id;
     let record = OperationView::of(action, answer, 0, work.now);
-    work.statement(include_str!("../sql/operation/add.sql"))?
+    work.statement(SQL.operation_add)?
         .execute(params![
             &record.id.as_bytes()[..],
             record.parent.as_ref().map(|parent| &parent.as_bytes()[..]),
@@ -92,7 +93,7 @@ fn record(work: &mut WriteTx<'_>, action: &Action, answer: &ActionResult) -> Res
 
 pub(crate) fn note(work: &WriteTx<'_>, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
     let noted = work
-        .statement(include_str!("../sql/operation/note.sql"))?
+        .statement(SQL.operation_note)?
         .execute(params![&id.as_bytes()[..], noted, progress])
         .map_err(store_error)?;
     Ok(noted == 1)
@@ -102,10 +103,10 @@ pub(crate) fn audit(connection: &Connection, names: &NameMap, filter: &AuditFilt
     let mut page = AuditPage::default();
     let Some(inbox) = names.known_inbox(&filter.inbox) else { return Ok(page) };
     let sql = match (&filter.id, &filter.key, &filter.parent) {
-        (Some(_), ..) => include_str!("../sql/operation/audit_id.sql"),
-        (None, Some(_), _) => include_str!("../sql/operation/audit_key.sql"),
-        (None, None, Some(_)) => include_str!("../sql/operation/audit_parent.sql"),
-        (None, None, None) => include_str!("../sql/operation/audit.sql"),
+        (Some(_), ..) => SQL.operation_audit_id,
+        (None, Some(_), _) => SQL.operation_audit_key,
+        (None, None, Some(_)) => SQL.operation_audit_parent,
+        (None, None, None) => SQL.operation_audit,
     };
     // One more than asked tells whether there is another page.
     let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1);
@@ -152,7 +153,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<OperationView> {
 /// Forgets records past their window, a bounded number at a time; returns how many.
 pub(crate) fn forget(work: &WriteTx<'_>, inbox: i64, params: &SweepParams) -> Result<usize> {
     let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
-    work.statement(include_str!("../sql/operation/forget.sql"))?
+    work.statement(SQL.operation_forget)?
         .execute(params![inbox, work.now.before(params.audit).as_millis(), limit])
         .map_err(store_error)
 }

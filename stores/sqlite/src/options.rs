@@ -11,10 +11,11 @@ use oncebox_core::time::{SharedClock, Timestamp};
 use oncebox_tokio::SystemClock;
 use tokio::sync::watch;
 
+use crate::accept_in::UnmergedKeys;
 use crate::connect::FileOpener;
 use crate::proof::Pace;
 use crate::transaction::WriteTurn;
-use crate::writer::WriterHandle;
+use crate::writer::{SharedState, WriterHandle};
 use crate::{Inner, Sqlite, Synchronous, error, migrate, mode};
 
 /// Minimum time that calls of one process wait for each other: a slow disk is no reason to refuse.
@@ -89,18 +90,20 @@ impl SqliteOptions {
         mode::warn(&opener.path);
         let (write_turn, wake) =
             (WriteTurn::new(opener.busy_timeout.max(SHORTEST_PATIENCE)), watch::Sender::new(0));
+        let known = SharedState::default();
         let (writer, end) = WriterHandle::start(
             opener.clone(),
             connection,
             Arc::clone(&clock),
             write_turn.clone(),
             wake.clone(),
-            self.pace,
+            (Arc::clone(&known), self.pace),
         )?;
         let inner = Inner {
             opener,
             clock,
             writer,
+            recent: UnmergedKeys::new(known, self.pace),
             write_turn,
             wake,
             watching: AtomicBool::new(false),

@@ -7,6 +7,7 @@ use oncebox_core::{OrderKey, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::error::{corrupt, store_error};
+use crate::sql::SQL;
 
 /// The entries of one handler and order key.
 pub(crate) struct OrderedEntries<'a> {
@@ -54,7 +55,7 @@ impl OrderedEntries<'_> {
         let Some(number) = number else {
             let goes = if held_back.is_none() { seq } else { NO_ENTRY };
             let begin = params![self.handler, self.key(), seq, goes];
-            self.execute(include_str!("../sql/order/begin.sql"), begin)?;
+            self.execute(SQL.order_begin, begin)?;
             return Ok(if held_back.is_none() { Joined::Due(seq) } else { Joined::Waits(seq) });
         };
         if held_back.is_some() {
@@ -83,18 +84,14 @@ impl OrderedEntries<'_> {
     /// parks those that wait behind an entry that parks.
     pub(crate) fn park(&self, seq: i64, now: Timestamp) -> Result<()> {
         let (handler, order) = (self.handler, self.key());
-        self.execute(include_str!("../sql/order/park.sql"), params![handler, order, seq, now.as_millis()])?;
-        self.execute(include_str!("../sql/order/park_remove.sql"), params![handler, order, seq])?;
+        self.execute(SQL.order_park, params![handler, order, seq, now.as_millis()])?;
+        self.execute(SQL.order_park_remove, params![handler, order, seq])?;
         Ok(())
     }
 
     /// Makes those pending again that nothing parks any more. Who calls this goes on to `release`.
     pub(crate) fn unpark(&self) -> Result<()> {
-        for sql in [
-            include_str!("../sql/order/unpark_begin.sql"),
-            include_str!("../sql/order/unpark.sql"),
-            include_str!("../sql/order/unpark_remove.sql"),
-        ] {
+        for sql in [SQL.order_unpark_begin, SQL.order_unpark, SQL.order_unpark_remove] {
             self.execute(sql, params![self.handler, self.key()])?;
         }
         Ok(())
@@ -106,7 +103,7 @@ impl OrderedEntries<'_> {
             return Ok(());
         };
         let Some(first) = first else {
-            self.execute(include_str!("../sql/order/end.sql"), params![self.handler, self.key()])?;
+            self.execute(SQL.order_end, params![self.handler, self.key()])?;
             return Ok(());
         };
         if self.look(first)?.held_back.is_none() {
@@ -118,7 +115,7 @@ impl OrderedEntries<'_> {
     /// Holds the line back; says whether it was not before. Who was let go and does not run waits again.
     pub(crate) fn stop(&self, now: Timestamp, line: &str) -> Result<bool> {
         let stop = params![self.handler, self.key(), now.as_millis(), line];
-        let stopped = self.execute(include_str!("../sql/order/stop.sql"), stop)?;
+        let stopped = self.execute(SQL.order_stop, stop)?;
         let gone = self.look(i64::MIN)?.gone;
         if gone != NO_ENTRY {
             self.wait_turn(gone)?;
@@ -128,7 +125,7 @@ impl OrderedEntries<'_> {
 
     /// Lets the line go on; says whether it was held back.
     pub(crate) fn go(&self, now: Timestamp) -> Result<bool> {
-        let gone = self.execute(include_str!("../sql/order/go.sql"), params![self.handler, self.key()])?;
+        let gone = self.execute(SQL.order_go, params![self.handler, self.key()])?;
         self.release(now)?;
         Ok(gone == 1)
     }
@@ -136,7 +133,7 @@ impl OrderedEntries<'_> {
     /// Returns true if an operator paused the line.
     pub(crate) fn is_stopped(&self) -> Result<bool> {
         self.connection
-            .prepare_cached(include_str!("../sql/order/stopped.sql"))
+            .prepare_cached(SQL.order_stopped)
             .and_then(|mut look| look.query_row(params![self.handler, self.key()], |row| row.get(0)))
             .map_err(store_error)
     }
@@ -144,7 +141,7 @@ impl OrderedEntries<'_> {
     /// Releases a waiting entry in a line where no entry may run.
     fn let_go(&self, seq: i64, now: Timestamp) -> Result<()> {
         let next = params![seq, self.handler, now.as_millis()];
-        if self.execute(include_str!("../sql/order/let_go.sql"), next)? == 1 {
+        if self.execute(SQL.order_let_go, next)? == 1 {
             self.pass_on(NO_ENTRY, seq)?;
         }
         Ok(())
@@ -152,7 +149,7 @@ impl OrderedEntries<'_> {
 
     /// Makes the one wait again that might go; says whether it does, because one that runs cannot.
     fn wait_turn(&self, seq: i64) -> Result<bool> {
-        let back = self.execute(include_str!("../sql/order/wait_turn.sql"), params![seq, self.handler])? == 1;
+        let back = self.execute(SQL.order_wait_turn, params![seq, self.handler])? == 1;
         if back {
             self.leave(seq)?;
         }
@@ -162,7 +159,7 @@ impl OrderedEntries<'_> {
     /// Notes who may go, after one that might.
     fn pass_on(&self, from: i64, to: i64) -> Result<()> {
         let passed = params![self.handler, self.key(), to, from];
-        self.execute(include_str!("../sql/order/pass_on.sql"), passed)?;
+        self.execute(SQL.order_pass_on, passed)?;
         Ok(())
     }
 
@@ -180,7 +177,7 @@ impl OrderedEntries<'_> {
     /// Reads the state of the line for an entry with this number.
     fn look(&self, seq: i64) -> Result<LineState> {
         self.connection
-            .prepare_cached(include_str!("../sql/order/look.sql"))
+            .prepare_cached(SQL.order_look)
             .and_then(|mut look| {
                 look.query_row(params![self.handler, self.key(), seq], |row| {
                     let word = row.get_ref(0)?.as_str_or_null()?;
@@ -207,8 +204,8 @@ pub(crate) fn release_next(connection: &Connection, ended: &[FinishedEntry], now
     }
     let mut next: Vec<(i64, i64)> = Vec::with_capacity(ended.len());
     let statement = |sql| connection.prepare_cached(sql).map_err(store_error);
-    let mut find = statement(include_str!("../sql/order/next.sql"))?;
-    let mut pass_on = statement(include_str!("../sql/order/pass_on.sql"))?;
+    let mut find = statement(SQL.order_next)?;
+    let mut pass_on = statement(SQL.order_pass_on)?;
     for FinishedEntry { handler, order, seq } in ended {
         let key = &order.as_bytes()[..];
         let found: Option<(i64, bool)> = find
@@ -220,13 +217,12 @@ pub(crate) fn release_next(connection: &Connection, ended: &[FinishedEntry], now
         next.extend(first.map(|first| (first, *handler)));
         if found.is_none() {
             let line = OrderedEntries { connection, handler: *handler, order: *order };
-            line.execute(include_str!("../sql/order/end.sql"), params![handler, key])?;
+            line.execute(SQL.order_end, params![handler, key])?;
         }
     }
     // By number, as the entries lie.
     next.sort_unstable();
-    let mut let_go =
-        connection.prepare_cached(include_str!("../sql/order/let_go.sql")).map_err(store_error)?;
+    let mut let_go = connection.prepare_cached(SQL.order_let_go).map_err(store_error)?;
     for (seq, handler) in next {
         let_go.execute(params![seq, handler, now.as_millis()]).map_err(store_error)?;
     }

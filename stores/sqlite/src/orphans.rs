@@ -9,6 +9,7 @@ use rusqlite::{Connection, params};
 
 use crate::error::store_error;
 use crate::names::NameMap;
+use crate::sql::SQL;
 
 pub(crate) fn orphans(
     connection: &Connection,
@@ -42,19 +43,17 @@ fn waiting(
     now: Timestamp,
 ) -> rusqlite::Result<Option<(u64, Timestamp)>> {
     let (running, since, until): (i64, Option<i64>, Option<i64>) = connection
-        .prepare_cached(include_str!("../sql/orphans/running.sql"))?
+        .prepare_cached(SQL.orphans_running)?
         .query_row([handler], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     if until.is_some_and(|until| until >= now.as_millis()) {
         return Ok(None);
     }
-    let due: Option<i64> = connection
-        .prepare_cached(include_str!("../sql/orphans/oldest.sql"))?
-        .query_row([handler], |row| row.get(0))?;
+    let due: Option<i64> =
+        connection.prepare_cached(SQL.orphans_oldest)?.query_row([handler], |row| row.get(0))?;
     let Some(oldest) = since.into_iter().chain(due).min() else { return Ok(None) };
     let max = i64::try_from(OrphanParams::COUNTED).unwrap_or(i64::MAX);
-    let pending: i64 = connection
-        .prepare_cached(include_str!("../sql/orphans/waiting.sql"))?
-        .query_row(params![handler, max], |row| row.get(0))?;
+    let pending: i64 =
+        connection.prepare_cached(SQL.orphans_waiting)?.query_row(params![handler, max], |row| row.get(0))?;
     let count = (running + pending).min(max).unsigned_abs();
     Ok(Some((count, Timestamp::from_millis(oldest))))
 }

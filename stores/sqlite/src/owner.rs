@@ -11,6 +11,7 @@ use rusqlite::{Connection, params};
 
 use crate::error::store_error;
 use crate::lock;
+use crate::sql::SQL;
 use crate::writer::WriteTx;
 
 /// Identity of one boot of one machine. Linux only; elsewhere leases alone decide.
@@ -46,6 +47,11 @@ impl Owner {
         Self { database, boot: boot.filter(|id| !id.is_empty()), state: OwnerState::Unknown }
     }
 
+    /// Returns an owner for work that claims nothing.
+    pub(crate) fn without_claims() -> Self {
+        Self { database: PathBuf::new(), boot: None, state: OwnerState::Unavailable }
+    }
+
     /// Its number, if it is known.
     pub(crate) fn id(&self) -> Option<i64> {
         match &self.state {
@@ -76,7 +82,7 @@ impl Owner {
         let OwnerState::Alive { lock, id } = &mut self.state else { return Ok(None) };
         if id.is_none() {
             let number = connection
-                .prepare_cached(include_str!("../sql/owner/enter.sql"))
+                .prepare_cached(SQL.owner_enter)
                 .and_then(|mut enter| enter.query_row(params![lock.name, boot], |row| row.get(0)))
                 .map_err(store_error)?;
             *id = Some(number);
@@ -91,8 +97,8 @@ impl Owner {
             (None, _) => Ok(1),
             (Some(_), None) => return,
             (Some(id), Some(connection)) => lock::begin(connection, patience).and_then(|()| {
-                let gone = connection.execute(include_str!("../sql/owner/leave.sql"), [id])?;
-                connection.execute_batch(include_str!("../sql/transaction/commit.sql"))?;
+                let gone = connection.execute(SQL.owner_leave, [id])?;
+                connection.execute_batch(SQL.transaction_commit)?;
                 Ok(gone)
             }),
         };
@@ -143,9 +149,7 @@ pub(crate) fn enter(work: &mut WriteTx<'_>) -> Result<Option<i64>> {
 /// Gives what the first claim of this instance took to it. Later claims write the owner with the row.
 pub(crate) fn own_first(work: &mut WriteTx<'_>, claim_id: ClaimId) -> Result<()> {
     let Some(id) = enter(work)? else { return Ok(()) };
-    work.statement(include_str!("../sql/owner/own.sql"))?
-        .execute(params![&claim_id.as_bytes()[..], id])
-        .map_err(store_error)?;
+    work.statement(SQL.owner_own)?.execute(params![&claim_id.as_bytes()[..], id]).map_err(store_error)?;
     Ok(())
 }
 
@@ -159,7 +163,7 @@ pub(crate) struct Dead {
 pub(crate) fn dead(work: &WriteTx<'_>) -> Result<Dead> {
     let mut dead = Dead { ids: Vec::new(), locks: Vec::new() };
     let others: Vec<(i64, String, String, bool)> = {
-        let mut others = work.statement(include_str!("../sql/owner/others.sql"))?;
+        let mut others = work.statement(SQL.owner_others)?;
         let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
         let rows = others.query_map([work.owner.id()], row).map_err(store_error)?;
         rows.collect::<rusqlite::Result<_>>().map_err(store_error)?
@@ -184,7 +188,7 @@ pub(crate) fn dead(work: &WriteTx<'_>) -> Result<Dead> {
 }
 
 fn forget(work: &WriteTx<'_>, id: i64) -> Result<()> {
-    work.statement(include_str!("../sql/owner/leave.sql"))?.execute([id]).map_err(store_error)?;
+    work.statement(SQL.owner_leave)?.execute([id]).map_err(store_error)?;
     Ok(())
 }
 

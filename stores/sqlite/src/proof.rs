@@ -11,6 +11,7 @@ use oncebox_core::{Key, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::error::store_error;
+use crate::sql::SQL;
 use crate::writer::Counters;
 
 /// Slices of the digest space, by the first byte.
@@ -72,8 +73,7 @@ impl Tail {
             }
             self.len = self.slices.iter().map(len).sum();
         }
-        let mut statement =
-            connection.prepare_cached(include_str!("../sql/proof/tail.sql")).map_err(store_error)?;
+        let mut statement = connection.prepare_cached(SQL.proof_tail).map_err(store_error)?;
         let mut rows = statement.query([self.seen.max(self.merged)]).map_err(store_error)?;
         while let Some(row) = rows.next().map_err(store_error)? {
             let (seq, digest) = (row.get(0).map_err(store_error)?, row.get(1).map_err(store_error)?);
@@ -107,9 +107,31 @@ impl Tail {
         if let Some(seq) = known {
             return Ok(Some(*seq));
         }
-        let mut statement =
-            connection.prepare_cached(include_str!("../sql/proof/find.sql")).map_err(store_error)?;
+        let mut statement = connection.prepare_cached(SQL.proof_find).map_err(store_error)?;
         statement.query_row([&digest[..]], |row| row.get(0)).optional().map_err(store_error)
+    }
+
+    /// The sequence of a key that is not merged yet, without what an open transaction added.
+    pub(crate) fn recent(&self, key: &Key) -> Option<i64> {
+        self.slices[usize::from(key.as_bytes()[0])].get(key.as_bytes()).copied()
+    }
+
+    /// Remembers a recent key for a transaction that may itself have stored a newer message under it.
+    pub(crate) fn expect(&mut self, connection: &Connection, key: &Key, recent: i64) -> Result<()> {
+        let proved = self.find(connection, key)?;
+        self.insert(*key.as_bytes(), proved.map_or(recent, |proved| proved.max(recent)));
+        Ok(())
+    }
+
+    /// Writes the keys that were added to the proof at once.
+    pub(crate) fn prove(&mut self, connection: &Connection, counters: &mut Counters) -> Result<()> {
+        let mut merge =
+            connection.prepare_cached(SQL.proof_merge).map_err(store_error)?;
+        for (digest, seq) in std::mem::take(&mut self.added) {
+            let new = merge.execute(params![&digest[..], seq]).map_err(store_error)?;
+            counters.proofs += i64::try_from(new).unwrap_or(0);
+        }
+        Ok(())
     }
 
     /// Remembers a key; for good once the transaction is committed.
@@ -150,8 +172,7 @@ impl Tail {
             self.slices[slice].iter().map(|(digest, seq)| (digest, *seq)).collect();
         digests.sort_unstable();
         {
-            let mut merge =
-                connection.prepare_cached(include_str!("../sql/proof/merge.sql")).map_err(store_error)?;
+            let mut merge = connection.prepare_cached(SQL.proof_merge).map_err(store_error)?;
             for (digest, seq) in &digests {
                 // Not new if it was merged by another process, or before this one was opened in the middle of a pass.
                 let new = merge.execute(params![&digest[..], seq]).map_err(store_error)?;
@@ -161,7 +182,7 @@ impl Tail {
         if counters.swept > 0 {
             let (low, high) = bounds(slice);
             let forgotten = connection
-                .prepare_cached(include_str!("../sql/proof/forget.sql"))
+                .prepare_cached(SQL.proof_forget)
                 .and_then(|mut forget| forget.execute(params![low, high, counters.swept]))
                 .map_err(store_error)?;
             counters.proofs -= i64::try_from(forgotten).unwrap_or(0);

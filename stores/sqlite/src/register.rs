@@ -8,6 +8,7 @@ use oncebox_core::{HandlerKey, Result};
 use rusqlite::{Connection, params};
 
 use crate::error::store_error;
+use crate::sql::SQL;
 use crate::writer::WriteTx;
 
 /// Windows that are longer are for ever; far from the end of what can be counted.
@@ -17,11 +18,11 @@ pub(crate) fn register(work: &mut WriteTx<'_>, params: &RegisterParams) -> Resul
     let inbox = work.names.inbox(work.connection, &params.inbox)?.id;
     if params.tenancy.is_some() {
         let recorded: Option<String> = work
-            .statement(include_str!("../sql/register/tenants.sql"))?
+            .statement(SQL.register_tenants)?
             .query_row([inbox], |row| row.get(0))
             .map_err(store_error)?;
         if let Some(tenants) = params.new_tenancy(recorded.as_deref())? {
-            work.statement(include_str!("../sql/register/set_tenants.sql"))?
+            work.statement(SQL.register_set_tenants)?
                 .execute(params![inbox, tenants])
                 .map_err(store_error)?;
         }
@@ -40,13 +41,13 @@ pub(crate) fn register(work: &mut WriteTx<'_>, params: &RegisterParams) -> Resul
         };
         if !known.iter().any(said) {
             let handler = handler.map_or("", HandlerKey::as_str);
-            work.statement(include_str!("../sql/register/register.sql"))?
+            work.statement(SQL.register)?
                 .execute(params![inbox, handler, millis(window), until.as_millis()])
                 .map_err(store_error)?;
         }
     }
     if known.iter().any(|one| one.until < work.now) {
-        work.statement(include_str!("../sql/register/forget.sql"))?
+        work.statement(SQL.register_forget)?
             .execute(params![inbox, work.now.as_millis()])
             .map_err(store_error)?;
     }
@@ -55,8 +56,7 @@ pub(crate) fn register(work: &mut WriteTx<'_>, params: &RegisterParams) -> Resul
 
 /// Everything that was said of an inbox.
 pub(crate) fn windows(connection: &Connection, inbox: i64) -> Result<Vec<RegisteredWindow>> {
-    let mut statement =
-        connection.prepare_cached(include_str!("../sql/register/windows.sql")).map_err(store_error)?;
+    let mut statement = connection.prepare_cached(SQL.register_windows).map_err(store_error)?;
     let mut rows = statement.query([inbox]).map_err(store_error)?;
     let mut windows = Vec::new();
     while let Some(row) = rows.next().map_err(store_error)? {

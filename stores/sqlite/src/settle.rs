@@ -10,6 +10,7 @@ use crate::entry::Pending;
 use crate::error::store_error;
 use crate::history;
 use crate::order::{FinishedEntry, OrderedEntries, order_key, release_next};
+use crate::sql::SQL;
 use crate::writer::WriteTx;
 
 pub(crate) fn settle(work: &mut WriteTx<'_>, batch: &[Settlement]) -> Result<Vec<Settled>> {
@@ -49,7 +50,7 @@ pub(crate) fn renew(work: &mut WriteTx<'_>, params: &RenewParams) -> Result<Vec<
         let inbox = work.names.known_inbox(&claim.inbox);
         let handler = inbox.and_then(|inbox| work.names.known_handler(inbox.id, &claim.handler));
         let count = work
-            .statement(include_str!("../sql/renew/renew.sql"))?
+            .statement(SQL.renew)?
             .execute(params![
                 &claim.claim_id.as_bytes()[..],
                 claim.seq.0,
@@ -79,7 +80,7 @@ pub(crate) fn holds(connection: &Connection, claim: &Claim) -> Result<Settled> {
     let Some(handler) = handler_id(connection, claim)? else { return Ok(Settled::LeaseLost) };
     let fence = params![&claim.claim_id.as_bytes()[..], claim.seq.0, handler, claim.token.0];
     let holds: bool = connection
-        .prepare_cached(include_str!("../sql/share/hold.sql"))
+        .prepare_cached(SQL.share_hold)
         .and_then(|mut find| find.query_row(fence, |row| row.get(0)))
         .map_err(store_error)?;
     Ok(if holds { Settled::Applied } else { Settled::LeaseLost })
@@ -87,7 +88,7 @@ pub(crate) fn holds(connection: &Connection, claim: &Claim) -> Result<Settled> {
 
 fn handler_id(connection: &Connection, claim: &Claim) -> Result<Option<i64>> {
     connection
-        .prepare_cached(include_str!("../sql/settle/handler_id.sql"))
+        .prepare_cached(SQL.settle_handler_id)
         .and_then(|mut find| {
             find.query_row(params![claim.inbox.as_str(), claim.handler.as_str()], |row| row.get(0)).optional()
         })
@@ -168,7 +169,7 @@ impl Fenced<'_> {
     fn leave(&self) -> Result<bool> {
         let claim = self.claim;
         let left = self.execute(
-            include_str!("../sql/settle/finish.sql"),
+            SQL.settle_finish,
             params![&claim.claim_id.as_bytes()[..], claim.seq.0, self.handler, claim.token.0],
         )?;
         Ok(left > 0)
@@ -177,7 +178,7 @@ impl Fenced<'_> {
     fn carried(&self) -> Result<Carried> {
         let row: Option<(Option<Vec<u8>>, Option<String>)> = self
             .connection
-            .prepare_cached(include_str!("../sql/settle/carried.sql"))
+            .prepare_cached(SQL.settle_carried)
             .and_then(|mut statement| {
                 let claim = self.claim;
                 statement
@@ -195,7 +196,7 @@ impl Fenced<'_> {
     /// Returns true if this claim brought the entry to `status` before.
     fn settled_by(&self, status: Status) -> Result<bool> {
         self.connection
-            .prepare_cached(include_str!("../sql/settle/settled_by.sql"))
+            .prepare_cached(SQL.settle_settled_by)
             .and_then(|mut statement| {
                 let claim = self.claim;
                 statement
@@ -225,7 +226,7 @@ impl Fenced<'_> {
     fn poisoned(&self, settlement: &Settlement, carried: &Carried, reason: &str) -> Result<()> {
         let in_line = carried.order.map(|_| settlement.in_line.unwrap_or(InLine::Blocks).as_str());
         self.execute(
-            include_str!("../sql/settle/poisoned.sql"),
+            SQL.settle_poisoned,
             params![
                 self.claim.seq.0,
                 self.handler,
@@ -248,7 +249,7 @@ impl Fenced<'_> {
     fn outcome(&self, settlement: &Settlement) -> Result<bool> {
         let claim = self.claim;
         let written = self.execute(
-            include_str!("../sql/settle/outcome.sql"),
+            SQL.settle_outcome,
             params![
                 &claim.claim_id.as_bytes()[..],
                 claim.seq.0,

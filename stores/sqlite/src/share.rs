@@ -9,6 +9,7 @@ use rusqlite::Connection;
 use crate::Sqlite;
 use crate::error::store_error;
 use crate::settle::{complete, holds};
+use crate::sql::SQL;
 use crate::transaction::SqliteTx;
 
 impl ShareIn<SqliteTx> for Sqlite {
@@ -21,7 +22,7 @@ impl ShareIn<SqliteTx> for Sqlite {
     }
 
     fn rollback_to_savepoint(&self, tx: &mut SqliteTx) -> impl Future<Output = Result<()>> + Send {
-        ready(tx.check().and_then(|()| execute(tx, include_str!("../sql/share/rollback.sql"))))
+        ready(tx.check().and_then(|()| execute(tx, SQL.share_rollback)))
     }
 
     fn complete_all(
@@ -37,9 +38,9 @@ impl ShareIn<SqliteTx> for Sqlite {
 fn begin_part(tx: &mut SqliteTx) -> Result<()> {
     tx.check()?;
     if tx.in_part {
-        execute(tx, include_str!("../sql/share/release.sql"))?;
+        execute(tx, SQL.share_release)?;
     }
-    execute(tx, include_str!("../sql/share/savepoint.sql"))?;
+    execute(tx, SQL.share_savepoint)?;
     tx.in_part = true;
     Ok(())
 }

@@ -12,6 +12,7 @@ use crate::accept::decode_handlers;
 use crate::error::store_error;
 use crate::operation;
 use crate::register::{self, millis};
+use crate::sql::SQL;
 use crate::writer::WriteTx;
 
 pub(crate) fn sweep(work: &mut WriteTx<'_>, params: &SweepParams) -> Result<Swept> {
@@ -59,7 +60,7 @@ struct Sweeper(Option<(SweepId, Timestamp)>);
 impl Sweeper {
     fn of(work: &WriteTx<'_>, inbox: i64) -> Result<Self> {
         let (id, until): (Option<[u8; 16]>, i64) = work
-            .statement(include_str!("../sql/sweep/sweeper.sql"))?
+            .statement(SQL.sweep_sweeper)?
             .query_row([inbox], |row| Ok((row.get(0)?, row.get(1)?)))
             .map_err(store_error)?;
         Ok(Self(id.map(|id| (SweepId::from_bytes(id), Timestamp::from_millis(until)))))
@@ -74,7 +75,7 @@ impl Sweeper {
             return Ok(());
         }
         let id = more.then(|| &params.sweep_id.as_bytes()[..]);
-        work.statement(include_str!("../sql/sweep/set_sweeper.sql"))?
+        work.statement(SQL.sweep_set_sweeper)?
             .execute(params![inbox, id, work.now.after(params.lease).as_millis()])
             .map_err(store_error)?;
         Ok(())
@@ -126,7 +127,7 @@ struct SweepPage {
 impl SweepPage {
     fn new(work: &WriteTx<'_>, inbox: i64, windows: &RetentionWindows) -> Result<Self> {
         // No more than the workers have in hand; kept here, so that the table needs no index for this.
-        let mut statement = work.statement(include_str!("../sql/sweep/running.sql"))?;
+        let mut statement = work.statement(SQL.sweep_running)?;
         let running = statement.query_map([], |row| row.get(0)).map_err(store_error)?;
         let own = work.names.of_inbox(inbox).map(|(id, handler)| (id, windows.of(&handler.key)));
         Ok(Self {
@@ -153,7 +154,7 @@ impl SweepPage {
         let (mut gone, mut stays, mut passed, mut last) = (Vec::new(), Vec::new(), from, at.seq);
         for seq in &again {
             last = *seq;
-            let mut statement = work.statement(include_str!("../sql/sweep/candidate.sql"))?;
+            let mut statement = work.statement(SQL.sweep_candidate)?;
             let found = statement.query_row([seq.0], Candidate::read).optional().map_err(store_error)?;
             let stays = found.map(|candidate| self.look(work, &candidate, at.window)).transpose()?;
             if matches!(stays, None | Some(SweepVerdict::Gone)) {
@@ -216,14 +217,14 @@ impl SweepPage {
         let all = || candidate.handlers.iter().map(|id| self.window(*id));
         let shortest = all().min().unwrap_or(self.default);
         let unfinished: bool = work
-            .statement(include_str!("../sql/sweep/unfinished.sql"))?
+            .statement(SQL.sweep_unfinished)?
             .query_row(params![seq, cutoff(shortest)], |row| row.get(0))
             .map_err(store_error)?;
         // Most messages have one window for all.
         if unfinished || self.running.contains(&seq) || all().all(|window| window == shortest) {
             return Ok(!unfinished && !self.running.contains(&seq));
         }
-        let mut statement = work.statement(include_str!("../sql/sweep/ends.sql"))?;
+        let mut statement = work.statement(SQL.sweep_ends)?;
         let mut rows = statement.query([seq]).map_err(store_error)?;
         while let Some(row) = rows.next().map_err(store_error)? {
             let (handler, at): (i64, i64) =
@@ -238,7 +239,7 @@ impl SweepPage {
     /// Reads the sweep cursor of a window.
     fn load(&self, work: &WriteTx<'_>, window: Duration) -> Result<SweepCursor> {
         let cursor = work
-            .statement(include_str!("../sql/sweep/cursor.sql"))?
+            .statement(SQL.sweep_cursor)?
             .query_row(params![self.inbox, millis(window), self.digest], |row| {
                 let behind: Vec<u8> = row.get(1)?;
                 let behind = behind.as_chunks::<8>().0.iter().map(|seq| Seq(i64::from_le_bytes(*seq)));
@@ -251,10 +252,10 @@ impl SweepPage {
 
     fn save(&self, work: &WriteTx<'_>, window: Duration, cursor: &SweepCursor) -> Result<()> {
         let behind: Vec<u8> = cursor.left.iter().flat_map(|seq| seq.0.to_le_bytes()).collect();
-        work.statement(include_str!("../sql/sweep/delete_cursors.sql"))?
+        work.statement(SQL.sweep_delete_cursors)?
             .execute(params![self.inbox, self.digest])
             .map_err(store_error)?;
-        work.statement(include_str!("../sql/sweep/set_cursor.sql"))?
+        work.statement(SQL.sweep_set_cursor)?
             .execute(params![self.inbox, millis(window), self.digest, cursor.upto.0, behind])
             .map_err(store_error)?;
         Ok(())
@@ -264,7 +265,7 @@ impl SweepPage {
 /// Messages in the order of acceptance, of whatever inbox.
 fn candidates(work: &WriteTx<'_>, after: Seq, limit: usize) -> Result<Vec<Candidate>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let mut statement = work.statement(include_str!("../sql/sweep/candidates.sql"))?;
+    let mut statement = work.statement(SQL.sweep_candidates)?;
     let rows = statement.query_map(params![after.0, limit], Candidate::read).map_err(store_error)?;
     rows.collect::<rusqlite::Result<_>>().map_err(store_error)
 }
@@ -274,14 +275,14 @@ fn sweep_marks(work: &WriteTx<'_>, params: &SweepParams, windows: &RetentionWind
     let (mut gone, mut last) = (0, String::new());
     while gone < params.limit {
         let next: Option<String> = work
-            .statement(include_str!("../sql/sweep/mark_handler.sql"))?
+            .statement(SQL.sweep_mark_handler)?
             .query_row(params![params.inbox.as_str(), last], |row| row.get(0))
             .map_err(store_error)?;
         let Some(handler) = next else { break };
         let cutoff = work.now.before(windows.of(&HandlerKey::new(&handler)?));
         let max = i64::try_from(params.limit - gone).unwrap_or(i64::MAX);
         gone += work
-            .statement(include_str!("../sql/sweep/marks.sql"))?
+            .statement(SQL.sweep_marks)?
             .execute(params![params.inbox.as_str(), handler, cutoff.as_millis(), max])
             .map_err(store_error)?;
         last = handler;
@@ -328,12 +329,8 @@ impl Removed {
 
 /// The proof row stays until the next merge passes it; without its message it counts as absent.
 fn remove(work: &WriteTx<'_>, seq: i64) -> Result<()> {
-    let all = [
-        include_str!("../sql/sweep/outcomes.sql"),
-        include_str!("../sql/history/forget_attempts.sql"),
-        include_str!("../sql/history/delete_duplicates.sql"),
-        include_str!("../sql/sweep/message.sql"),
-    ];
+    let all =
+        [SQL.sweep_outcomes, SQL.history_forget_attempts, SQL.history_delete_duplicates, SQL.sweep_message];
     for sql in all {
         work.statement(sql)?.execute([seq]).map_err(store_error)?;
     }

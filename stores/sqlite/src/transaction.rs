@@ -18,6 +18,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use crate::connect::FileOpener;
 use crate::error::{commit_error, stopped, store_error};
 use crate::lock;
+use crate::sql::SQL;
 
 /// Turns of the writes of one process: SQLite allows one writer, and to wait here is fair and cheap. Holds the
 /// connection that handlers use.
@@ -119,6 +120,8 @@ pub struct SqliteTx {
     rolled_back: Arc<AtomicBool>,
     /// True if a run that shares the transaction has begun its part.
     pub(crate) in_part: bool,
+    /// True if its commit makes entries claimable.
+    pub(crate) wakes: bool,
     turn: WriteTurnGuard,
 }
 
@@ -136,7 +139,8 @@ impl SqliteTx {
             Some(connection) => connection,
             None => opener.open()?,
         };
-        let mut tx = Self { connection: None, rolled_back: Arc::default(), in_part: false, turn };
+        let mut tx =
+            Self { connection: None, rolled_back: Arc::default(), in_part: false, wakes: false, turn };
         let connection = tx.connection.insert(connection);
         // SQLite would begin, and refuse the handler's first write instead.
         if connection.is_readonly("main").map_err(store_error)? {
@@ -164,9 +168,7 @@ impl SqliteTx {
             self.check()?;
             let mut connection = self.connection.take().ok_or_else(stopped)?;
             guard(&mut connection, None)?;
-            connection
-                .execute_batch(include_str!("../sql/transaction/commit.sql"))
-                .map_err(handler_commit_error)?;
+            connection.execute_batch(SQL.transaction_commit).map_err(handler_commit_error)?;
             *self.turn = Some(connection);
             Ok(())
         });
@@ -202,8 +204,7 @@ impl Drop for SqliteTx {
     fn drop(&mut self) {
         if let Some(mut connection) = self.connection.take() {
             let ended = guard(&mut connection, None).is_ok()
-                && (connection.is_autocommit()
-                    || connection.execute_batch(include_str!("../sql/transaction/rollback.sql")).is_ok());
+                && (connection.is_autocommit() || connection.execute_batch(SQL.transaction_rollback).is_ok());
             if ended {
                 *self.turn = Some(connection);
             }

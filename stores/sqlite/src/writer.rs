@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use oncebox_core::time::{SharedClock, Timestamp};
 use oncebox_core::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
 use rusqlite::{Connection, params};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -19,6 +20,7 @@ use crate::lock::{self, Courtesy};
 use crate::names::NameMap;
 use crate::owner::Owner;
 use crate::proof::{Pace, Tail};
+use crate::sql::SQL;
 use crate::transaction::WriteTurn;
 
 /// The most calls that share a transaction; beyond that, answers would come too late.
@@ -37,8 +39,8 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    fn load(connection: &Connection) -> rusqlite::Result<Self> {
-        connection.prepare_cached(include_str!("../sql/writer/counters.sql"))?.query_row([], |row| {
+    pub(crate) fn load(connection: &Connection) -> rusqlite::Result<Self> {
+        connection.prepare_cached(SQL.writer_counters)?.query_row([], |row| {
             Ok(Self {
                 seq: row.get(0)?,
                 token: row.get(1)?,
@@ -51,8 +53,8 @@ impl Counters {
         })
     }
 
-    fn save(&self, connection: &Connection) -> rusqlite::Result<()> {
-        connection.prepare_cached(include_str!("../sql/writer/save_counters.sql"))?.execute(params![
+    pub(crate) fn save(&self, connection: &Connection) -> rusqlite::Result<()> {
+        connection.prepare_cached(SQL.writer_save_counters)?.execute(params![
             self.seq,
             self.token,
             self.merged,
@@ -152,14 +154,14 @@ impl WriterHandle {
         clock: SharedClock,
         write_turn: WriteTurn,
         wake: watch::Sender<u64>,
-        pace: Pace,
+        (known, pace): (SharedState, Pace),
     ) -> Result<(Self, WriterEnd)> {
         let (jobs, queue) = mpsc::channel(MAX_GROUP);
         let state = WriterState {
             owner: Owner::new(opener.path.clone()),
             opener,
             connection: Some(connection),
-            known: None,
+            known,
             clock,
             write_turn,
             wake,
@@ -195,16 +197,16 @@ impl WriterHandle {
 }
 
 /// State of the database that the writer caches between transactions.
-struct CachedState {
+pub(crate) struct CachedState {
     names: NameMap,
-    tail: Tail,
+    pub(crate) tail: Tail,
     counters: Counters,
     /// Changes when another connection wrote. `None` when the names and counters have to be read again anyway.
     data_version: Option<i64>,
 }
 
 impl CachedState {
-    fn nothing(pace: Pace) -> Self {
+    pub(crate) fn nothing(pace: Pace) -> Self {
         Self {
             names: NameMap::default(),
             tail: Tail::new(pace),
@@ -235,13 +237,16 @@ impl CachedState {
     }
 }
 
+/// The cached state, which transactions of callers read too. `None` when the next transaction has to read it again. A thread takes it
+/// while it has SQLite's write lock, so no other waits long.
+pub(crate) type SharedState = Arc<Mutex<Option<CachedState>>>;
+
 struct WriterState {
     opener: FileOpener,
     owner: Owner,
     /// `None` after a failure that may have left it in doubt; opened again for the next group.
     connection: Option<Connection>,
-    /// `None` when it has to be read again.
-    known: Option<CachedState>,
+    known: SharedState,
     clock: SharedClock,
     write_turn: WriteTurn,
     wake: watch::Sender<u64>,
@@ -303,7 +308,8 @@ impl WriterState {
     fn transaction(&mut self, jobs: &mut [Box<dyn WriterJob>]) -> std::result::Result<(), FailedTransaction> {
         // A panic ends the transaction, not the thread that all others depend on.
         catch_unwind(AssertUnwindSafe(|| self.try_transaction(jobs))).unwrap_or_else(|_| {
-            (self.connection, self.known) = (None, None);
+            self.connection = None;
+            *self.known.lock() = None;
             self.owner.rolled_back();
             Err(Error::new(ErrorKind::CommitUnknown, "the SQLite writer panicked").into())
         })
@@ -331,16 +337,16 @@ impl WriterState {
             }
             Err(failed) => {
                 self.owner.rolled_back();
-                let rolled_back = connection.is_autocommit()
-                    || connection.execute_batch(include_str!("../sql/transaction/rollback.sql")).is_ok();
+                let rolled_back =
+                    connection.is_autocommit() || connection.execute_batch(SQL.transaction_rollback).is_ok();
                 let error = &failed.error;
                 let in_doubt = error.kind() == ErrorKind::CommitUnknown || is_io_failure(error);
                 // A connection that is in doubt is never used again, nor what was believed of the file.
                 if rolled_back && !in_doubt {
                     self.connection = Some(connection);
-                    self.known.iter_mut().for_each(CachedState::rolled_back);
+                    self.known.lock().iter_mut().for_each(CachedState::rolled_back);
                 } else {
-                    self.known = None;
+                    *self.known.lock() = None;
                 }
             }
         }
@@ -356,12 +362,13 @@ impl WriterState {
         // Immediate: a transaction that reads first and writes later can find its snapshot outdated, at any time and
         // without a wait. A file that is only looked at must not be locked.
         let begun = if self.opener.read_only {
-            connection.execute_batch(include_str!("../sql/transaction/begin_read.sql"))
+            connection.execute_batch(SQL.transaction_begin_read)
         } else {
             lock::begin(connection, self.opener.patience())
         };
         begun.map_err(store_error)?;
-        let known = self.known.get_or_insert_with(|| CachedState::nothing(self.pace));
+        let mut known = self.known.lock();
+        let known = known.get_or_insert_with(|| CachedState::nothing(self.pace));
         let turns = self.write_turn.turns();
         // If handlers of this process had turns meanwhile, it was probably they who wrote.
         if known.refresh(connection)? && turns == self.turns + 1 {
@@ -388,7 +395,7 @@ impl WriterState {
         if known.counters != before {
             known.counters.save(connection).map_err(store_error)?;
         }
-        connection.execute_batch(include_str!("../sql/transaction/commit.sql")).map_err(commit_error)?;
+        connection.execute_batch(SQL.transaction_commit).map_err(commit_error)?;
         known.tail.committed(&known.counters);
         Ok(())
     }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use oncebox::state::Settlement;
-use oncebox::store::{Claim, Mark, MarkIn, NewMessage, SettleIn, Settled, ShareIn, Transactional};
+use oncebox::store::{
+    AcceptIn, Accepted, Claim, Mark, MarkIn, NewMessage, SettleIn, Settled, ShareIn, Transactional,
+};
 use oncebox::{Fingerprint, HandlerKey, InboxName, Key, Result};
 
 use super::super::{Rigged, pause};
@@ -87,6 +89,16 @@ impl<S: Rigged + Clone> MarkIn<S::Tx> for Sabotaged<S> {
         handler: &HandlerKey,
     ) -> Result<Option<Bytes>> {
         self.store.recall(tx, inbox, key, handler).await
+    }
+}
+
+impl<S: Rigged + Clone> AcceptIn<S::Tx> for Sabotaged<S> {
+    fn accept_in(
+        &self,
+        tx: &mut S::Tx,
+        batch: &[NewMessage],
+    ) -> impl Future<Output = Result<Vec<Accepted>>> + Send {
+        self.store.accept_in(tx, batch)
     }
 }
 

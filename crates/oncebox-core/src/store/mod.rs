@@ -1,7 +1,7 @@
 //! The interface to databases: one trait with the verbs of an inbox, and smaller ones for optional features.
 //!
-//! A store implements [`Store`], then as many as the database allows of [`Transactional`] with [`MarkIn`], [`SettleIn`] and
-//! [`ShareIn`], [`Admin`], [`Migrate`] and [`Wakeups`]. Its tests run the conformance suite of `oncebox-testkit`.
+//! A store implements [`Store`], then as many as the database allows of [`Transactional`] with [`MarkIn`], [`AcceptIn`],
+//! [`SettleIn`] and [`ShareIn`], [`Admin`], [`Migrate`] and [`Wakeups`]. Its tests run the conformance suite of `oncebox-testkit`.
 //!
 //! Every verb works on batches and takes one parameter struct, so new fields break no store. All times come from the store's clock:
 //! callers send durations.
@@ -54,7 +54,7 @@ pub use quarantine::{
 pub use route::{HandlerLink, Route};
 pub use sweep::{BackfillParams, Backfilled, Orphan, OrphanParams, SweepId, SweepParams, Swept};
 pub use tenancy::Tenancy;
-pub use transaction::{Mark, MarkIn, SettleIn, ShareIn, Transactional};
+pub use transaction::{AcceptIn, Mark, MarkIn, SettleIn, ShareIn, Transactional};
 pub use wakeups::{Wakeup, Wakeups};
 pub use windows::{RegisterParams, RegisteredWindow, RetentionWindows, SweepCursor, SweepPosition};
 

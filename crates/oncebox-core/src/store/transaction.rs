@@ -1,10 +1,11 @@
-//! Stores whose transactions a handler can share. Tests: `conformance/mark.rs` and `conformance/share.rs` in `oncebox-testkit`.
+//! Stores whose transactions a handler can share. Tests: `conformance/mark.rs`, `conformance/accept_in.rs` and
+//! `conformance/share.rs` in `oncebox-testkit`.
 
 use std::future::Future;
 
 use bytes::Bytes;
 
-use super::{Claim, NewMessage, Settled, Store};
+use super::{Accepted, Claim, NewMessage, Settled, Store};
 use crate::error::Result;
 use crate::key::{Fingerprint, Key};
 use crate::name::{HandlerKey, InboxName};
@@ -129,6 +130,43 @@ pub trait MarkIn<Tx: ?Sized>: Store {
         key: &Key,
         handler: &HandlerKey,
     ) -> impl Future<Output = Result<Option<Bytes>>> + Send;
+}
+
+/// Store that accepts messages inside a transaction of type `Tx`: the caller's, or the store's.
+#[diagnostic::on_unimplemented(
+    message = "the store `{Self}` cannot accept messages in a transaction of type `{Tx}`",
+    label = "this needs a store that can"
+)]
+pub trait AcceptIn<Tx: ?Sized>: Store {
+    /// Stores the messages as [`accept`](Store::accept) does, with the same results, in the caller's transaction. Nothing is
+    /// visible before its commit, and nothing is left after its rollback. A key occurs twice in the transaction as it does in a
+    /// batch: the second message is a duplicate of the first.
+    ///
+    /// Until the transaction ends, another accept of one of its new keys waits, or fails with a
+    /// [retryable](crate::Error::is_retryable) error; no key has two firsts. The same holds for messages with an ordering key of
+    /// the transaction: they get their numbers in the order of the commits. Messages without one may become visible in another
+    /// order than that of their numbers, and a store claims them all the same.
+    ///
+    /// After an error, roll back. A transaction of another database is [`Refused`](crate::ErrorKind::Refused), if the store can
+    /// tell, and so is a connection without an open transaction.
+    ///
+    /// The store wakes its workers after [`Transactional::commit`]. It may not notice the commit of the caller's own transaction:
+    /// then its workers find the work by polling.
+    fn accept_in(
+        &self,
+        tx: &mut Tx,
+        batch: &[NewMessage],
+    ) -> impl Future<Output = Result<Vec<Accepted>>> + Send;
+}
+
+impl<Tx: ?Sized, S: AcceptIn<Tx>> AcceptIn<Tx> for std::sync::Arc<S> {
+    fn accept_in(
+        &self,
+        tx: &mut Tx,
+        batch: &[NewMessage],
+    ) -> impl Future<Output = Result<Vec<Accepted>>> + Send {
+        (**self).accept_in(tx, batch)
+    }
 }
 
 /// Store that completes a claim inside a transaction of type `Tx`.

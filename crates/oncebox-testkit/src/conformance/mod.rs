@@ -19,6 +19,8 @@
 #[doc(hidden)]
 pub mod accept;
 #[doc(hidden)]
+pub mod accept_in;
+#[doc(hidden)]
 pub mod admin;
 #[doc(hidden)]
 pub mod alias;

@@ -10,12 +10,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use oncebox::state::Settlement;
 use oncebox::store::{
-    Accepted, Acted, Action, ActionKind, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
-    BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount,
-    EntryFilter, EntryPage, ExamineParams, Failover, Finding, InboxCounts, Mark, MarkIn, MessageHistory,
-    MessageView, NewMessage, OperationId, Orphan, OrphanParams, QuarantineFilter, QuarantinePage,
-    RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams,
-    Swept, Transactional, Wakeups,
+    AcceptIn, Accepted, Acted, Action, ActionKind, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled,
+    Backlog, BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed,
+    DuplicateCount, EntryFilter, EntryPage, ExamineParams, Failover, Finding, InboxCounts, Mark, MarkIn,
+    MessageHistory, MessageView, NewMessage, OperationId, Orphan, OrphanParams, QuarantineFilter,
+    QuarantinePage, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store,
+    SweepParams, Swept, Transactional, Wakeups,
 };
 use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result};
 
@@ -224,6 +224,16 @@ impl<Tx: ?Sized, S: MarkIn<Tx>> MarkIn<Tx> for FaultyStore<S> {
         handler: &HandlerKey,
     ) -> impl Future<Output = Result<Option<Bytes>>> + Send {
         self.run(StoreVerb::Recall, self.store.recall(tx, inbox, key, handler))
+    }
+}
+
+impl<Tx: ?Sized, S: AcceptIn<Tx>> AcceptIn<Tx> for FaultyStore<S> {
+    fn accept_in(
+        &self,
+        tx: &mut Tx,
+        batch: &[NewMessage],
+    ) -> impl Future<Output = Result<Vec<Accepted>>> + Send {
+        self.run(StoreVerb::AcceptIn, self.store.accept_in(tx, batch))
     }
 }
 

@@ -24,6 +24,7 @@ pub enum StoreVerb {
     Begin,
     Commit,
     Mark,
+    AcceptIn,
     Quarantine,
     Record,
     Recall,

@@ -33,6 +33,7 @@ fn arrival(new: &NewMessage, known: Option<Fingerprint>, forgotten: Option<Times
 
 impl MemoryTables {
     pub(super) fn accept(&mut self, batch: &[NewMessage], now: Timestamp) -> Result<Vec<Accepted>> {
+        self.check_reserved(batch)?;
         self.check_room(batch)?;
         Ok(batch.iter().map(|new| self.accept_one(new, now)).collect())
     }
@@ -66,9 +67,8 @@ impl MemoryTables {
     }
 
     /// Refuses a batch that does not fit, before anything of it is stored.
-    fn check_room(&self, batch: &[NewMessage]) -> Result<()> {
-        let stored: usize =
-            self.scopes.values().map(|scope| scope.messages.len() + scope.quarantined.len()).sum();
+    pub(super) fn check_room(&self, batch: &[NewMessage]) -> Result<()> {
+        let stored = self.stored();
         let room = self.capacity.saturating_sub(stored);
         // Each message takes at most one slot, so only a nearly full store needs the exact count.
         if batch.len() <= room || self.growth(batch) <= room {
@@ -80,9 +80,14 @@ impl MemoryTables {
     /// Refuses a message for the quarantine that does not fit.
     pub(super) fn check_room_in_quarantine(&mut self, new: &NewMessage) -> Result<()> {
         let known = self.scope(&new.inbox).quarantined.contains_key(&(new.key, *new.fingerprint.as_bytes()));
-        let stored: usize =
-            self.scopes.values().map(|scope| scope.messages.len() + scope.quarantined.len()).sum();
+        let stored = self.stored();
         if known || stored < self.capacity { Ok(()) } else { Err(self.full(stored)) }
+    }
+
+    /// Returns the number of slots that are taken, also by messages of open transactions.
+    fn stored(&self) -> usize {
+        let of = |scope: &InboxTables| scope.messages.len() + scope.quarantined.len() + scope.reserved.len();
+        self.scopes.values().map(of).sum()
     }
 
     fn full(&self, stored: usize) -> Error {
@@ -133,7 +138,7 @@ impl InboxTables {
         missing.flatten().filter_map(|handler| self.watermarks.get(&handler).copied()).max()
     }
 
-    fn store(&mut self, seq: Seq, new: &NewMessage, now: Timestamp) {
+    pub(super) fn store(&mut self, seq: Seq, new: &NewMessage, now: Timestamp) {
         self.keys.insert(new.key, seq);
         let stored = MemoryMessage {
             inbox: new.inbox.clone(),
@@ -150,7 +155,7 @@ impl InboxTables {
     }
 
     /// Adds the missing entries of a message, and returns their number.
-    fn add_entries(&mut self, seq: Seq, new: &NewMessage, now: Timestamp) -> usize {
+    pub(super) fn add_entries(&mut self, seq: Seq, new: &NewMessage, now: Timestamp) -> usize {
         let due = now.after(new.delay);
         new.routes.iter().filter(|route| self.add_entry(seq, route, due, now)).count()
     }

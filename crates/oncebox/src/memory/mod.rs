@@ -1,6 +1,7 @@
 //! In-memory store, for tests and for work that may be lost with the process. Tests: `tests/memory.rs`.
 
 mod accept;
+mod accept_in;
 mod admin;
 mod claim;
 mod erase;

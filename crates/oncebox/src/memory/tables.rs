@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::accept_in::ReservedKeys;
 use super::index::Indexes;
 use super::names::HandlerNames;
 use super::operations::Operations;
@@ -43,6 +44,8 @@ pub(super) struct InboxTables {
     pub(super) names: HandlerNames,
     pub(super) messages: BTreeMap<Seq, MemoryMessage>,
     pub(super) keys: HashMap<Key, Seq>,
+    /// Keys that open transactions accept messages under.
+    pub(super) reserved: ReservedKeys,
     /// One row per payload under a key, so redeliveries do not pile up.
     pub(super) quarantined: BTreeMap<(Key, [u8; 16]), QuarantinedMessage>,
     pub(super) paused: BTreeSet<HandlerKey>,

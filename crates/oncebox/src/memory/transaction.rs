@@ -1,10 +1,11 @@
-//! Transactions over marks and completions. A handler's own writes are never in them, because there is no database.
+//! Transactions over marks, accepted messages and completions. A handler's own writes are never in them, because there is no database.
 
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::accept_in::StagedAccepts;
 use super::tables::{MemoryMark, MemoryTables};
 use super::{Memory, Shared};
 use crate::error::{Error, ErrorKind, Result};
@@ -16,7 +17,7 @@ use crate::store::{
 };
 use crate::time::Timestamp;
 
-/// Open transaction of a [`Memory`] store: its marks and completions become visible together. Dropping it rolls it back.
+/// Open transaction of a [`Memory`] store: its marks, accepted messages and completions become visible together. Dropping it rolls it back.
 pub struct MemoryTx {
     store: Arc<Shared>,
     /// Open marks in the store, so that a concurrent mark has to wait.
@@ -26,6 +27,8 @@ pub struct MemoryTx {
     completions: Vec<Claim>,
     /// Messages for the quarantine.
     quarantined: Vec<NewMessage>,
+    /// Accepted messages.
+    pub(super) staged: StagedAccepts,
     savepoint: Savepoint,
 }
 
@@ -36,10 +39,11 @@ struct Savepoint {
     results: usize,
     completions: usize,
     quarantined: usize,
+    staged: usize,
 }
 
 impl MemoryTx {
-    fn is_of(&self, store: &Memory) -> Result<()> {
+    pub(super) fn is_of(&self, store: &Memory) -> Result<()> {
         if Arc::ptr_eq(&self.store, &store.shared) {
             return Ok(());
         }
@@ -54,6 +58,13 @@ impl MemoryTx {
         let mut tables = self.store.tables.lock();
         for (inbox, mark) in self.marks.drain(kept..) {
             tables.scope(&inbox).marks.remove(&mark);
+        }
+    }
+
+    /// Undoes all accepted messages but the first `kept`.
+    fn unstage(&mut self, kept: usize) {
+        if self.staged.len() > kept {
+            self.staged.truncate(&mut self.store.tables.lock(), kept);
         }
     }
 
@@ -83,6 +94,7 @@ impl MemoryTx {
             );
             return Err(Error::new(ErrorKind::LeaseLost, what));
         }
+        self.staged.commit(tables, now);
         for claim in self.completions.drain(..) {
             tables.settle(&Settlement::done(&claim), now);
         }
@@ -105,6 +117,7 @@ impl MemoryTx {
 impl Drop for MemoryTx {
     fn drop(&mut self) {
         self.unmark(0);
+        self.unstage(0);
     }
 }
 
@@ -128,6 +141,7 @@ impl Transactional for Memory {
             results: Vec::new(),
             completions: Vec::new(),
             quarantined: Vec::new(),
+            staged: StagedAccepts::default(),
             savepoint: Savepoint::default(),
         })
     }
@@ -234,15 +248,17 @@ impl ShareIn<MemoryTx> for Memory {
             results: tx.results.len(),
             completions: tx.completions.len(),
             quarantined: tx.quarantined.len(),
+            staged: tx.staged.len(),
         };
         Ok(())
     }
 
     async fn rollback_to_savepoint(&self, tx: &mut MemoryTx) -> Result<()> {
         tx.is_of(self)?;
-        let Savepoint { marks, results, completions, quarantined } = tx.savepoint;
+        let Savepoint { marks, results, completions, quarantined, staged } = tx.savepoint;
         tx.quarantined.truncate(quarantined);
         tx.unmark(marks);
+        tx.unstage(staged);
         tx.results.truncate(results);
         tx.completions.truncate(completions);
         Ok(())

@@ -101,6 +101,7 @@ const VERB: MetricLabel = words(
         "commit",
         "rollback",
         "mark",
+        "accept_in",
         "quarantine",
         "record",
         "recall",

@@ -9,7 +9,9 @@ use super::{Observed, emit, names};
 use crate::error::Result;
 use crate::key::{Fingerprint, Key};
 use crate::name::{HandlerKey, InboxName};
-use crate::store::{Claim, Mark, MarkIn, NewMessage, SettleIn, Settled, ShareIn, Transactional};
+use crate::store::{
+    AcceptIn, Accepted, Claim, Mark, MarkIn, NewMessage, SettleIn, Settled, ShareIn, Transactional,
+};
 
 impl<S: Transactional> Transactional for Observed<S> {
     type Tx = S::Tx;
@@ -95,6 +97,17 @@ impl<Tx: ?Sized, S: MarkIn<Tx>> MarkIn<Tx> for Observed<S> {
         handler: &HandlerKey,
     ) -> impl Future<Output = Result<Option<Bytes>>> + Send {
         self.observe("recall", 1, self.store.recall(tx, inbox, key, handler))
+    }
+}
+
+/// Counts calls only: whether the messages are stored is known at the commit, which may be the caller's.
+impl<Tx: ?Sized, S: AcceptIn<Tx>> AcceptIn<Tx> for Observed<S> {
+    fn accept_in(
+        &self,
+        tx: &mut Tx,
+        batch: &[NewMessage],
+    ) -> impl Future<Output = Result<Vec<Accepted>>> + Send {
+        self.observe("accept_in", batch.len(), self.store.accept_in(tx, batch))
     }
 }
 

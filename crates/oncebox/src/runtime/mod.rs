@@ -16,7 +16,7 @@ pub(crate) use intake::delivery::prepare;
 pub(crate) use intake::direct::run_directly;
 pub(crate) use intake::forget::{Forget, launch as forget};
 pub(crate) use intake::inline::{Inline, InlineResult};
-pub(crate) use upkeep::sweeper::{LastRegistration, register, registered, sweep};
+pub(crate) use upkeep::sweeper::{LastRegistration, register, registered, registered_before, sweep};
 pub(crate) use work::drive::{Drives, drain, process_pending};
 pub(crate) use work::dry_run::dry_run;
 pub(crate) use work::local_wakeup::LocalWakeup;

@@ -40,13 +40,17 @@ impl<'a> FastPath<'a> {
         if !chosen.iter().all(|(_, offer)| plain(offer)) {
             return None;
         }
-        let by_time = usize::from(!doubted.is_empty());
+        let (one, plain) = if doubted.is_empty() {
+            (&db.sql.accept_one, &db.sql.accept_plain)
+        } else {
+            (&db.sql.accept_one_by_time, &db.sql.accept_plain_by_time)
+        };
         let (query, statement) = match chosen[..] {
-            [(place, offer)] => (alone(&db.sql.accept_one[by_time], db, place, offer), Statement::One),
+            [(place, offer)] => (alone(one, db, place, offer), Statement::One),
             _ if !looks && doubted.is_empty() => {
                 (together(&db.sql.accept_new, db, &chosen, first), Statement::New)
             }
-            _ => (together(&db.sql.accept_plain[by_time], db, &chosen, first), Statement::Plain),
+            _ => (together(plain, db, &chosen, first), Statement::Plain),
         };
         Some(Self { query: if doubted.is_empty() { query } else { query.bind(doubted) }, statement })
     }

@@ -5,11 +5,12 @@ use super::*;
 #[test]
 fn names_are_quoted() {
     let place = Namespace { schema: "app".into(), prefix: "box_".into() };
-    let sql = place
-        .render("a oncebox_proof, 'oncebox_counter' & 63, \"oncebox_x_y\" on oncebox_%s_%s in ':schema'");
+    let sql = place.render(
+        "a oncebox_proof, 'oncebox_counter' & 63, \"oncebox_x_y\" on oncebox_%s_%s in 'public', \"public\"",
+    );
     assert_eq!(
         &*sql,
-        "a \"app\".\"box_proof\", '\"app\".\"box_counter\"' & 63, \"box_x_y\" on \"app\".\"box_%s_%s\" in 'app'"
+        "a \"app\".\"box_proof\", '\"app\".\"box_counter\"' & 63, \"box_x_y\" on \"app\".\"box_%s_%s\" in 'app', \"app\""
     );
 }
 

@@ -1,6 +1,10 @@
 //! Fixture of this store's tests: tables per test on a real server, and short helpers.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+#[path = "../../src/sections.rs"]
+pub(crate) mod sections;
+
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -287,4 +291,42 @@ pub(crate) async fn claim_one(store: &Postgres) -> Claimed {
 pub(crate) async fn status(store: &Postgres, id: &str) -> Option<Status> {
     let view = store.show(&inbox(), &key(id)).await.expect("show")?;
     view.entries.iter().filter(|entry| entry.handler == handler("h")).map(|entry| entry.status).next_back()
+}
+
+/// A statement of the store, as its file has it.
+pub(crate) struct StatementFile {
+    pub(crate) name: String,
+    /// The text, with `@` for the schema and prefix.
+    pub(crate) sql: String,
+    /// The types of the parameters, as the header lists them.
+    pub(crate) types: Vec<String>,
+}
+
+/// Returns all statements of the files in `sql`.
+pub(crate) fn statements() -> Vec<StatementFile> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("sql");
+    let mut found = Vec::new();
+    for file in std::fs::read_dir(root).expect("the folder of statements") {
+        let text = std::fs::read_to_string(file.expect("a file").path()).expect("a file of statements");
+        let mut sections = text.split("-- name: ");
+        assert_eq!(sections.next(), Some(""), "a file begins with a section");
+        for section in sections {
+            let name = section.lines().next().expect("a name").to_owned();
+            let types =
+                section.lines().skip(1).take_while(|line| line.starts_with("--")).filter_map(|line| {
+                    let (_, parameter) = line.strip_prefix("-- $")?.split_once(' ')?;
+                    let (_, kind) = parameter.split_once(' ')?;
+                    kind.split([' ', ':', ',']).next().map(str::to_owned)
+                });
+            let sql = sections::section(&text, &name).replace("oncebox_", "@");
+            found.push(StatementFile { types: types.collect(), name, sql });
+        }
+    }
+    found
+}
+
+/// Returns the statement with a name.
+pub(crate) fn statement(name: &str) -> StatementFile {
+    let found = statements().into_iter().find(|statement| statement.name == name);
+    found.unwrap_or_else(|| panic!("there is no statement {name}"))
 }

@@ -12,6 +12,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::Pace;
+use crate::sections::section;
 use crate::{Sqlite, Synchronous, accept};
 
 const RETENTION: Duration = Duration::from_hours(1);
@@ -34,19 +35,17 @@ impl ProofFile {
         options.open().expect("the file opens")
     }
 
-    fn number(&self, sql: &str) -> i64 {
+    /// Returns the number that a statement of `tests.sql` finds.
+    fn number(&self, name: &str) -> i64 {
+        let sql = section(include_str!("tests.sql"), name);
         let connection = Connection::open(self.dir.path().join("inbox.db")).expect("another connection");
         connection.query_row(sql, [], |row| row.get(0)).expect("a number")
     }
 
     /// Checks that the proof has every merged message, and that it does not contradict the messages.
     fn check(&self) {
-        for sql in [
-            include_str!("tests/lost.sql"),
-            include_str!("tests/wrong.sql"),
-            include_str!("tests/doubled.sql"),
-        ] {
-            assert_eq!(self.number(sql), 0, "{sql}");
+        for name in ["lost", "wrong", "doubled"] {
+            assert_eq!(self.number(name), 0, "{name}");
         }
     }
 }
@@ -85,7 +84,7 @@ async fn sweep(store: &Sqlite) -> usize {
 async fn into_a_pass(file: &ProofFile, store: &Sqlite, from: usize) -> usize {
     for id in from.. {
         assert!(is_first(&offer_all(store, [id]).await[0]));
-        let slice = file.number(include_str!("tests/pass_slice.sql"));
+        let slice = file.number("pass_slice");
         if slice > 0 && slice < 128 {
             return id + 1;
         }
@@ -102,7 +101,7 @@ async fn every_key_is_known_wherever_it_is() {
         known += 7;
         assert!(!offer_all(&store, 0..known).await.iter().any(is_first));
     }
-    assert!(file.number(include_str!("tests/count.sql")) > 200, "most are merged");
+    assert!(file.number("count") > 200, "most are merged");
     assert!(in_memory(&store).await < 80, "and leave the memory");
     file.check();
 }
@@ -116,16 +115,16 @@ async fn a_pass_goes_on_where_another_store_left_it() {
         drop(store);
         let store = file.open();
         assert!(!offer_all(&store, 0..known).await.iter().any(is_first));
-        let merged = file.number(include_str!("tests/merged.sql"));
-        while file.number(include_str!("tests/merged.sql")) == merged {
+        let merged = file.number("merged");
+        while file.number("merged") == merged {
             assert!(is_first(&offer_all(&store, [known]).await[0]));
             known += 1;
         }
-        let unmerged = file.number(include_str!("tests/unmerged.sql"));
+        let unmerged = file.number("unmerged");
         // Fewer, because a slice takes along what came after the pass began.
         assert!(in_memory(&store).await <= unmerged, "nothing stays in memory for being merged by another");
-        let proofs = file.number(include_str!("tests/count.sql"));
-        assert_eq!(file.number(include_str!("tests/proofs.sql")), proofs, "nothing is counted twice");
+        let proofs = file.number("count");
+        assert_eq!(file.number("proofs"), proofs, "nothing is counted twice");
         file.check();
     }
 }
@@ -157,7 +156,7 @@ async fn what_is_swept_is_forgotten() {
     for id in 1_000..1_200 {
         offer_all(&store, [id]).await;
     }
-    assert_eq!(file.number(include_str!("tests/bereft.sql")), 0);
+    assert_eq!(file.number("bereft"), 0);
     file.check();
 }
 
@@ -179,9 +178,9 @@ async fn what_is_rolled_back_was_never_there() {
     let (file, mut known) = (ProofFile::new(), 0);
     let store = file.open();
     for _ in 0..50 {
-        let before = file.number(include_str!("tests/seq.sql"));
+        let before = file.number("seq");
         spoil(&store, (known..known + 9).collect()).await;
-        assert_eq!(file.number(include_str!("tests/seq.sql")), before);
+        assert_eq!(file.number("seq"), before);
         assert!(offer_all(&store, known..known + 9).await.iter().all(is_first));
         known += 9;
     }
@@ -230,7 +229,7 @@ async fn random_stores_agree_with_a_map() {
         for (id, accepted) in accepted.iter().enumerate() {
             assert_eq!(is_first(accepted), !model.contains_key(&id), "seed {seed}: {id}");
         }
-        assert!(file.number(include_str!("tests/merged.sql")) > 0, "seed {seed}: nothing was merged");
+        assert!(file.number("merged") > 0, "seed {seed}: nothing was merged");
         file.check();
     }
 }

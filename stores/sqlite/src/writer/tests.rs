@@ -9,7 +9,10 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::connect::Synchronous;
+use crate::sections::section;
 
+/// Statements of these tests.
+const STATEMENTS: &str = include_str!("tests.sql");
 /// Maximum time to wait for a lock.
 const PATIENCE: Duration = Duration::from_millis(200);
 
@@ -31,7 +34,7 @@ fn writer() -> (TempDir, WriterState) {
         owner: Owner::new(opener.path.clone()),
         opener,
         connection: Some(connection),
-        known: None,
+        known: SharedState::default(),
         clock: SystemClock::shared(),
         wake: watch::Sender::new(0),
         pace: Pace::default(),
@@ -77,7 +80,7 @@ fn kind<T: std::fmt::Debug>(result: &mut WriterReply<T>) -> ErrorKind {
 
 fn handlers(state: &WriterState) -> i64 {
     let connection = state.opener.open().expect("another connection");
-    connection.query_row(include_str!("tests/handlers.sql"), [], |row| row.get(0)).expect("a number")
+    connection.query_row(section(STATEMENTS, "handlers"), [], |row| row.get(0)).expect("a number")
 }
 
 // FAULTS A4
@@ -98,7 +101,7 @@ fn a_commit_without_an_answer_is_unknown_to_every_caller() {
     for mut unknown in answers {
         assert_eq!(kind(&mut unknown), ErrorKind::CommitUnknown);
     }
-    assert!(state.connection.is_none() && state.known.is_none(), "neither is trusted again");
+    assert!(state.connection.is_none() && state.known.lock().is_none(), "neither is trusted again");
     // The same calls again: what was stored would be recognised, and what was not is stored now.
     let (job, mut again) = name("a");
     state.serve(&mut vec![job]);
@@ -155,7 +158,7 @@ fn a_panic_ends_the_transaction_and_not_the_writer() {
 #[test]
 fn a_connection_whose_disk_failed_is_not_used_again() {
     let (_dir, mut state) = writer();
-    let temporary = include_str!("tests/mine.sql");
+    let temporary = section(STATEMENTS, "mine");
     state.connection.as_ref().expect("open").execute_batch(temporary).expect("a table of the connection");
     let (bad, mut bad_answer) =
         fail(|| store_error(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_FSYNC), None)));

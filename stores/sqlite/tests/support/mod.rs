@@ -1,6 +1,9 @@
 //! Fixture of this store's tests: a file per test, and short helpers.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+#[path = "../../src/sections.rs"]
+pub(crate) mod sections;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -231,4 +234,32 @@ pub(crate) async fn sweep(store: &Sqlite) -> usize {
 pub(crate) async fn status(store: &Sqlite, id: &str) -> Option<Status> {
     let view = store.show(&inbox(), &key(id)).await.expect("show")?;
     view.entries.iter().filter(|entry| entry.handler == handler("h")).map(|entry| entry.status).next_back()
+}
+
+/// Returns the texts of the files in `sql`.
+pub(crate) fn sql_files() -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("sql");
+    let files = std::fs::read_dir(root).expect("the folder of statements");
+    let read =
+        |file: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(file.expect("a file").path());
+    files.map(|file| read(file).expect("a file of statements")).collect()
+}
+
+/// Returns the names of the statements of a file.
+pub(crate) fn names(file: &str) -> impl Iterator<Item = &str> {
+    file.lines().filter_map(|line| line.strip_prefix("-- name: "))
+}
+
+/// Returns all statements with their names.
+pub(crate) fn statements() -> Vec<(String, String)> {
+    let of = |file: &String| -> Vec<_> {
+        names(file).map(|name| (name.to_owned(), sections::section(file, name).to_owned())).collect()
+    };
+    sql_files().iter().flat_map(of).collect()
+}
+
+/// Returns the statement with a name.
+pub(crate) fn statement(name: &str) -> String {
+    let found = statements().into_iter().find(|(known, _)| known == name);
+    found.unwrap_or_else(|| panic!("there is no statement {name}")).1
 }

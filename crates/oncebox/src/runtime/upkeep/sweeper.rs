@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::repeat::Pauses;
 use crate::error::Result;
-use crate::inbox::Shared;
+use crate::inbox::{Shared, unregistered};
 use crate::runtime::Core;
 use crate::store::{RegisterParams, Store, SweepParams, Swept};
 
@@ -127,6 +127,29 @@ pub(crate) async fn registered<S: Store>(inbox: &Shared<S>) -> Result<()> {
         }
         registered => registered,
     }
+}
+
+/// Checks that this process has registered, without a call of the store: the caller has a transaction open, which the call could
+/// wait for. Renews the registration in the background when it is time.
+pub(crate) fn registered_before<S: Store>(inbox: &Arc<Shared<S>>) -> Result<()> {
+    let hold = registration_hold(inbox);
+    let within = |span| inbox.registered.within(span, inbox.clock.monotonic());
+    if within(hold / 3) {
+        return Ok(());
+    }
+    // A store may skip a registration within half of the hold time, so it holds that long for certain.
+    if !within(hold / 2) {
+        return Err(unregistered(inbox));
+    }
+    let inbox = Arc::clone(inbox);
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(async move {
+            if let Err(error) = registered(&inbox).await {
+                inbox.store.watch().trouble(&inbox.name, "register", &error);
+            }
+        });
+    }
+    Ok(())
 }
 
 /// Returns the parameters of a sweep, or `None` if no window has a limit.

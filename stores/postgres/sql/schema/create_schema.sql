@@ -1,2 +1,0 @@
--- Creates the schema.
-CREATE SCHEMA IF NOT EXISTS ":schema"

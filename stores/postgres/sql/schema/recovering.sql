@@ -1,2 +1,0 @@
--- Returns true if the server is a standby.
-SELECT pg_is_in_recovery()

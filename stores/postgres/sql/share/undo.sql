@@ -1,2 +1,0 @@
--- Undoes the part of the last run. The savepoint stays.
-ROLLBACK TO SAVEPOINT oncebox_run

@@ -1,4 +1,0 @@
--- Notifies the other processes of work.
--- $1 channel text
--- $2 sender text
-SELECT pg_notify($1, $2)

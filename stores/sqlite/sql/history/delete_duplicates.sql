@@ -1,4 +1,0 @@
--- Deletes the duplicate count of a message.
--- ?1 seq
--- Index: primary key of oncebox_duplicate.
-DELETE FROM oncebox_duplicate WHERE seq = ?1

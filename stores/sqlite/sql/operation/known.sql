@@ -1,4 +1,0 @@
--- Reads an earlier operation with an id.
--- ?1 id
--- Index: unique (id) of oncebox_operation.
-SELECT body, reason, answer FROM oncebox_operation WHERE id = ?1

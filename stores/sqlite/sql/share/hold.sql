@@ -1,8 +1,0 @@
--- Returns true if exactly this claim still holds the entry. No other connection can write until the transaction ends, so
--- it stays true.
--- ?1 claim_id
--- ?2 seq
--- ?3 handler
--- ?4 token
--- Index: primary key of oncebox_running.
-SELECT EXISTS (SELECT 1 FROM oncebox_running WHERE claim_id = ?1 AND seq = ?2 AND handler = ?3 AND token = ?4)

@@ -1,2 +1,0 @@
--- Keeps the part of the last run, and ends the savepoints that its handler left open.
-RELEASE oncebox_run

@@ -1,2 +1,0 @@
--- Begins a transaction that only reads.
-BEGIN

@@ -1,2 +1,0 @@
--- Commits the transaction.
-COMMIT

@@ -1,2 +1,0 @@
--- Rolls the transaction back.
-ROLLBACK

@@ -1,3 +1,0 @@
--- Lists all inboxes.
--- Index: none: the table is small.
-SELECT id, name, watermark FROM oncebox_inbox

@@ -1,1 +1,0 @@
-SELECT count(*) FROM oncebox_proof WHERE seq NOT IN (SELECT seq FROM oncebox_message)

@@ -1,1 +1,0 @@
-SELECT count(*) - count(DISTINCT digest) FROM oncebox_message

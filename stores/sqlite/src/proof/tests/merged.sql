@@ -1,1 +1,0 @@
-SELECT merged FROM oncebox_counter

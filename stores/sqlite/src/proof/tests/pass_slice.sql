@@ -1,1 +1,0 @@
-SELECT pass_slice FROM oncebox_counter

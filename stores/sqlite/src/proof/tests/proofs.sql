@@ -1,1 +1,0 @@
-SELECT proofs FROM oncebox_counter

@@ -1,1 +1,0 @@
-SELECT seq FROM oncebox_counter

@@ -1,1 +1,0 @@
-SELECT count(*) FROM oncebox_message WHERE seq > (SELECT merged FROM oncebox_counter)

@@ -1,0 +1,5 @@
+-- name: handlers
+SELECT count(*) FROM oncebox_handler;
+
+-- name: mine
+CREATE TEMP TABLE mine (id);

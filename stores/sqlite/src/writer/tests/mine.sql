@@ -1,1 +1,0 @@
-CREATE TEMP TABLE mine (id)
