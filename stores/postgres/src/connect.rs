@@ -173,9 +173,7 @@ impl Pool {
                 let mut other = self.open().await?;
                 let held = process(&mut other, FIXED.session_hold_process).await?;
                 // While the other one holds its process, this one gets a new one.
-                let lent = held == first || {
-                    process(&mut one, FIXED.session_process).await? != first
-                };
+                let lent = held == first || { process(&mut one, FIXED.session_process).await? != first };
                 if lent {
                     return Ok(true);
                 }

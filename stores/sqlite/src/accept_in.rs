@@ -12,7 +12,6 @@ use oncebox_core::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use rusqlite::{Connection, Transaction};
 
-use crate::sql::SQL;
 use crate::Sqlite;
 use crate::accept::accept;
 use crate::connect::FileOpener;
@@ -20,6 +19,7 @@ use crate::error::store_error;
 use crate::names::NameMap;
 use crate::owner::Owner;
 use crate::proof::{Pace, Tail};
+use crate::sql::SQL;
 use crate::transaction::SqliteTx;
 use crate::writer::{CachedState, Counters, SharedState, WriteTx};
 

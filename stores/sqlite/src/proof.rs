@@ -125,8 +125,7 @@ impl Tail {
 
     /// Writes the keys that were added to the proof at once.
     pub(crate) fn prove(&mut self, connection: &Connection, counters: &mut Counters) -> Result<()> {
-        let mut merge =
-            connection.prepare_cached(SQL.proof_merge).map_err(store_error)?;
+        let mut merge = connection.prepare_cached(SQL.proof_merge).map_err(store_error)?;
         for (digest, seq) in std::mem::take(&mut self.added) {
             let new = merge.execute(params![&digest[..], seq]).map_err(store_error)?;
             counters.proofs += i64::try_from(new).unwrap_or(0);
