@@ -24,8 +24,8 @@ fn both_versions_start_empty_and_keep_what_they_are_told() {
         assert_eq!(cluster.sql("postgres", "select current_user").unwrap(), "oncebox");
         assert_eq!((setting("server_encoding"), setting("lc_messages")), ("UTF8".into(), "C.UTF-8".into()));
         assert_eq!(setting("fsync"), "off");
-        let from_file = "select setting from pg_file_settings where name = 'application_name'";
-        assert_eq!(cluster.sql("postgres", from_file).unwrap(), "it's \\ mine");
+        let in_file = "select setting from pg_file_settings where name = 'application_name'";
+        assert_eq!(cluster.sql("postgres", in_file).unwrap(), "it's \\ mine");
         assert_eq!(cluster.version(), version);
         assert_eq!(setting("data_directory"), cluster.data_dir().to_str().unwrap());
         assert_eq!(setting("unix_socket_directories"), cluster.socket_dir().to_str().unwrap());

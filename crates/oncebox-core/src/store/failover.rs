@@ -120,7 +120,9 @@ mod tests {
         assert!(!finding.what.contains("may be lost"));
         (failover.unnamed, failover.unnamed_since) = (7, Some(at));
         assert!(
-            failover.to_string().ends_with("; 7 more acknowledged since 1970-01-01T00:00:01Z may be lost"),
+            failover
+                .to_string()
+                .ends_with("; 7 more acknowledged since 1970-01-01T00:00:01.000Z may be lost"),
             "{failover}"
         );
         assert_eq!(failover.finding(at.after(Duration::from_hours(31 * 24))), None);
