@@ -59,7 +59,7 @@ fn inline(play: &Arc<DeadlockScript>) -> Testbed {
     Testbed::new(|inbox, _| inbox.data(Arc::clone(play)).on("t", handler("h", book).inline()))
 }
 
-// FAULTS E7, I7, DESIGN rule 6: a deadlock burns neither counter, and does not spin.
+// FAULTS E7: a deadlock burns neither counter, and does not spin.
 #[tokio::test]
 async fn a_deadlock_of_a_stored_message_burns_no_attempt() {
     let play = DeadlockScript::deadlocks(20);

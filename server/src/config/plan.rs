@@ -179,7 +179,7 @@ impl Planner {
         let api = file.api.as_ref().and_then(|api| self.api(api, listen, file.tls.is_some()));
         let health = self.health(&file.health);
         let listen = listen?;
-        let warnings = self.check_secrets(file, &inboxes);
+        let warnings = self.check_secrets(file, &inboxes, api.as_ref());
         self.problems.is_empty().then_some(ConfigPlan {
             listen,
             tls,

@@ -116,7 +116,7 @@ async fn two_inline_handlers_that_deadlock_are_both_done() {
     assert_eq!(play.runs.load(Ordering::Relaxed), 3, "one of them twice");
 }
 
-// FAULTS E7, I7: the same for stored messages: no attempt is counted.
+// FAULTS E7: the same for stored messages: no attempt is counted.
 #[tokio::test]
 async fn two_stored_messages_that_deadlock_burn_no_attempt() {
     let (play, store) = play().await;

@@ -70,6 +70,7 @@ macro_rules! operator_conformance {
             erase {
                 an_erased_message_leaves_its_key_and_nothing_else,
                 what_comes_under_an_erased_key_is_a_duplicate,
+                requests_on_many_lose_the_ids_of_an_erased_message,
                 what_is_unfinished_refuses_or_is_discarded,
                 what_runs_is_not_erased,
                 those_behind_an_erased_one_go_on,

@@ -375,7 +375,7 @@ pub async fn a_stale_settlement_releases_no_entry<S: StoreUnderTest>(h: &Harness
     assert!(h.claim("h", 10).await.is_empty());
 }
 
-// FAULTS B14, I8
+// FAULTS B14
 pub async fn many_workers_keep_the_order<S: StoreUnderTest>(h: &Harness<S>) {
     const KEYS: usize = 10;
     const EACH: usize = 20;
