@@ -6,7 +6,7 @@ use oncebox_sqlite::{Sqlite, rusqlite::Connection};
 /// Call this for every delivery, and acknowledge the delivery after `Ok`.
 fn charge(store: &Sqlite, shop: &mut Connection, event: &str, order: i64) -> Result<(), BoxError> {
     let tx = shop.transaction()?;
-    if store.once(&tx, "orders", event, "charge-card")?.is_first() {
+    if store.once(&tx, "orders", event, "charge-card")?.is_first()? {
         tx.execute("INSERT INTO charge (order_id) VALUES (?1)", [order])?;
     }
     tx.commit()?; // the charge and its mark: both, or neither

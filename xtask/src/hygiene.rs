@@ -1,6 +1,7 @@
 //! Rules of this repository beyond the compiler. Tests: below.
 
 mod arrows;
+mod commands;
 mod facts;
 mod guides;
 mod help;
@@ -60,6 +61,7 @@ const RULES: &[fn(&RuleInput<'_>) -> Vec<String>] = &[
     guides::the_front_page_is_short,
     help::texts_fit_a_line,
     links::links_lead_somewhere,
+    commands::documented_tests_exist,
     travel::names_exist,
     facts::kills_are_those_on_record,
     facts::speeds_are_those_on_record,

@@ -123,6 +123,16 @@ impl<S: Rigged> MarkIn<ChaosTx<S::Tx>> for Chaos<S> {
     ) -> impl Future<Output = Result<Option<Bytes>>> + Send {
         self.store.recall(&mut tx.tx, inbox, key, handler)
     }
+
+    fn is_marked(
+        &self,
+        tx: &mut ChaosTx<S::Tx>,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> impl Future<Output = Result<bool>> + Send {
+        self.store.is_marked(&mut tx.tx, inbox, key, handler)
+    }
 }
 
 impl<S: Rigged> AcceptIn<ChaosTx<S::Tx>> for Chaos<S> {

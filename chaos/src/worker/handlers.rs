@@ -147,7 +147,7 @@ impl Drop for ChaosRun<'_> {
 /// Runs a handler whose effect is a row in its own transaction.
 async fn transactional<S: Rigged>(message: Message, cx: &mut Context<S>, handler: &'static str) -> Handled {
     // Borrowed longer than the context.
-    let business = Arc::clone(cx.data::<Arc<Business>>()?);
+    let business = cx.data::<Arc<Business>>()?;
     let token = business.notes.token(cx.key(), handler);
     let mut run = ChaosRun::begin(&business, &message, handler, token)?;
     business.note_key(&run, || cx.idempotency_key("effect"));
@@ -186,7 +186,7 @@ pub(super) async fn share<S: Rigged>(message: Message, cx: &mut Context<S>) -> H
 
 /// Runs a handler with an outside effect: only its ledger lines show it.
 pub(super) async fn plain<S: Rigged>(message: Message, cx: &mut Context<S>) -> Handled {
-    let business = Arc::clone(cx.data::<Arc<Business>>()?);
+    let business = cx.data::<Arc<Business>>()?;
     let token = business.notes.token(cx.key(), "plain");
     let mut run = ChaosRun::begin(&business, &message, "plain", token)?;
     business.note_key(&run, || cx.idempotency_key("effect"));
@@ -196,7 +196,7 @@ pub(super) async fn plain<S: Rigged>(message: Message, cx: &mut Context<S>) -> H
 }
 
 pub(super) async fn killer<S: Rigged>(message: Message, cx: &mut Context<S>) -> Handled {
-    let business = Arc::clone(cx.data::<Arc<Business>>()?);
+    let business = cx.data::<Arc<Business>>()?;
     let token = business.notes.token(cx.key(), "killer");
     let mut run = ChaosRun::begin(&business, &message, "killer", token)?;
     run.meet(cx.attempt()).await?;
@@ -206,7 +206,7 @@ pub(super) async fn killer<S: Rigged>(message: Message, cx: &mut Context<S>) -> 
 
 /// Runs many messages in one call. A failure fails the call; then each runs alone.
 pub(super) async fn batch<S: Rigged>(messages: Vec<Message>, cx: &mut BatchContext<S>) -> Handled {
-    let business = Arc::clone(cx.data::<Arc<Business>>()?);
+    let business = cx.data::<Arc<Business>>()?;
     let mut runs = Vec::new();
     for item in cx.items() {
         let token = business.notes.token(item.key(), "batch");

@@ -39,7 +39,7 @@ fn expand_with(
     let about = format!(" The settings of the handler [`{name}`](fn@{name}).");
     let about_key = format!(" The key of the handler: `{}`.", key.value());
     let registration = format_ident!("registration", span = name.span());
-    let handler = quote_spanned!(name.span()=> ::oncebox::handler::<_, #store, _>(#key, #name #arguments));
+    let handler = quote_spanned!(name.span()=> ::oncebox::handler::<_, #store, _, _>(#key, #name #arguments));
     quote! {
         #function
 

@@ -5,7 +5,7 @@ use quote::{ToTokens as _, quote, quote_spanned};
 use syn::parse::Parser as _;
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned as _;
-use syn::{Error, Expr, ExprLit, Lit, LitInt, LitStr, Meta, Token};
+use syn::{Error, Expr, ExprLit, Lit, LitInt, LitStr, Meta, Token, Type};
 
 use crate::duration::TimeLiteral;
 use crate::suggest::advice;
@@ -29,6 +29,8 @@ const NAMES: &[&str] = &[
     "dedupe",
     "retention",
     "undoable",
+    "needs",
+    "unordered",
     "inline",
     "fire_and_forget",
     "share_commit",
@@ -136,6 +138,16 @@ impl OptionReader {
             "undoable" => {
                 no_value(meta)?;
                 self.calls.push(quote_spanned!(span=> .undoable()));
+            }
+            "unordered" => {
+                no_value(meta)?;
+                self.calls.push(quote_spanned!(span=> .unordered()));
+                self.durable.push(("unordered", span));
+            }
+            "needs" => {
+                for needed in types_of(meta)? {
+                    self.calls.push(quote_spanned!(needed.span()=> .needs::<#needed>()));
+                }
             }
             "share_commit" => {
                 let value =
@@ -285,6 +297,17 @@ impl OptionReader {
         }
         self.calls
     }
+}
+
+/// Parses types in parentheses.
+fn types_of(meta: &Meta) -> Result<Punctuated<Type, Token![,]>, Error> {
+    let wrong = || {
+        let what = "`needs` names the types that the handler reads with `cx.data()`: write `needs(Mailer)` or `needs(Mailer, Cards)`";
+        Error::new(meta.span(), what)
+    };
+    let Meta::List(list) = meta else { return Err(wrong()) };
+    let types = Punctuated::parse_terminated.parse2(list.tokens.clone()).map_err(|_| wrong())?;
+    if types.is_empty() { Err(wrong()) } else { Ok(types) }
 }
 
 /// Refuses a value for an option without one.

@@ -4,7 +4,7 @@ use quote::ToTokens as _;
 use syn::spanned::Spanned as _;
 use syn::{
     Error, FnArg, GenericArgument, GenericParam, Generics, ItemFn, PathArguments, PathSegment, ReturnType,
-    Signature, Type, TypePath, WherePredicate,
+    Signature, Type, TypePath, WherePredicate, parse_quote_spanned,
 };
 
 /// Returns the store of a handler: the `S` of its `&mut Context<S>`.
@@ -33,16 +33,22 @@ pub(crate) fn store_of(function: &ItemFn) -> Result<Type, Error> {
     Ok(store)
 }
 
-/// Returns the `S` of `&mut Context<S>`.
+/// Returns the `S` of `&mut Context<S>`, or the store of an alias of a context, which the compiler finds.
 fn store_in(context: &Type) -> Option<Type> {
     let Type::Reference(reference) = bare(context) else { return None };
     reference.mutability?;
-    let Type::Path(TypePath { qself: None, path }) = bare(&reference.elem) else { return None };
-    let last = path.segments.last().filter(|last| last.ident == "Context")?;
-    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
-    match arguments.args.first()? {
-        GenericArgument::Type(Type::ImplTrait(_)) => None,
-        GenericArgument::Type(store) if arguments.args.len() == 1 => Some(store.clone()),
+    let elem = bare(&reference.elem);
+    let Type::Path(TypePath { qself: None, path }) = elem else { return None };
+    let last = path.segments.last()?;
+    if last.ident != "Context" {
+        return Some(parse_quote_spanned!(elem.span()=> <#elem as ::oncebox::HandlerContext>::Store));
+    }
+    match &last.arguments {
+        PathArguments::AngleBracketed(arguments) => match arguments.args.first()? {
+            GenericArgument::Type(Type::ImplTrait(_)) => None,
+            GenericArgument::Type(store) if arguments.args.len() == 1 => Some(store.clone()),
+            _ => None,
+        },
         _ => None,
     }
 }

@@ -67,6 +67,12 @@ fn normalized(printed: &str) -> String {
         if line.starts_with("error: aborting due to") || line.starts_with("For more information about") {
             continue;
         }
+        // The name of a file in a temporary directory, and advice about it.
+        if line.contains("the full name for the type has been written to")
+            || line.contains("consider using `--verbose`")
+        {
+            continue;
+        }
         if line.starts_with("Some errors have detailed explanations") {
             continue;
         }
@@ -80,9 +86,11 @@ fn normalized(printed: &str) -> String {
 fn place(line: &str) -> Option<String> {
     let (arrow, path) =
         line.trim_start().split_once(' ').filter(|(arrow, _)| ["-->", ":::"].contains(arrow))?;
-    let name = match path.rsplit_once("crates/oncebox/src/") {
-        Some((_, place)) => format!("$WORKSPACE/crates/oncebox/src/{}", place.split(':').next()?),
-        None => path.to_owned(),
+    // The compiler prints a path from the root of the workspace or a whole one: it depends on the build of the library.
+    let path = path.strip_prefix("crates/").map_or_else(|| path.to_owned(), |name| format!("/crates/{name}"));
+    let name = match path.rsplit_once("/crates/") {
+        Some((_, place)) => format!("$WORKSPACE/crates/{}", place.split(':').next()?),
+        None => path,
     };
     Some(format!(" {arrow} {name}"))
 }

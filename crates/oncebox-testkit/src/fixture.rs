@@ -35,7 +35,7 @@ pub(crate) fn route(name: &str) -> Route {
 
 /// Returns a handler with its former keys.
 pub(crate) fn renamed(name: &str, legacy: &[&str]) -> Route {
-    Route { key: handler(name), legacy: legacy.iter().copied().map(handler).collect() }
+    Route::renamed(handler(name), legacy.iter().copied().map(handler).collect())
 }
 
 pub(crate) fn message(id: impl AsRef<[u8]>) -> Message {

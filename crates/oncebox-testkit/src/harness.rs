@@ -329,7 +329,7 @@ impl<S: TransactionalTier> Harness<S> {
 pub(crate) async fn mark<S: TransactionalTier>(store: &S, id: &str, handler_key: &str) -> Result<Mark> {
     let mut tx = store.begin().await?;
     let mark = store.mark(&mut tx, &inbox(), &key(id), &handler(handler_key), None).await?;
-    if mark.is_first() {
+    if mark == Mark::First {
         // Stands for the work, during which other tasks can see the open mark.
         tokio::task::yield_now().await;
         store.commit(tx).await?;

@@ -9,8 +9,8 @@ use oncebox::state::{Outcome, Settlement, Status};
 use oncebox::store::{Accepted, Admin, EntryFilter, EntryView, RescueParams, Route, Store};
 use oncebox::time::Clock as _;
 use oncebox::{
-    Context, Error, Inbox, InboxBuilder, InboxName, KeyStrategy, Memory, Message, Policy, Registration,
-    Result, handler,
+    Context, Error, ErrorKind, Inbox, InboxBuilder, InboxName, KeyStrategy, Memory, Message, Policy,
+    Registration, Result, handler,
 };
 
 use crate::TestClock;
@@ -130,7 +130,11 @@ impl<S: Admin + Clone> TestInbox<S> {
         let number = self.crashes.requested.fetch_add(1, Ordering::SeqCst).to_string();
         // A source of its own, because the test's messages may have any id.
         let crash = Message::new(number.clone(), CRASH, number).with_source(CRASH);
-        let accepted = self.deliver(crash).await;
+        let accepted = match self.inbox.accept(crash.clone()).await {
+            // The inbox requires a tenant.
+            Err(error) if error.kind() == ErrorKind::Tenant => self.deliver(crash.with_tenant(CRASH)).await,
+            accepted => accepted.expect("the message is accepted"),
+        };
         assert!(matches!(accepted, Accepted::First(_)), "the crash was not prepared: {accepted:?}");
     }
 
@@ -317,6 +321,21 @@ mod tests {
             assert_eq!(inbox.status(&message, "write").await, Some(Status::Completed));
             assert_eq!(inbox.entries(&message).await[0].suspicion.stored(), 1);
         }
+    }
+
+    #[tokio::test]
+    async fn a_crash_needs_no_tenant_of_the_test() {
+        let mut config = oncebox::Config::default();
+        config.tenants = oncebox::config::Tenants::Required;
+        assert_idempotent(note().with_tenant("a"), async || {
+            let log = RunLog::default();
+            let inbox = TestInbox::new(|inbox| {
+                let noted = handler("write", write);
+                inbox.config(config.clone()).data(Arc::clone(&log)).on("note", noted)
+            });
+            (inbox, async move || !log.lock().is_empty())
+        })
+        .await;
     }
 
     #[tokio::test]

@@ -16,6 +16,11 @@ mod inbox;
 pub mod source;
 mod steps;
 
+/// Compiles the programs of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/testing.md")]
+struct TestingGuide;
+
 pub use clock::TestClock;
 pub use faulty::{Deadlock, FaultOdds, FaultPlan, FaultyStore, StoreFault, StoreVerb};
 pub use harness::{Harness, InspectTier, OperateTier, ShareTier, StoreTier, TransactionalTier};

@@ -1,4 +1,6 @@
-//! Selection of a request's key. Tests: `tests/service.rs` and `tests/axum.rs`.
+//! Selection of a request's key and tenant. Tests: `tests/service.rs`, `tests/replay.rs` and `tests/axum.rs`.
+
+use crate::NoTenant;
 
 /// Selects the key of a request, which is the same in every repeat. A `Fn(&Req) -> Option<Vec<u8>>` implements it.
 ///
@@ -13,6 +15,27 @@ where
     F: Fn(&Req) -> Option<Vec<u8>> + Send + Sync + 'static,
 {
     fn key(&self, request: &Req) -> Option<Vec<u8>> {
+        self(request)
+    }
+}
+
+/// Selects the tenant of a request. A `Fn(&Req) -> Option<String>` implements it.
+pub trait TenantOf<Req>: Send + Sync + 'static {
+    /// Returns the tenant.
+    fn tenant(&self, request: &Req) -> Option<String>;
+}
+
+impl<Req> TenantOf<Req> for NoTenant {
+    fn tenant(&self, _: &Req) -> Option<String> {
+        None
+    }
+}
+
+impl<Req, F> TenantOf<Req> for F
+where
+    F: Fn(&Req) -> Option<String> + Send + Sync + 'static,
+{
+    fn tenant(&self, request: &Req) -> Option<String> {
         self(request)
     }
 }

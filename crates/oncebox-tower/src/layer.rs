@@ -5,23 +5,31 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use oncebox::store::{MarkIn, Store, Transactional};
 use oncebox::{
-    Admission, Error, ErrorKind, HandlerKey, Inbox, KeyStrategy, Message, Opened, Permit, Recent, Result,
+    Admission, Error, ErrorKind, HandlerKey, Inbox, MarkedWork, Message, Opened, Permit, Recent, Result,
 };
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::answer::{DoneWhen, HttpResponses, NotRunReason, ResponseFns, ResponsePolicy};
-use crate::key::KeyOf;
+use crate::key::{KeyOf, TenantOf};
 use crate::tx::{CarryTx, RequestTx};
 
 /// Layer that makes a service idempotent.
-pub struct IdempotentLayer<G, K, A> {
+///
+/// `T` is the [tenant](IdempotentLayer::tenant) of a request; by default there is none.
+pub struct IdempotentLayer<G, K, A, T = NoTenant> {
     guard: G,
     key: Arc<K>,
     answer: Arc<A>,
+    tenant: Arc<T>,
 }
+
+/// No tenants: all requests share their keys. See [`IdempotentLayer::tenant`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoTenant;
 
 /// Marks in a store, for one handler key.
 pub struct Marks<S: Store> {
@@ -45,7 +53,12 @@ impl<K> IdempotentLayer<Recent, K, HttpResponses> {
     /// Remembers keys in the memory of the process, for the window of `recent`, and forgets them when it ends. `key` selects the
     /// key of a request. Several routes that share one memory need [`Recent::of`] each.
     pub fn recent(recent: Recent, key: K) -> Self {
-        Self { guard: recent, key: Arc::new(key), answer: Arc::new(HttpResponses) }
+        Self {
+            guard: recent,
+            key: Arc::new(key),
+            answer: Arc::new(HttpResponses),
+            tenant: Arc::new(NoTenant),
+        }
     }
 }
 
@@ -59,14 +72,14 @@ impl<S: Store, K> IdempotentLayer<Marks<S>, K, HttpResponses> {
         S: Transactional,
     {
         let guard = Marks { inbox, handler: HandlerKey::new(handler)? };
-        Ok(Self { guard, key: Arc::new(key), answer: Arc::new(HttpResponses) })
+        Ok(Self { guard, key: Arc::new(key), answer: Arc::new(HttpResponses), tenant: Arc::new(NoTenant) })
     }
 }
 
-impl<G, K, A> IdempotentLayer<G, K, A> {
+impl<G, K, A, T> IdempotentLayer<G, K, A, T> {
     /// Replaces [`HttpResponses`]: `answer` makes the response for a reason, and `done` returns true if a response of the service
     /// means that the work is done. Otherwise the layer releases the key and rolls back.
-    pub fn answer_with<Res, F, D>(self, answer: F, done: D) -> IdempotentLayer<G, K, ResponseFns<F, D>>
+    pub fn answer_with<Res, F, D>(self, answer: F, done: D) -> IdempotentLayer<G, K, ResponseFns<F, D>, T>
     where
         F: Fn(NotRunReason) -> Res + Send + Sync + 'static,
         D: Fn(&Res) -> bool + Send + Sync + 'static,
@@ -75,35 +88,43 @@ impl<G, K, A> IdempotentLayer<G, K, A> {
     }
 
     /// Sets a [`ResponsePolicy`].
-    pub fn answer_by<B>(self, answer: B) -> IdempotentLayer<G, K, B> {
-        IdempotentLayer { guard: self.guard, key: self.key, answer: Arc::new(answer) }
+    pub fn answer_by<B>(self, answer: B) -> IdempotentLayer<G, K, B, T> {
+        IdempotentLayer { guard: self.guard, key: self.key, answer: Arc::new(answer), tenant: self.tenant }
     }
 
     /// Sets the rule which responses mean that the work is done. Otherwise the layer releases the key and rolls back.
-    pub fn done_when<D>(self, done: D) -> IdempotentLayer<G, K, DoneWhen<A, D>>
+    pub fn done_when<D>(self, done: D) -> IdempotentLayer<G, K, DoneWhen<A, D>, T>
     where
         A: Clone,
     {
         let answer = Arc::unwrap_or_clone(self.answer);
-        IdempotentLayer { guard: self.guard, key: self.key, answer: Arc::new(DoneWhen(answer, done)) }
+        let answer = Arc::new(DoneWhen(answer, done));
+        IdempotentLayer { guard: self.guard, key: self.key, answer, tenant: self.tenant }
+    }
+
+    /// Scopes keys by tenant: the requests of two tenants under one key are two requests. `tenant` returns the tenant, as the
+    /// service has authenticated it; a client must not choose it. A request without a tenant is refused if
+    /// [`Config::tenants`](oncebox::Config::tenants) of the inbox is `Required`.
+    pub fn tenant<T2>(self, tenant: T2) -> IdempotentLayer<G, K, A, T2> {
+        IdempotentLayer { guard: self.guard, key: self.key, answer: self.answer, tenant: Arc::new(tenant) }
     }
 }
 
-impl<G: Clone, K, A> Clone for IdempotentLayer<G, K, A> {
+impl<G: Clone, K, A, T> Clone for IdempotentLayer<G, K, A, T> {
     fn clone(&self) -> Self {
         let (key, answer) = (Arc::clone(&self.key), Arc::clone(&self.answer));
-        Self { guard: self.guard.clone(), key, answer }
+        Self { guard: self.guard.clone(), key, answer, tenant: Arc::clone(&self.tenant) }
     }
 }
 
-impl<G: std::fmt::Debug, K, A> std::fmt::Debug for IdempotentLayer<G, K, A> {
+impl<G: std::fmt::Debug, K, A, T> std::fmt::Debug for IdempotentLayer<G, K, A, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("IdempotentLayer").field("guard", &self.guard).finish_non_exhaustive()
     }
 }
 
-impl<Svc, G: Clone, K, A> Layer<Svc> for IdempotentLayer<G, K, A> {
-    type Service = Idempotent<Svc, G, K, A>;
+impl<Svc, G: Clone, K, A, T> Layer<Svc> for IdempotentLayer<G, K, A, T> {
+    type Service = Idempotent<Svc, G, K, A, T>;
 
     fn layer(&self, inner: Svc) -> Self::Service {
         Idempotent { inner, layer: self.clone() }
@@ -111,18 +132,18 @@ impl<Svc, G: Clone, K, A> Layer<Svc> for IdempotentLayer<G, K, A> {
 }
 
 /// Service that does the work of a key once. Made by [`IdempotentLayer`].
-pub struct Idempotent<Svc, G, K, A> {
+pub struct Idempotent<Svc, G, K, A, T = NoTenant> {
     inner: Svc,
-    layer: IdempotentLayer<G, K, A>,
+    layer: IdempotentLayer<G, K, A, T>,
 }
 
-impl<Svc: Clone, G: Clone, K, A> Clone for Idempotent<Svc, G, K, A> {
+impl<Svc: Clone, G: Clone, K, A, T> Clone for Idempotent<Svc, G, K, A, T> {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone(), layer: self.layer.clone() }
     }
 }
 
-impl<Svc, G: std::fmt::Debug, K, A> std::fmt::Debug for Idempotent<Svc, G, K, A> {
+impl<Svc, G: std::fmt::Debug, K, A, T> std::fmt::Debug for Idempotent<Svc, G, K, A, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Idempotent").field("layer", &self.layer).finish_non_exhaustive()
     }
@@ -132,18 +153,31 @@ type ResponseFuture<Svc, Req> = Pin<
     Box<dyn Future<Output = Result<<Svc as Service<Req>>::Response, <Svc as Service<Req>>::Error>> + Send>,
 >;
 
-impl<G, K, A> IdempotentLayer<G, K, A> {
+/// Key of a request, and its tenant.
+struct TenantKey {
+    tenant: Option<String>,
+    id: Vec<u8>,
+}
+
+impl<G, K, A, T> IdempotentLayer<G, K, A, T> {
     /// Returns the key of a request. Refuses a missing or blank key.
-    fn key<Req>(&self, request: &Req) -> std::result::Result<Vec<u8>, NotRunReason>
+    fn key<Req>(&self, request: &Req) -> std::result::Result<TenantKey, NotRunReason>
     where
         K: KeyOf<Req>,
+        T: TenantOf<Req>,
     {
-        self.key.key(request).filter(|key| !oncebox::is_blank(key)).ok_or(NotRunReason::NoKey)
+        let id = self.key.key(request).filter(|key| !oncebox::is_blank(key)).ok_or(NotRunReason::NoKey)?;
+        Ok(TenantKey { tenant: self.tenant.tenant(request), id })
     }
 }
 
-fn admit(recent: &Recent, key: &[u8]) -> std::result::Result<Permit, NotRunReason> {
-    match recent.admit(key) {
+fn admit(recent: &Recent, key: &TenantKey) -> std::result::Result<Permit, NotRunReason> {
+    // The length separates the two, so no tenant can choose the key of another one.
+    let scoped = match key.tenant.as_deref() {
+        Some(tenant) => [b"t", &tenant.len().to_be_bytes()[..], tenant.as_bytes(), &key.id].concat(),
+        None => [b"-", &key.id[..]].concat(),
+    };
+    match recent.admit(scoped) {
         Ok(Admission::First(permit)) => Ok(permit),
         Ok(Admission::Duplicate) => Err(NotRunReason::Duplicate(None)),
         Ok(Admission::Busy) => Err(NotRunReason::Busy),
@@ -151,7 +185,7 @@ fn admit(recent: &Recent, key: &[u8]) -> std::result::Result<Permit, NotRunReaso
     }
 }
 
-impl<Svc, Req, K, A> Service<Req> for Idempotent<Svc, Recent, K, A>
+impl<Svc, Req, K, A, T> Service<Req> for Idempotent<Svc, Recent, K, A, T>
 where
     Svc: Service<Req>,
     Svc::Future: Send + 'static,
@@ -159,6 +193,7 @@ where
     Svc::Error: Send + 'static,
     K: KeyOf<Req>,
     A: ResponsePolicy<Svc::Response>,
+    T: TenantOf<Req>,
 {
     type Response = Svc::Response;
     type Error = Svc::Error;
@@ -187,12 +222,21 @@ where
 }
 
 /// Marks the key, as that of a message with this id and no source.
-async fn open<S>(inbox: &Inbox<S>, id: Vec<u8>, handler: &HandlerKey) -> Result<Opened<S>>
+async fn open<S>(
+    inbox: &Inbox<S>,
+    TenantKey { tenant, id }: TenantKey,
+    content: Option<Bytes>,
+    handler: &HandlerKey,
+) -> Result<Opened<S>>
 where
     S: Transactional + MarkIn<<S as Transactional>::Tx>,
 {
-    let key = KeyStrategy::MessageId.key(inbox.name(), &Message::new(id, "request", ""))?;
-    inbox.open(&key, handler.as_str()).await
+    let compare = content.is_some();
+    let mut message = Message::new(id, "request", content.unwrap_or_default());
+    if let Some(tenant) = tenant {
+        message = message.with_tenant(tenant);
+    }
+    inbox.open_message(&message, compare, handler.as_str()).await
 }
 
 /// Ends the transaction, however the request ends: a handle that outlives the request must not keep it open.
@@ -213,7 +257,7 @@ impl<S: Transactional> Drop for EndOnDrop<S> {
     }
 }
 
-impl<Svc, Req, S, K, A> Service<Req> for Idempotent<Svc, Marks<S>, K, A>
+impl<Svc, Req, S, K, A, T> Service<Req> for Idempotent<Svc, Marks<S>, K, A, T>
 where
     Svc: Service<Req> + Clone + Send + 'static,
     Svc::Future: Send + 'static,
@@ -223,6 +267,7 @@ where
     S: Transactional + MarkIn<<S as Transactional>::Tx>,
     K: KeyOf<Req>,
     A: ResponsePolicy<Svc::Response>,
+    T: TenantOf<Req>,
 {
     type Response = Svc::Response;
     type Error = Svc::Error;
@@ -232,7 +277,7 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut request: Req) -> Self::Future {
+    fn call(&mut self, request: Req) -> Self::Future {
         let answer = Arc::clone(&self.layer.answer);
         let key = match self.layer.key(&request) {
             Ok(key) => key,
@@ -243,11 +288,16 @@ where
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let Marks { inbox, handler } = self.layer.guard.clone();
         Box::pin(async move {
-            let work = match open(&inbox, key, &handler).await {
+            let (mut request, content) = match request.content(inbox.limits().payload).await {
+                Ok(read) => read,
+                Err(error) => return Ok(answer.answer(NotRunReason::Refused(error))),
+            };
+            let work = match open(&inbox, key, content, &handler).await {
                 Ok(Opened::First(work)) => work,
                 Ok(Opened::Duplicate(result)) => return Ok(answer.answer(NotRunReason::Duplicate(result))),
-                Ok(Opened::Busy) => return Ok(answer.answer(NotRunReason::Busy)),
-                Err(error) => return Ok(answer.answer(NotRunReason::Failed(error))),
+                Ok(Opened::Conflict) => return Ok(answer.answer(NotRunReason::Conflict)),
+                Ok(_) => return Ok(answer.answer(NotRunReason::Busy)),
+                Err(error) => return Ok(answer.answer(not_opened(error))),
             };
             let tx = EndOnDrop(RequestTx::new(work));
             request.carry(tx.0.clone());
@@ -263,15 +313,41 @@ where
                 return Ok(response);
             }
             let committed = match tx.0.end() {
-                Some(work) => work.commit().await,
+                Some(work) => commit(work, response, &*answer).await,
                 None => Err(in_use()),
             };
-            Ok(match committed {
-                Ok(()) => response,
-                Err(error) => answer.answer(NotRunReason::Failed(error)),
-            })
+            Ok(committed.unwrap_or_else(|error| answer.answer(NotRunReason::Failed(error))))
         })
     }
+}
+
+/// Returns the reason why a request was not marked.
+fn not_opened(error: Error) -> NotRunReason {
+    match error.kind() {
+        ErrorKind::TooLarge | ErrorKind::InvalidMessage | ErrorKind::MissingKey | ErrorKind::Tenant => {
+            NotRunReason::Refused(error)
+        }
+        _ => NotRunReason::Failed(error),
+    }
+}
+
+/// Stores the response for duplicates, unless the service set a result itself, and commits.
+async fn commit<S, Res, A>(mut work: MarkedWork<S>, response: Res, answer: &A) -> Result<Res>
+where
+    S: Transactional + MarkIn<<S as Transactional>::Tx>,
+    Res: Send,
+    A: ResponsePolicy<Res>,
+{
+    if work.has_result() {
+        work.commit().await?;
+        return Ok(response);
+    }
+    let (response, result) = answer.record(response, work.max_result()).await?;
+    if let Some(result) = result {
+        work.set_result(result)?;
+    }
+    work.commit().await?;
+    Ok(response)
 }
 
 /// Returns the error about writes after the response, which cannot be part of the transaction.

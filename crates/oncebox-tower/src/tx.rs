@@ -112,14 +112,37 @@ impl<S: Transactional> fmt::Debug for TxGuard<S> {
 }
 
 /// Request that carries the transaction to the service. HTTP requests do so in their extensions.
-pub trait CarryTx<S: Transactional> {
+pub trait CarryTx<S: Transactional>: Sized {
     /// Stores the handle in the request.
     fn carry(&mut self, tx: RequestTx<S>);
+
+    /// Returns the request and the content that distinguishes it from another one under its key, of at most `limit` bytes. Another
+    /// content is [`NotRunReason::Conflict`](crate::NotRunReason::Conflict). Default: `None`, nothing is compared.
+    fn content(self, limit: usize) -> impl Future<Output = Result<(Self, Option<Bytes>)>> + Send
+    where
+        Self: Send,
+    {
+        let _ = limit;
+        std::future::ready(Ok((self, None)))
+    }
 }
 
 #[cfg(feature = "http")]
-impl<S: Transactional, B> CarryTx<S> for http::Request<B> {
+impl<S: Transactional, B> CarryTx<S> for http::Request<B>
+where
+    B: http_body_util::BodyExt<Data: Send, Error: Into<oncebox::BoxError>> + From<Bytes> + Send,
+{
     fn carry(&mut self, tx: RequestTx<S>) {
         self.extensions_mut().insert(tx);
+    }
+
+    /// Method, path, query and body.
+    async fn content(self, limit: usize) -> Result<(Self, Option<Bytes>)> {
+        let (head, body) = self.into_parts();
+        let target = head.uri.path_and_query().map_or("", |target| target.as_str());
+        let limit = limit.saturating_sub(head.method.as_str().len() + target.len() + 2);
+        let body = crate::http_body::collect(body, limit, "request").await?;
+        let content = [head.method.as_str().as_bytes(), b" ", target.as_bytes(), b"\n", &body].concat();
+        Ok((Self::from_parts(head, body.into()), Some(content.into())))
     }
 }

@@ -27,10 +27,12 @@ use std::time::Duration;
 use tracing::{Instrument as _, Span};
 
 use crate::config::dedupe::{Dedupe, KeyRules};
-use crate::config::{Config, Guarantee};
+use crate::config::{Config, Guarantee, Limits};
 use crate::direct::Direct;
 use crate::error::{Error, ErrorKind, Result};
-use crate::handler::{Data, EffectiveDedupe, Function, IntoTypes, Redactor, Registration, Registry};
+use crate::handler::{
+    DataMap, EffectiveDedupe, Function, IntoRegistration, IntoTypes, Redactor, Registration, Registry,
+};
 use crate::key::Key;
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
@@ -47,7 +49,7 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) name: InboxName,
     pub(crate) config: Config,
     pub(crate) store: Arc<Observed<S>>,
-    pub(crate) data: Arc<Data>,
+    pub(crate) data: Arc<DataMap>,
     pub(crate) registry: Registry<S>,
     pub(crate) clock: SharedClock,
     pub(crate) local_wakeup: LocalWakeup,
@@ -67,7 +69,7 @@ pub(crate) struct Shared<S: Store> {
 
 impl<S: Store> Shared<S> {
     /// Returns the store and the data that every handler run gets.
-    pub(crate) fn surroundings(&self) -> (Arc<Observed<S>>, Arc<Data>) {
+    pub(crate) fn surroundings(&self) -> (Arc<Observed<S>>, Arc<DataMap>) {
         (Arc::clone(&self.store), Arc::clone(&self.data))
     }
 
@@ -100,7 +102,7 @@ impl<S: Store> Inbox<S> {
             store,
             config: Config::default(),
             clock: None,
-            data: Data::default(),
+            data: DataMap::default(),
             redactor: Redactor::default(),
             observers: Observers::default(),
             propagator: SpanPropagator::default(),
@@ -218,6 +220,11 @@ impl<S: Store> Inbox<S> {
         Ok((all, results))
     }
 
+    /// Returns the limits of its messages.
+    pub fn limits(&self) -> &Limits {
+        &self.shared.config.limits
+    }
+
     /// Returns the key by which a handler recognises a message. Operator tools show the message under it. `None` if every
     /// delivery runs.
     pub fn key_of(&self, message: &Message, handler: &str) -> Result<Option<Key>> {
@@ -282,7 +289,7 @@ pub struct InboxBuilder<S: Store> {
     store: S,
     config: Config,
     clock: Option<SharedClock>,
-    data: Data,
+    data: DataMap,
     redactor: Redactor,
     observers: Observers,
     propagator: SpanPropagator,
@@ -293,14 +300,15 @@ pub struct InboxBuilder<S: Store> {
 impl<S: Store> InboxBuilder<S> {
     /// Registers a handler for one or several message types. A pattern such as `order.*` matches every type with that
     /// prefix; `*` matches all types. A handler gets a message once, even if several of its types and patterns match.
-    pub fn on(mut self, types: impl IntoTypes, registration: Registration<S>) -> Self {
-        self.registrations.push((types.into_types(), registration));
+    pub fn on(mut self, types: impl IntoTypes, registration: impl IntoRegistration<S>) -> Self {
+        self.registrations.push((types.into_types(), registration.into_registration()));
         self
     }
 
     /// Registers a handler for the types it names itself, in its attribute `#[oncebox::handler]` or with
     /// [`Registration::types`].
-    pub fn register(mut self, mut registration: Registration<S>) -> Self {
+    pub fn register(mut self, registration: impl IntoRegistration<S>) -> Self {
+        let mut registration = registration.into_registration();
         self.registrations.push((std::mem::take(&mut registration.types), registration));
         self
     }
@@ -312,7 +320,8 @@ impl<S: Store> InboxBuilder<S> {
         self
     }
 
-    /// Gives handlers a value, one of each type. They read it with [`Context::data`](crate::Context::data).
+    /// Gives handlers a value, one of each type. They read it with [`Context::data`](crate::Context::data), and declare it with
+    /// [`Registration::needs`].
     pub fn data<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.data.insert(value);
         self
@@ -363,6 +372,7 @@ impl<S: Store> InboxBuilder<S> {
         let keys = EffectiveDedupe::new(self.config.key.clone(), rules);
         let registry = Registry::new(self.registrations, keys)?;
         registry.check_windows(&self.config)?;
+        registry.check_data(&self.data)?;
         let clock = self.clock.unwrap_or_else(SystemClock::shared);
         let watch = Watch::new(Arc::clone(&clock), self.observers, self.propagator);
         Ok(Inbox {

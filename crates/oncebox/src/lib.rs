@@ -32,8 +32,9 @@ pub use direct::Direct;
 #[doc(inline)]
 pub use error::{BoxError, Error, ErrorKind, Result};
 pub use handler::{
-    BatchContext, BatchFn, BatchItem, BatchResult, Context, Discard, Failure, HandlerFn, IntoBatchResult,
-    IntoTypes, Registration, Reject, RetryAfter, Snooze, batch_handler, handler,
+    BatchContext, BatchFn, BatchItem, BatchResult, Context, Data, Discard, ErrorMessage, ErrorReport,
+    ErrorValue, Failure, HandlerContext, HandlerFn, HandlerFuture, IntoBatchResult, IntoFailure,
+    IntoRegistration, IntoTypes, Registration, Reject, RetryAfter, Snooze, batch_handler, handler,
 };
 pub use health::{Health, HealthLimits, HealthStatus};
 pub use inbox::{

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::{Marked, check_result};
 use crate::inbox::Inbox;
-use crate::key::{Fingerprint, Key};
+use crate::key::{Fingerprint, Key, KeyStrategy};
 use crate::message::Message;
 use crate::name::HandlerKey;
 use crate::observe::Observed;
@@ -15,7 +15,11 @@ use crate::store::{Mark, MarkIn, Store, Transactional};
 
 impl<S: Store> Inbox<S> {
     /// Marks a message as handled inside the caller's own transaction. Do the work only on [`Mark::First`], in the
-    /// same transaction, then commit.
+    /// same transaction, then commit. On [`Mark::Busy`], another transaction handles the message: do not acknowledge the delivery;
+    /// [`Mark::is_first`] makes an error of it.
+    ///
+    /// The transaction is the caller's: `sqlx::Transaction` or `PgConnection`, `tokio_postgres::Transaction`,
+    /// `rusqlite::Transaction` or `Connection`.
     ///
     /// [`Mark::Conflict`] means that the key is marked for another message. `once` quarantines this message in the same
     /// transaction: commit, and acknowledge the delivery. After a rollback the next delivery gets the same result. With
@@ -70,6 +74,16 @@ impl<S: Store> Inbox<S> {
         self.shared.store.recall(tx, &inbox, &key, &handler).await
     }
 
+    /// Returns true if a message is marked as handled: by a committed transaction, until its retention is over, or by this one. It
+    /// marks nothing; use it for questions and reports, and [`once`](Self::once) to decide about work. False if every delivery runs.
+    pub async fn is_marked<Tx: ?Sized>(&self, tx: &mut Tx, message: &Message, handler: &str) -> Result<bool>
+    where
+        S: MarkIn<Tx>,
+    {
+        let Some(Marked { inbox, key, handler }) = self.known(message, handler)? else { return Ok(false) };
+        self.shared.store.is_marked(tx, &inbox, &key, &handler).await
+    }
+
     /// Returns the mark of a message, or `None` if every delivery runs.
     fn known(&self, message: &Message, handler: &str) -> Result<Option<Marked>> {
         let (inbox, handler) = (self.shared.name.clone(), HandlerKey::new(handler)?);
@@ -83,15 +97,33 @@ impl<S: Store> Inbox<S> {
     where
         S: Transactional + MarkIn<<S as Transactional>::Tx>,
     {
+        // There is a key and no message: nothing is compared.
+        self.open_with(key, None, handler).await
+    }
+
+    /// Like [`open`](Self::open), for a message: its key is that of its id, source and tenant. Refuses a message that is over the
+    /// limits, or that has no tenant where the inbox requires one. With `compare`, another message under a marked key is
+    /// [`Opened::Conflict`].
+    pub async fn open_message(&self, message: &Message, compare: bool, handler: &str) -> Result<Opened<S>>
+    where
+        S: Transactional + MarkIn<<S as Transactional>::Tx>,
+    {
+        self.shared.check(message)?;
+        let key = KeyStrategy::MessageId.key(&self.shared.name, message)?;
+        self.open_with(&key, compare.then(|| Fingerprint::of(message)), handler).await
+    }
+
+    async fn open_with(&self, key: &Key, fingerprint: Option<Fingerprint>, handler: &str) -> Result<Opened<S>>
+    where
+        S: Transactional + MarkIn<<S as Transactional>::Tx>,
+    {
         let store = Arc::clone(&self.shared.store);
         let (inbox, handler) = (self.shared.name.clone(), HandlerKey::new(handler)?);
         let mut tx = store.begin().await?;
-        // There is a key and no message: nothing is compared.
-        Ok(match store.mark(&mut tx, &inbox, key, &handler, None).await? {
+        Ok(match store.mark(&mut tx, &inbox, key, &handler, fingerprint).await? {
             Mark::Busy => Opened::Busy,
-            Mark::Duplicate | Mark::Conflict(_) => {
-                Opened::Duplicate(store.recall(&mut tx, &inbox, key, &handler).await?)
-            }
+            Mark::Conflict(_) => Opened::Conflict,
+            Mark::Duplicate => Opened::Duplicate(store.recall(&mut tx, &inbox, key, &handler).await?),
             Mark::First => {
                 let (marked, limit) =
                     (Marked { inbox, key: *key, handler }, self.shared.config.limits.result);
@@ -103,6 +135,7 @@ impl<S: Store> Inbox<S> {
 
 /// Result of [`Inbox::open`].
 #[derive(Debug)]
+#[non_exhaustive]
 #[must_use = "a duplicate's work must not be done again"]
 pub enum Opened<S: Transactional> {
     /// The key is new for this handler: do the work, then commit.
@@ -111,6 +144,8 @@ pub enum Opened<S: Transactional> {
     Duplicate(Option<Bytes>),
     /// Another worker has the key and has not finished.
     Busy,
+    /// The key is marked for another message. Nothing is stored.
+    Conflict,
 }
 
 /// Work whose mark is made and not yet committed. A drop rolls it back and frees the key.
@@ -139,6 +174,16 @@ impl<S: Transactional> MarkedWork<S> {
         check_result(&result, self.limit)?;
         self.result = Some(result);
         Ok(())
+    }
+
+    /// Returns true if a result is set.
+    pub fn has_result(&self) -> bool {
+        self.result.is_some()
+    }
+
+    /// Maximum bytes of a result: `limits.result` of the inbox.
+    pub fn max_result(&self) -> usize {
+        self.limit
     }
 
     /// Rolls back, and returns when the key is free for the next delivery.

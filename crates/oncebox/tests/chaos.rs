@@ -50,7 +50,7 @@ fn id(message: &Message) -> String {
 }
 
 async fn book_as(kind: &str, message: Message, cx: &mut Context<FaultySqlite>) -> Result<(), BoxError> {
-    let random = Arc::clone(cx.data::<Arc<RandomFaults>>()?);
+    let random = cx.data::<Arc<RandomFaults>>()?;
     random.happens()?;
     let effect = format!("{kind} {}", id(&message));
     cx.tx().await?.execute("INSERT INTO effect VALUES (?1)", [effect])?;

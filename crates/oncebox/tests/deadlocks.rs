@@ -44,7 +44,7 @@ impl std::error::Error for BookingError {
 }
 
 async fn book(_: Message, cx: &mut Context<FaultyMemory>) -> Result<(), BoxError> {
-    let play = Arc::clone(cx.data::<Arc<DeadlockScript>>()?);
+    let play = cx.data::<Arc<DeadlockScript>>()?;
     play.runs.fetch_add(1, Ordering::Relaxed);
     cx.tx().await?;
     let left = play.deadlocks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
@@ -59,7 +59,7 @@ fn inline(play: &Arc<DeadlockScript>) -> Testbed {
     Testbed::new(|inbox, _| inbox.data(Arc::clone(play)).on("t", handler("h", book).inline()))
 }
 
-// FAULTS E7, I7, DESIGN rule 6: a deadlock burns neither counter, and does not spin.
+// FAULTS E7: a deadlock burns neither counter, and does not spin.
 #[tokio::test]
 async fn a_deadlock_of_a_stored_message_burns_no_attempt() {
     let play = DeadlockScript::deadlocks(20);

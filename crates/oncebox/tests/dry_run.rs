@@ -19,7 +19,7 @@ struct Build {
 }
 
 async fn ship(message: Message, cx: &mut Context<Sqlite>) -> Result<(), BoxError> {
-    let build = Arc::clone(cx.data::<Arc<Build>>()?);
+    let build = cx.data::<Arc<Build>>()?;
     let tx = cx.tx().await?;
     tx.execute("INSERT INTO shipment VALUES (?1)", [String::from_utf8_lossy(message.id())])?;
     match build.fixed.load(Ordering::SeqCst) {

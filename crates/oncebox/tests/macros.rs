@@ -45,6 +45,20 @@ async fn ship(placed: OrderPlaced, cx: &mut Context<Memory>) -> Result<(), BoxEr
     Ok(())
 }
 
+/// The context of the whole program.
+type AppContext = Context<Memory>;
+type OtherContext<S> = Context<S>;
+
+#[handler(key = "aliased", types = "order.placed", undoable, needs(Arc<AtomicUsize>))]
+async fn aliased(_: Message, cx: &mut AppContext) -> Result<(), BoxError> {
+    cx.tx().await.map(drop).map_err(Into::into)
+}
+
+#[handler(key = "generic-alias", types = "order.placed", unordered)]
+async fn generic_alias<S: Store>(_: Message, _: &mut OtherContext<S>) -> anyhow::Result<()> {
+    Ok(())
+}
+
 #[handler(key = "plain")]
 async fn plain(_: Message, _: &mut Context<Memory>) -> Result<(), BoxError> {
     Ok(())
@@ -165,6 +179,22 @@ fn generic_handlers_have_generic_registrations() {
     let inline = any_inline::registration::<Message, Memory>();
     let by_hand = handler("any-inline", any_inline::<Message, Memory>).types("order.placed").inline();
     assert_eq!(settings(&inline), settings(&by_hand.retry(Retry::never())));
+}
+
+#[tokio::test]
+async fn the_context_may_have_another_name() {
+    let by_hand = handler("aliased", aliased).types("order.placed").undoable().needs::<Arc<AtomicUsize>>();
+    assert_eq!(settings(&aliased::registration()), settings(&by_hand));
+    let by_hand = handler("generic-alias", generic_alias::<Memory>).types("order.placed").unordered();
+    assert_eq!(settings(&generic_alias::registration::<Memory>()), settings(&by_hand));
+    let inbox = Inbox::builder("orders", Memory::new())
+        .register(aliased::registration())
+        .register(generic_alias::registration())
+        .data(Arc::new(AtomicUsize::new(0)))
+        .build()
+        .unwrap();
+    inbox.accept(Message::new("1", "order.placed", "")).await.unwrap();
+    assert_eq!(inbox.drain().await.unwrap(), 2);
 }
 
 #[tokio::test]

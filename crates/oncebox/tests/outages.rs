@@ -288,7 +288,8 @@ async fn a_handler_that_never_ends_its_transaction_does_not_stop_the_others() {
 }
 
 async fn book_late(message: Message, cx: &mut Context<FaultySqlite>) -> Result<(), BoxError> {
-    let (begun, go) = cx.data::<Arc<(Notify, Semaphore)>>().map(|gate| (&gate.0, &gate.1))?;
+    let gate = cx.data::<Arc<(Notify, Semaphore)>>()?;
+    let (begun, go) = (&gate.0, &gate.1);
     begun.notify_one();
     go.acquire().await?.forget();
     book(message, cx).await

@@ -197,7 +197,7 @@ async fn a_delivery_that_stays_busy_is_brought_again_later() {
 async fn a_delivery_that_is_busy_is_let_go_at_shutdown() {
     let setup = Testbed::new(|inbox, script| inbox.on("t", script.handler("h").inline()));
     let mut tx = Transactional::begin(setup.store()).await.unwrap();
-    assert!(setup.inbox.once(&mut tx, &message("1", ""), "h").await.unwrap().is_first());
+    assert!(setup.inbox.once(&mut tx, &message("1", ""), "h").await.unwrap().is_first().unwrap());
     let running = setup.inbox.start();
     let (sender, source) = channel("source", 10);
     running.receive(source).unwrap();

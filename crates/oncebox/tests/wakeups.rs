@@ -43,7 +43,8 @@ async fn each_message_wakes_its_handler() {
 
 /// Does its work at the second or third time, and fails in every way before.
 async fn stumbles(message: Message, cx: &mut Context<Panicky>) -> Result<(), BoxError> {
-    let RunCounts { runs, done } = cx.data()?;
+    let counts = cx.data::<RunCounts>()?;
+    let RunCounts { runs, done } = &*counts;
     let run = runs.fetch_add(1, Ordering::SeqCst);
     tokio::task::yield_now().await;
     match (message.payload()[0], cx.attempt()) {

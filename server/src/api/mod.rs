@@ -20,14 +20,14 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{ConnectInfo, RawPathParams, Request};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, get, on};
 use futures_util::FutureExt as _;
 use oncebox::{Health, HealthLimits, Inbox, InboxName, Store};
-use oncebox_http::Anonymous;
+use oncebox_http::{Anonymous, TooManyRefusals, Unproven};
 use parking_lot::RwLock;
 use serde::Serialize;
 use tower::ServiceExt as _;
@@ -140,11 +140,20 @@ impl OperatorApi {
         head: &Parts,
     ) -> Result<Option<ApiCaller>, ApiProblem> {
         let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
+        // Then even a right token is not looked at: a guess must not learn more than another.
+        let guesses = !current.access.tokens.is_empty() && head.extensions.get::<TooManyRefusals>().is_some();
         let Some(role) = role else {
-            let known = || current.access.caller(head, peer).ok().filter(|caller| caller.name.is_some());
+            let caller = || current.access.caller(head, peer).ok().filter(|caller| caller.name.is_some());
+            let known = || if guesses { None } else { caller() };
             let anyone = || ApiCaller { name: None, roles: Vec::new() };
             return Ok(if names_own_host(head) { Some(anyone()) } else { known() });
         };
+        if guesses {
+            return Err(ApiProblem::new(
+                ProblemKind::Throttled,
+                "too many refused requests came from this address",
+            ));
+        }
         let lacks =
             || ApiProblem::new(ProblemKind::Forbidden, format!("this needs the role {}", role.as_str()));
         let allowed = |caller: ApiCaller| if caller.may(role) { Ok(caller) } else { Err(lacks()) };
@@ -174,6 +183,7 @@ impl OperatorApi {
             let inner = inner.clone();
             let answer = async move |request: Request| {
                 let (head, body) = request.into_parts();
+                let presents_token = head.headers.contains_key(AUTHORIZATION);
                 let caller = match api.authorize(&api.current(), role, &head) {
                     Ok(caller) => caller,
                     Err(problem) => return problem.into_response(),
@@ -182,8 +192,11 @@ impl OperatorApi {
                     (None, Some(store)) => starting::health(path, store),
                     _ => inner.oneshot(Request::from_parts(head, body)).await.into_response(),
                 };
-                let answer =
+                let mut answer =
                     if caller.is_some() { problem::guarded(answer) } else { without_details(&answer) };
+                if caller.is_none() && presents_token {
+                    answer.extensions_mut().insert(Unproven);
+                }
                 if role.is_none() { anonymous(answer) } else { answer }
             };
             router = router.route(path, get(answer));
@@ -236,8 +249,12 @@ async fn answered(
 ) -> Result<Response, ApiProblem> {
     let (head, body) = request.into_parts();
     let current = api.current();
-    let foreign = || {
-        ApiProblem::new(ProblemKind::Forbidden, "the host header does not name this machine; send a token")
+    let foreign = || match head.headers.contains_key(AUTHORIZATION) {
+        false => ApiProblem::new(
+            ProblemKind::Forbidden,
+            "the host header does not name this machine; send a token",
+        ),
+        true => ApiProblem::new(ProblemKind::Unauthenticated, "the token is unknown"),
     };
     let caller = api.authorize(&current, route.role, &head)?.ok_or_else(foreign)?;
     if let (Some(_), Some(store)) = (route.role, api.awaited()) {

@@ -82,6 +82,7 @@ fn problems(route: &ApiRoute, body: bool) -> impl Iterator<Item = ProblemKind> {
     ProblemKind::ALL.iter().copied().filter(move |kind| match kind {
         ProblemKind::Malformed
         | ProblemKind::Unauthenticated
+        | ProblemKind::Throttled
         | ProblemKind::Forbidden
         | ProblemKind::Invalid
         | ProblemKind::Unavailable

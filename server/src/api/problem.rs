@@ -62,6 +62,8 @@ problem_kinds! {
         "send JSON with `content-type: application/json`";
     Invalid "invalid" UNPROCESSABLE_ENTITY "Invalid value",
         "correct the value; see /api/v1/openapi.json";
+    Throttled "too-many-refusals" TOO_MANY_REQUESTS "Too many refused requests",
+        "retry after the time in Retry-After, with a token that is known";
     Internal "internal" INTERNAL_SERVER_ERROR "Internal error",
         "see the log of the server";
     Unavailable "unavailable" SERVICE_UNAVAILABLE "Store unavailable",
@@ -184,7 +186,7 @@ impl IntoResponse for ApiProblem {
             StatusCode::UNAUTHORIZED => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
-            StatusCode::SERVICE_UNAVAILABLE => {
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER.as_secs()));
             }
             _ => {}

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::Subcommand;
+use oncebox_telemetry::OtlpSettings;
 use serde_json::json;
 
 use super::out::{self, print};
@@ -63,6 +64,8 @@ fn check(named: Option<&Path>, assume_secrets: bool, json: bool) -> Result<(), C
             "no oncebox.toml in this directory; name a file with --config, or start with `oncebox config example`"
         ))
     })?;
+    // The environment of `serve` is that of this command, as it is for secrets.
+    OtlpSettings::from_env("oncebox").map_err(|error| Exit::Usage.with(error))?;
     let secrets = if assume_secrets { Secrets::Assume } else { Secrets::Read };
     let loaded = sidecar::check_plan(config::load(&path, secrets)?)?;
     let (inboxes, all) = (loaded.plan.inboxes.len(), loaded.plan.inboxes.iter());

@@ -299,6 +299,8 @@ pub(crate) struct HandlerTable {
     /// Policy for messages behind a poisoned one with the same ordering key: `"block"` until an operator acts, `"park"` parks them
     /// too, `"skip"` continues with them. Default: `"block"`.
     pub(crate) on_poisoned: Option<OnPoisonedSetting>,
+    /// Deliver messages at once, without regard to their ordering key. Default: `false`, those with one key one at a time.
+    pub(crate) unordered: Option<Located<bool>>,
     /// Policy for a 4xx response other than 410 and 429: `"retry"` or `"poison"`. Default: `"retry"`.
     #[serde(default)]
     pub(crate) on_4xx: On4xx,

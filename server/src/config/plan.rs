@@ -100,6 +100,8 @@ pub(crate) struct HandlerPlan {
     pub(crate) retention: Option<Duration>,
     pub(crate) legacy: Vec<String>,
     pub(crate) on_poisoned: OnPoisoned,
+    /// True if its entries ignore ordering keys.
+    pub(crate) unordered: bool,
     /// True if each start adds entries for stored messages that it has not had.
     pub(crate) backfill: bool,
 }
@@ -177,7 +179,7 @@ impl Planner {
         let api = file.api.as_ref().and_then(|api| self.api(api, listen, file.tls.is_some()));
         let health = self.health(&file.health);
         let listen = listen?;
-        let warnings = self.check_secrets(file, &inboxes);
+        let warnings = self.check_secrets(file, &inboxes, api.as_ref());
         self.problems.is_empty().then_some(ConfigPlan {
             listen,
             tls,
@@ -377,6 +379,7 @@ impl Planner {
                 Some(model::OnPoisonedSetting::Skip) => OnPoisoned::Skip,
                 _ => OnPoisoned::Block,
             },
+            unordered: handler.unordered.as_deref() == Some(&true),
             backfill: handler.backfill.as_deref() == Some(&true),
         })
     }

@@ -2,34 +2,44 @@
 
 use std::collections::BTreeMap;
 
+use oncebox_http::{SecretStrength, secret_forms, secret_strength};
+
+use super::api::ApiPlan;
 use super::model::ConfigFile;
 use super::plan::{InboxPlan, Planner, Secrets};
 use super::sources::HttpPlan;
 use super::value::{Located, SecretRef, many};
-
-/// Minimum length of a secret, in characters: an attacker guesses a shorter one within minutes.
-const SHORTEST: usize = 8;
-/// Length below which a secret gets a warning, in characters. 128 random bits have 22 in base64.
-const SHORT: usize = 16;
+use crate::api::access;
 
 /// Returns the reason to refuse a weak secret, if any.
 fn weakness(secret: &str) -> Option<String> {
-    let count = secret.chars().count();
-    if count < SHORTEST {
-        return Some(format!(
-            "a secret of {count} characters is too weak; use 32 random ones, as from `openssl rand -hex 16`"
-        ));
-    }
-    let first = secret.chars().next();
-    let same = secret.chars().all(|c| Some(c) == first);
-    same.then(|| "a secret of one repeated character is too weak; use `openssl rand -hex 16`".to_owned())
+    let what = match secret_strength(secret.as_bytes()) {
+        SecretStrength::Good | SecretStrength::Short => return None,
+        SecretStrength::Shortest if secret.starts_with("whsec_") => {
+            "a secret of fewer than 8 bytes behind `whsec_` is too weak; use 32 random ones, as from `openssl rand -base64 32`".into()
+        }
+        SecretStrength::Shortest => format!(
+            "a secret of {} characters is too weak; use 32 random ones, as from `openssl rand -hex 16`",
+            secret.chars().count()
+        ),
+        SecretStrength::Repeated => {
+            "a secret of one repeated character is too weak; use `openssl rand -hex 16`".into()
+        }
+    };
+    Some(what)
 }
 
 impl Planner {
     /// Refuses weak secrets and secrets shared by sources of different kinds. Returns warnings for the risky ones.
-    pub(super) fn check_secrets(&mut self, file: &ConfigFile, inboxes: &[InboxPlan]) -> Vec<String> {
+    pub(super) fn check_secrets(
+        &mut self,
+        file: &ConfigFile,
+        inboxes: &[InboxPlan],
+        api: Option<&ApiPlan>,
+    ) -> Vec<String> {
         let mut warnings = Vec::new();
-        let mut known: BTreeMap<String, (&str, &HttpPlan)> = BTreeMap::new();
+        let mut known: BTreeMap<Box<[u8]>, (&str, &HttpPlan)> = BTreeMap::new();
+        let tokens = api.map_or(&[][..], |api| &api.access.tokens);
         for (inbox, plan) in inboxes.iter().filter_map(|plan| {
             Some((file.inbox.iter().find(|(name, _)| name.as_str() == plan.name)?.1, plan))
         }) {
@@ -45,13 +55,23 @@ impl Planner {
                     if secret.starts_with("whpk_") {
                         continue;
                     }
-                    if secret.chars().count() < SHORT {
-                        let source = &http.name;
-                        warnings.push(format!("a secret of the source {source:?} has fewer than {SHORT} characters; use 32 random ones"));
+                    let source = &http.name;
+                    if secret_strength(secret.as_bytes()) == SecretStrength::Short {
+                        warnings.push(format!("a secret of the source {source:?} has fewer than 16 characters; use 32 random ones"));
                     }
-                    let Some((inbox, other)) = known.insert(secret.clone(), (&plan.name, http)) else {
-                        continue;
-                    };
+                    let hash = access::hash(secret.as_bytes());
+                    if let Some(token) = tokens.iter().find(|token| token.hash == hash) {
+                        let name = &token.name;
+                        self.wrong(
+                            at,
+                            format!("the API token {name:?} is the same secret, so a sender can act as an operator; use different secrets"),
+                        );
+                    }
+                    let forms = secret_forms(secret.as_bytes()).into_iter();
+                    let others = forms.map(|form| known.insert(form, (&plan.name, http)));
+                    // All forms must be known, whichever is found first.
+                    let others: Vec<_> = others.collect();
+                    let Some((inbox, other)) = others.into_iter().flatten().next() else { continue };
                     if (&*plan.name, &http.name) == (inbox, &other.name) {
                         continue;
                     }
@@ -74,7 +94,8 @@ impl Planner {
             for (key, handler) in &inbox.handler {
                 for secret in many(handler.secret.as_ref(), 0).0 {
                     let Some(read) = self.read_again(secret) else { continue };
-                    if let Some((_, source)) = known.get(&read) {
+                    let forms = secret_forms(read.as_bytes());
+                    if let Some((_, source)) = forms.iter().find_map(|form| known.get(form)) {
                         let (key, source) = (key.as_str(), &source.name);
                         warnings.push(format!(
                             "the handler {key:?} and the source {source:?} have the same secret, so the handler can forge messages; use different secrets"
@@ -98,9 +119,11 @@ mod tests {
 
     #[test]
     fn weak_secrets_are_refused() {
-        for bad in ["", "x", "1234567", "aaaaaaaaaaaaaaaaaaaaaaaa", "äöüäöüä"] {
+        for bad in ["", "x", "1234567", "aaaaaaaaaaaaaaaaaaaaaaaa", "äöüäöüä", "whsec_", "whsec_c2hvcnQ="]
+        {
             assert!(weakness(bad).is_some(), "{bad:?}");
         }
         assert_eq!(weakness("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), None);
+        assert_eq!(weakness("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), None);
     }
 }

@@ -174,6 +174,25 @@ const SPECIAL: &[(Network, Special)] = &[
     (six(0xff00, 0, 0, 8), Special::Other("a multicast address")),
 ];
 
+/// Returns the IPv4 addresses that an IPv6 address may lead to: its last 32 bits (mapped, compatible, NAT64 with any prefix of 96 bits),
+/// those of NAT64 with the local prefix of 48 bits, of 6to4, and of Teredo.
+fn embedded(address: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
+    let bytes = address.octets();
+    let at = |places: [usize; 4]| Ipv4Addr::from(places.map(|place| bytes[place]));
+    let nat64 = bytes.starts_with(&[0, 0x64, 0xff, 0x9b, 0, 1]).then(|| at([6, 7, 9, 10]));
+    let six_to_four = bytes.starts_with(&[0x20, 0x02]).then(|| at([2, 3, 4, 5]));
+    let teredo =
+        bytes.starts_with(&[0x20, 0x01, 0, 0]).then(|| at([12, 13, 14, 15]).octets().map(|byte| !byte));
+    [Some(at([12, 13, 14, 15])), nat64, six_to_four, teredo.map(Ipv4Addr::from)].into_iter().flatten()
+}
+
+/// Returns the metadata service that an address leads to by translation.
+fn translated_metadata(address: IpAddr) -> Option<IpAddr> {
+    let IpAddr::V6(address) = address else { return None };
+    let mut embedded = embedded(address).map(IpAddr::V4);
+    embedded.find(|address| special(*address) == Some(Special::Metadata))
+}
+
 /// Returns the kind of a non-public address.
 fn special(address: IpAddr) -> Option<Special> {
     let found = SPECIAL.iter().find(|(network, _)| network.contains(address));
@@ -198,6 +217,13 @@ impl Allowed {
     /// Refuses an address that is neither public nor allowed. Checks an IPv4-mapped IPv6 address as IPv4.
     pub(crate) fn check(&self, address: IpAddr) -> Result<(), Special> {
         let address = address.to_canonical();
+        // NAT64 and the like lead to it, whatever the address itself is allowed for.
+        if let Some(service) =
+            translated_metadata(address).filter(|_| special(address) != Some(Special::Metadata))
+        {
+            let named = |network: &Network| network.is_only(service) || network.is_only(address);
+            return if self.networks.iter().any(named) { Ok(()) } else { Err(Special::Metadata) };
+        }
         match special(address) {
             None => Ok(()),
             // A metadata service must be listed by its own address, even inside an allowed network.
@@ -299,6 +325,36 @@ mod tests {
         assert_eq!(check(&named, "::ffff:169.254.169.7"), Ok(()));
         assert!(check(&named, "169.254.170.1").is_err());
         assert!(check(&named, "127.0.0.1").is_err());
+    }
+
+    // FAULTS S16: nor does a translated address lead there, whatever networks are allowed.
+    #[test]
+    fn metadata_services_are_not_reached_by_translation() {
+        let all = ["64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "::/0"];
+        let all = Allowed { private: true, networks: all.map(|text| text.parse().unwrap()).to_vec() };
+        for address in [
+            "::ffff:169.254.169.254",
+            "::169.254.169.254",
+            "::ffff:0:169.254.169.254",
+            "64:ff9b::a9fe:a9fe",
+            "64:ff9b::6464:64c8",
+            "64:ff9b::a83f:8110",
+            "64:ff9b:1:a9fe:a9:fe00::",
+            "64:ff9b:1::a9fe:a9fe",
+            "2002:a9fe:a9fe::",
+            "2002:6464:64c8::1",
+            "2001:0:1:2::5601:5601",
+            "2600:1:2:3::a9fe:a9fe",
+        ] {
+            for allowed in [&Allowed::default(), &all] {
+                assert_eq!(check(allowed, address), Err(Special::Metadata), "{address}");
+            }
+        }
+        for address in ["64:ff9b::808:808", "2002:808:808::", "2001:0:1:2::f7f7:f7f7"] {
+            assert_eq!(check(&all, address), Ok(()), "{address}");
+        }
+        let named = Allowed { private: false, networks: vec!["169.254.169.254".parse().unwrap()] };
+        assert_eq!(check(&named, "64:ff9b::a9fe:a9fe"), Ok(()));
     }
 
     // FAULTS S16: an allowed private network does not include the metadata service of the machine.

@@ -47,7 +47,7 @@ impl StoreClient {
         let key = HandlerKey::new(&*plan.action.handler)?;
         let mut backfill = match &self.plan {
             _ if !plan.types.is_empty() => {
-                let route = Route { key, legacy: plan.legacy.clone().into() };
+                let route = Route::renamed(key, plan.legacy.clone().into());
                 Backfill::new(self.inbox.clone(), route, plan.types.clone())
             }
             Some(known) => {

@@ -10,6 +10,8 @@ const BASE: usize = 32;
 const STORE: usize = 48;
 /// Reserve for each queue.
 const QUEUE: usize = 2;
+/// Configurations that run during a reload. A further reload before the old one has finished uses the room of idle connections.
+const CONFIGURATIONS: usize = 2;
 /// Maximum connections to the port for operators.
 const OPERATORS: usize = 256;
 /// Minimum connections to each port.
@@ -43,13 +45,15 @@ pub(super) fn raise_limit() -> Option<usize> {
     None
 }
 
-/// Divides the descriptors of the process. Deliveries and stores come first, up to two thirds of all.
+/// Divides the descriptors of the process. Deliveries and stores come first, up to two thirds of all. A reload runs the deliveries and
+/// queues of two configurations at the same time, until the old one has finished; the stores stay open.
 pub(super) fn divide(plan: &ConfigPlan, limit: Option<usize>) -> Connections {
     let max = ServerLimits::default().connections;
     let Some(limit) = limit else { return Connections { messages: max, operators: OPERATORS } };
     let deliveries = plan.inboxes.iter().flat_map(|inbox| &inbox.handlers).map(|handler| handler.concurrency);
     let queues = plan.inboxes.iter().map(|inbox| inbox.rabbitmq.len() * QUEUE);
-    let needed = deliveries.chain(queues).fold(BASE + STORE * plan.stores.len(), usize::saturating_add);
+    let once = deliveries.chain(queues).fold(0, usize::saturating_add);
+    let needed = once.saturating_mul(CONFIGURATIONS).saturating_add(BASE + STORE * plan.stores.len());
     let operators = (limit / 16).clamp(MIN_CONNECTIONS, OPERATORS);
     let reserve = needed.min(limit / 3 * 2).saturating_add(operators);
     let messages = limit.saturating_sub(reserve).clamp(MIN_CONNECTIONS, max);
@@ -86,9 +90,9 @@ mod tests {
     fn senders_get_the_remaining_descriptors() {
         for (limit, concurrency, messages, operators) in [
             (1 << 20, 16, 4_096, 256),
-            (4_096, 16, 3_744, 256),
-            (1_024, 16, 864, 64),
-            (256, 16, 144, 16),
+            (4_096, 16, 3_728, 256),
+            (1_024, 16, 848, 64),
+            (256, 16, 128, 16),
             (256, 1_000, 70, 16),
             (64, 16, 14, 8),
             (20, 16, 8, 8),

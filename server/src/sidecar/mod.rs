@@ -295,24 +295,35 @@ impl<'a> RunningSidecar<'a> {
                 "`fingerprints` of a sealed store changed, so redeliveries would look like conflicts; restore the former secret"
             );
         }
+        // The new configuration starts with the new login, because the server may refuse the old one already.
         self.stores.log_in(&self.plan.stores, &plan.stores).await?;
+        let changed = self.change_to(&plan).await;
+        if changed.is_err() {
+            self.stores.log_back_in(&plan.stores, &self.plan.stores).await;
+        }
+        changed?;
+        self.plan = plan;
+        Ok(())
+    }
+
+    /// Starts a configuration in place of the running one. On failure, the running one stays.
+    async fn change_to(&mut self, plan: &ConfigPlan) -> Result<()> {
         // Both run at the same time for a moment, like two processes.
         let running_config =
-            RunningConfig::start(&plan, &self.stores).await.context("cannot start the new configuration")?;
-        let served = match running_config.served(&plan, &self.stores) {
+            RunningConfig::start(plan, &self.stores).await.context("cannot start the new configuration")?;
+        let served = match running_config.served(plan, &self.stores) {
             Ok(served) => served,
             Err(error) => {
                 running_config.shutdown().await;
                 return Err(error);
             }
         };
-        self.listeners.change(&plan)?;
+        self.listeners.change(plan)?;
         self.stores.change_keys(&plan.stores)?;
         self.listeners.api.replace(served);
         self.listeners.messages.replace(running_config.router());
         let old = std::mem::replace(&mut self.running_config, running_config);
         self.draining.spawn(old.shutdown());
-        self.plan = plan;
         Ok(())
     }
 

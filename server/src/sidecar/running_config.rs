@@ -172,6 +172,9 @@ fn registration<S: Store>(inbox: &str, plan: &HandlerPlan) -> Result<Registratio
         .retry(plan.retry.clone())
         .concurrency(plan.concurrency)
         .on_poisoned(plan.on_poisoned);
+    if plan.unordered {
+        registration = registration.unordered();
+    }
     if let Some(crashes) = plan.crashes {
         registration = registration.crashes(crashes);
     }

@@ -93,6 +93,21 @@ impl Stores {
         Ok(())
     }
 
+    /// Restores former logins after a reload that failed. A store whose server refuses the former login keeps the new one, which works.
+    pub(super) async fn log_back_in(&self, new: &[StorePlan], old: &[StorePlan]) {
+        for (new, old) in new.iter().zip(old).filter(|(new, old)| new != old) {
+            let StorePlace::Postgres { url, .. } = &old.place else { continue };
+            let Ok(OpenedStore { database: OpenDatabase::Postgres(store), .. }) = self.opened(&old.name)
+            else {
+                continue;
+            };
+            match store.change_login(url).await {
+                Ok(()) => tracing::info!(store = new.name, "former login restored"),
+                Err(error) => tracing::warn!(store = new.name, %error, "former login refused, new one kept"),
+            }
+        }
+    }
+
     /// Moves the write-ahead logs into the SQLite files, at a clean shutdown.
     pub(super) async fn checkpoint(&self) {
         for (name, opened) in &self.0 {

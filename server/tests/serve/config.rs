@@ -5,7 +5,7 @@ mod secrets;
 
 use std::path::Path;
 
-use super::support::oncebox;
+use super::support::{oncebox, oncebox_with};
 
 /// No machine can listen on the address, so `serve` also ends if it accepts a configuration by mistake.
 const SERVE: &[&str] = &["serve", "--listen", "192.0.2.1:1"];
@@ -409,6 +409,24 @@ fn check_and_serve_refuse_the_same_configurations() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n=======\n"));
+}
+
+#[test]
+fn check_and_serve_refuse_the_same_environment() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("oncebox.toml"), "[inbox.orders]").unwrap();
+    let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9");
+    let grpc = [endpoint, ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
+    let said = |args: &[&str], env: &[(&str, &str)]| {
+        let output = oncebox_with(dir.path(), args, env);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (checked, served) = (said(&["config", "check"], &grpc), said(SERVE, &grpc));
+    assert_eq!(checked, served);
+    assert!(checked.0 == Some(2) && checked.1.contains("OTEL_EXPORTER_OTLP_PROTOCOL"), "{checked:?}");
+    for good in [&grpc[1..], &[endpoint]] {
+        assert_eq!(said(&["config", "check"], good).0, Some(0), "{good:?}");
+    }
 }
 
 #[test]

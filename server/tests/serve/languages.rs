@@ -15,6 +15,9 @@ fn the_first_steps_work() {
     let page = std::fs::read_to_string(root.join("docs/any-language.md")).unwrap();
     let commands: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
     let [serve, receive, send, ..] = commands[..] else { panic!("there are three steps") };
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let quick_start: Vec<&str> = readme.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
+    assert_eq!(quick_start[1..], [serve, receive], "the front page begins in the same way");
     // Ports of this test instead of those that a reader has free.
     let reserved = Port::free().unwrap();
     let port = reserved.number().to_string();

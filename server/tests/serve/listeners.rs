@@ -1,6 +1,10 @@
 //! Checks of both ports for requests without credentials, and their failures.
 
-use super::support::{HttpReply, Receiver, Sidecar, get, one_handler, raw, request};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Instant;
+
+use super::support::{HttpReply, PATIENCE, Receiver, Sidecar, get, one_handler, raw, request};
 
 /// The address in a URL.
 fn address(base: &str) -> &str {
@@ -113,4 +117,91 @@ fn refused_logins_are_logged_and_counted() {
     let counted =
         metrics.lines().find(|line| line.starts_with("oncebox_api_refused_total")).unwrap_or_default();
     assert!(counted.contains("reason=\"token\"") && counted.ends_with(" 8"), "{counted}");
+}
+
+/// A connection to the operators' port.
+struct TokenClient(BufReader<TcpStream>);
+
+impl TokenClient {
+    fn new(address: &str) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self(BufReader::new(stream))
+    }
+
+    fn ask(&mut self, path: &str, token: &str) {
+        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\r\n");
+        self.0.get_mut().write_all(head.as_bytes()).unwrap();
+    }
+
+    /// Returns the status, true if the connection is closed after it, and the body.
+    fn answer(&mut self) -> (u16, bool, String) {
+        let lines = self.0.by_ref().lines().map(Result::unwrap);
+        let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+        let length = head.iter().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+        let mut body = vec![0; length.parse().unwrap()];
+        self.0.read_exact(&mut body).unwrap();
+        let closes = head.iter().any(|line| line == "connection: close");
+        (status(&head[0]), closes, String::from_utf8(body).unwrap())
+    }
+
+    /// Returns the status, and true if the connection is closed after it.
+    fn exchange(&mut self, token: &str) -> (u16, bool) {
+        self.ask("/api/v1/inboxes", token);
+        let (status, closes, _) = self.answer();
+        (status, closes)
+    }
+
+    /// Returns the number of requests that the API refused for their token.
+    fn guesses(&mut self, token: &str) -> u64 {
+        self.ask("/metrics", token);
+        let (_, _, metrics) = self.answer();
+        let line =
+            metrics.lines().find(|line| line.starts_with("oncebox_api_refused_total{reason=\"token\"}"));
+        line.and_then(|line| line.rsplit(' ').next()).unwrap().parse().unwrap()
+    }
+}
+
+// FAULTS S2: neither parallel connections nor hanging up make guesses faster, and a right guess is no exception.
+#[test]
+fn parallel_guesses_of_tokens_are_throttled() {
+    let handler = Receiver::good();
+    let (token, table) = super::api::token("ada", &["viewer"]);
+    let more = format!("[api]\nlisten = \"127.0.0.1:0\"\n{table}");
+    let sidecar = Sidecar::with(&one_handler(&handler.url(), &more));
+    let operators = sidecar.operators();
+    let connect = || TokenClient::new(address(&operators));
+    let mut known = connect();
+    assert_eq!(known.exchange(&token), (200, false));
+    let (start, mut guesser) = (Instant::now(), connect());
+    for _ in 0..100 {
+        assert_eq!(guesser.exchange("guess"), (401, false));
+    }
+    // Answers wait on 16 of 64 connections. Further connections are closed.
+    let mut waiting: Vec<_> = (0..16).map(|_| connect()).collect();
+    waiting.iter_mut().for_each(|client| client.ask("/api/v1/inboxes", "guess"));
+    let mut further: Vec<_> = (0..60).map(|_| connect()).collect();
+    further.iter_mut().for_each(|client| client.ask("/api/v1/inboxes", "guess"));
+    let statuses = further.iter_mut().map(|client| client.answer());
+    let further: Vec<_> = statuses.map(|(status, closes, _)| (status, closes)).collect();
+    assert!(further.contains(&(429, true)), "{further:?}");
+    assert!(further.iter().all(|answer| [(429, true), (401, false)].contains(answer)), "{further:?}");
+    // A client that does not wait for its answer gains nothing.
+    for _ in 0..600 {
+        connect().ask("/api/v1/inboxes", "guess");
+    }
+    let right: Vec<_> = (0..60)
+        .map(|_| {
+            connect().ask("/api/v1/inboxes", "guess");
+            connect().exchange(&token)
+        })
+        .collect();
+    assert!(right.contains(&(429, true)), "{right:?}");
+    assert_eq!(get(&format!("{operators}/livez")).status, 200, "a probe is no guess");
+    let (guesses, elapsed) = (known.guesses(&token), start.elapsed());
+    // A hundred at once, fifty that wait, the connections that may wait, and ten each second.
+    let limit = 100 + 50 + 2 * 16 + 10 * (elapsed.as_secs() + 1);
+    assert!(guesses <= limit, "{guesses} tokens compared in {elapsed:?}, not {limit}");
+    let again = std::iter::repeat_with(|| connect().exchange(&token).0);
+    assert_eq!(again.take(1_000_000).find(|status| *status != 429), Some(200), "it ends");
 }

@@ -21,7 +21,7 @@ fn a_rotated_password_is_read_again_where_the_url_names_several_hosts() {
 }
 
 fn rotate(hosts: impl Fn(u16) -> String) {
-    let hba = "local all all trust\nhost all app 127.0.0.1/32 scram-sha-256\n";
+    let hba = "local all all trust\nhost all app,other 127.0.0.1/32 scram-sha-256\n";
     let cluster = Cluster::builder(PostgresVersion::Debian).hba(hba).start().unwrap();
     cluster.create_database("orders").unwrap();
     let sql = |statement: &str| cluster.sql("postgres", statement).unwrap();
@@ -55,12 +55,32 @@ fn rotate(hosts: impl Fn(u16) -> String) {
         sidecar.signal("HUP");
         sidecar.wait_words(&["old configuration kept", why]);
     }
+    // A configuration that cannot start, with a login that can: the former one is refused by now, so the new one is kept.
+    write_url(&url("new-canary", "orders"));
+    let refused = config.replace("[inbox.orders]\n", "[inbox.orders]\ntenants = \"required\"\n")
+        + "[inbox.orders.http.orders]\ntenant = \"acme\"\n";
+    sidecar.write_config(&refused);
+    sidecar.signal("HUP");
+    sidecar.wait_words(&["old configuration kept", "`tenants` = off"]);
+    sidecar.wait_words(&["former login refused, new one kept"]);
+    sidecar.write_config(&config);
     write_url(&url("new-canary", "orders"));
     sidecar.signal("HUP");
     sidecar.wait_words(&["new connections use the new login"]);
     sidecar.wait_words(&["configuration reloaded"]);
     assert_eq!(post(&sidecar.url("orders"), "2", "t", "{}").status, 202);
     handler.wait_for(2);
+    // And with a former login that still works: that one is used again.
+    sql("create role other login password 'other-canary' in role app");
+    write_url(&url("other-canary", "orders").replace("//app:", "//other:"));
+    sidecar.write_config(&refused);
+    sidecar.signal("HUP");
+    sidecar.wait_words(&["former login restored"]);
+    sql("alter role other nologin");
+    sql("select pg_terminate_backend(pid) from pg_stat_activity where usename in ('app', 'other')");
+    let again = std::iter::repeat_with(|| post(&sidecar.url("orders"), "3", "t", "{}").status);
+    assert_eq!(again.take(100).find(|status| *status != 503), Some(202));
+    handler.wait_for(3);
     let lines = sidecar.stop();
     assert!(lines.iter().all(|line| !line.contains("canary")), "J4: {lines:#?}");
 }

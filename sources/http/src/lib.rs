@@ -24,7 +24,8 @@ pub use local::{NotLocal, Pages, check_local, is_address_host, is_loopback_host,
 /// CloudEvents: reads and writes events.
 pub use oncebox_cloudevents as cloudevents;
 pub use quota::Quota;
-pub use server::{Anonymous, Server, ServerLimits, Tls, listen};
+pub use secret::{SecretStrength, secret_forms, secret_strength};
+pub use server::{Anonymous, Server, ServerLimits, Tls, TooManyRefusals, Unproven, listen};
 pub use verify::{Encoding, Verify};
 
 /// Programs of the guides, compiled as tests.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
 use ring::rand::SecureRandom as _;
 
@@ -17,6 +19,9 @@ impl SecretBytes {
         if bytes.is_empty() {
             return Err(refused(what, "is empty: everybody would know it"));
         }
+        if secret_strength(bytes) != SecretStrength::Good {
+            tracing::warn!(secret = what, advice = "use 32 random characters", "weak secret");
+        }
         Ok(Self(bytes.into()))
     }
 
@@ -28,6 +33,51 @@ impl SecretBytes {
 impl fmt::Debug for SecretBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
+    }
+}
+
+/// Minimum bytes of a secret that is not guessed within minutes.
+const SHORTEST: usize = 8;
+/// Minimum bytes of a secret that is not guessed at all: 128 random bits.
+const SHORT: usize = 16;
+
+/// Resistance of a secret to guesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecretStrength {
+    /// At least 16 characters or decoded bytes.
+    Good,
+    /// Fewer than 16 characters or decoded bytes.
+    Short,
+    /// Fewer than 8 characters or decoded bytes.
+    Shortest,
+    /// One repeated character or byte.
+    Repeated,
+}
+
+/// Returns the strength of a secret. Behind `whsec_`, which is no part of a secret, decoded bytes count.
+pub fn secret_strength(secret: &[u8]) -> SecretStrength {
+    let bytes = secret_forms(secret).pop().unwrap_or_default();
+    let count = std::str::from_utf8(&bytes).map_or(bytes.len(), |text| text.chars().count());
+    match count {
+        ..SHORTEST => SecretStrength::Shortest,
+        _ if bytes.windows(2).all(|pair| pair[0] == pair[1]) => SecretStrength::Repeated,
+        ..SHORT => SecretStrength::Short,
+        _ => SecretStrength::Good,
+    }
+}
+
+/// Returns the forms in which formats use a secret: as it is without `whsec_`, and decoded. The same senders know two
+/// secrets with a common form. The length of the last form counts.
+pub fn secret_forms(secret: &[u8]) -> Vec<Box<[u8]>> {
+    let text = secret.strip_prefix(b"whsec_");
+    let bare = text.unwrap_or(secret);
+    let decoded = STANDARD.decode(bare).ok().filter(|decoded| !decoded.is_empty());
+    let decoded = decoded.map(Vec::into_boxed_slice);
+    let bare: Box<[u8]> = bare.into();
+    match (text, decoded) {
+        (Some(_), Some(decoded)) => vec![bare, decoded],
+        (None, Some(decoded)) => vec![decoded, bare],
+        (_, None) => vec![bare],
     }
 }
 
@@ -131,5 +181,25 @@ pub(crate) mod tests {
         let macs = Macs::new("secret", std::slice::from_ref(&secret)).unwrap();
         assert_eq!(format!("{secret:?} {macs:?}"), "*** 1 secret(s)");
         assert!(SecretBytes::new("secret", b"").is_err());
+    }
+
+    // A prefix that all know makes no secret stronger.
+    #[test]
+    fn decoded_bytes_count() {
+        use SecretStrength::{Good, Repeated, Short, Shortest};
+        for (secret, strength) in [
+            ("x", Shortest),
+            ("1234567", Shortest),
+            ("\u{e4}\u{f6}\u{fc}\u{e4}\u{f6}\u{fc}\u{e4}", Shortest),
+            ("aaaaaaaaaaaaaaaaaaaaaaaa", Repeated),
+            ("tr0ub4dor", Short),
+            ("whsec_eA==", Shortest),
+            ("whsec_c2VjcmV0LXNlY3JldA==", Short),
+            ("whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", Repeated),
+            ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", Good),
+            ("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", Good),
+        ] {
+            assert_eq!(secret_strength(secret.as_bytes()), strength, "{secret}");
+        }
     }
 }

@@ -233,3 +233,20 @@ async fn untrusted_clients_cannot_fill_the_log() {
     let lines = heard.lines();
     assert!(lines.len() == 1 && lines[0].contains("suppressed=45"), "{lines:#?}");
 }
+
+// A program that starts with a secret that is guessed easily says so, and does not show it.
+#[test]
+fn weak_secrets_of_a_program_are_logged() {
+    let heard = Heard::default();
+    let _listening = tracing::subscriber::set_default(heard.clone());
+    let weak = "tr0ub4d";
+    Verify::tokens([weak]).expect("a token");
+    Verify::github([weak]).expect("a secret");
+    Endpoint::standard_webhooks("std", ["whsec_eA=="]).expect("a secret");
+    let lines = heard.lines();
+    assert_eq!(lines.len(), 3, "{lines:#?}");
+    assert!(lines.iter().all(|line| line.contains("weak secret") && !line.contains(weak)), "{lines:#?}");
+    Verify::tokens([SECRET]).expect("a token");
+    Endpoint::standard_webhooks("std", ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]).expect("a secret");
+    assert!(heard.lines().is_empty());
+}

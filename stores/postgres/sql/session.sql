@@ -30,10 +30,21 @@ FROM (SELECT coalesce(current_setting('oncebox.handler', true) = 'on', false) AS
 SET SESSION idle_in_transaction_session_timeout = '5min';
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
 
+-- name: session_hold_process
+-- Begins a transaction, which keeps the server process of a connection, and reads that process.
+-- Index: none; reads no table.
+BEGIN;
+SELECT pg_backend_pid();
+
 -- name: session_ingest
 -- Settings of sessions that accept: they join a batch with the new part of it, which is as long.
 SET SESSION enable_nestloop = off;
 SET SESSION work_mem = '16MB';
+
+-- name: session_process
+-- Reads the server process of a connection. A pooler in transaction mode lends that process to others afterwards.
+-- Index: none; reads no table.
+SELECT pg_backend_pid();
 
 -- name: session_reads
 -- Settings of sessions for operators. Hides the warning of a vacuum that finds the table locked.

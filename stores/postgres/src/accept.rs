@@ -8,7 +8,7 @@ mod rare_cases;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use oncebox_core::store::{Accepted, KnownMessage, NewMessage, QuarantineReason, Seq};
+use oncebox_core::store::{Accepted, KnownMessage, NewMessage, QuarantineReason, Route, Seq};
 use oncebox_core::{Error, ErrorKind, Fingerprint, Key, Result};
 use sqlx::postgres::PgRow;
 
@@ -19,7 +19,7 @@ use crate::session::{Query, Sessions, query};
 pub(crate) use accept_in::{StagedCounts, StagedMessages};
 pub(crate) use duplicate_expectation::DuplicateExpectation;
 use fast_path::{FastPath, Statement};
-use rare_cases::handle_rare_cases;
+use rare_cases::{add_unordered, handle_rare_cases, unordered_entries};
 pub(crate) use rare_cases::{group_of, order_of};
 
 /// The most messages in one statement.
@@ -40,6 +40,8 @@ pub(crate) struct Offered {
     routes: Vec<Vec<i16>>,
     /// The numbers of the keys, in order.
     handlers: Vec<i16>,
+    /// Those of them that ignore ordering keys.
+    ignore_order: Vec<i16>,
     /// If it may have been forgotten: the numbers of all of its handlers' keys, former ones included, or 0 if it has none.
     doubted: Vec<i16>,
 }
@@ -56,6 +58,9 @@ impl Offered {
         let mut handlers: Vec<i16> = routes.iter().filter_map(|ids| ids.first().copied()).collect();
         handlers.sort_unstable();
         handlers.dedup();
+        let is_unordered =
+            |(ids, route): (&Vec<i16>, &Route)| ids.first().copied().filter(|_| !route.ordered);
+        let ignore_order = routes.iter().zip(&*new.routes).filter_map(is_unordered).collect();
         let (lane, home) = (db.lane_of(&new.key), db.home_of(&new.key, new.order.as_ref()));
         let mut doubted: Vec<i16> = routes.iter().flatten().copied().collect();
         match new.doubtful_since() {
@@ -63,7 +68,7 @@ impl Offered {
             Some(_) if doubted.is_empty() => doubted.push(0),
             Some(_) => doubted.sort_unstable(),
         }
-        Ok(Self { new: new.clone(), changes, inbox, lane, home, routes, handlers, doubted })
+        Ok(Self { new: new.clone(), changes, inbox, lane, home, routes, handlers, ignore_order, doubted })
     }
 
     pub(crate) fn inbox(&self) -> i16 {
@@ -92,10 +97,32 @@ impl Offered {
 
     fn add_lines(&self, lines: &mut TouchedQueues) {
         if let Some(order) = &self.new.order {
-            for handler in &self.handlers {
-                lines.add(self.home, *handler, order.as_bytes().to_vec());
+            for handler in self.keep_order() {
+                lines.add(self.home, handler, order.as_bytes().to_vec());
             }
         }
+    }
+
+    /// The handlers whose entries ignore the order of this message. Empty if it has none.
+    fn unordered(&self) -> &[i16] {
+        if self.new.order.is_some() { &self.ignore_order } else { &[] }
+    }
+
+    /// Splits handlers that are added to a stored message into those that keep its order and the others. Leaves out an empty part.
+    fn split_by_order(
+        &self,
+        added: Vec<i16>,
+        order: Option<Vec<u8>>,
+    ) -> impl Iterator<Item = (Vec<i16>, Option<Vec<u8>>)> + use<> {
+        // The stored message may have an order that this one does not have.
+        let keeps_order = |handler: &i16| order.is_some() && !self.ignore_order.contains(handler);
+        let (ordered, unordered): (Vec<i16>, Vec<i16>) = added.into_iter().partition(keeps_order);
+        [(ordered, order), (unordered, None)].into_iter().filter(|(added, _)| !added.is_empty())
+    }
+
+    /// The handlers whose entries have the order of the message, if it has one.
+    fn keep_order(&self) -> impl Iterator<Item = i16> {
+        self.handlers.iter().copied().filter(|handler| !self.unordered().contains(handler))
     }
 }
 
@@ -208,17 +235,22 @@ async fn offer(
     for index in indexes {
         offers[*index].add_lines(&mut lines);
     }
-    if let ([round], true) = (&rounds[..], lines.is_empty()) {
+    let unordered = indexes.iter().any(|index| !offers[*index].unordered().is_empty());
+    if let ([round], true) = (&rounds[..], lines.is_empty() && !unordered) {
         return offer_round(db, sessions, offers, round).await;
     }
-    let single = rounds.len() == 1;
+    let single = rounds.len() == 1 && !unordered;
     let mut session = if single { sessions.single().await? } else { sessions.transaction().await? };
     let mut verdicts = Vec::with_capacity(indexes.len());
     // The first takes all locks, so that they are taken in order. What it does not know of yet it leaves as it is.
     let mut locks = lines.locks();
     for round in &rounds {
         let offered = long_way(db, offers, round, std::mem::take(&mut locks), &lines);
-        verdicts.extend(verdicts_of(offers, said(&session.rows(offered).await?)?)?);
+        let said = said(&session.rows(offered).await?)?;
+        if unordered {
+            add_unordered(db, &mut session, offers, &said).await?;
+        }
+        verdicts.extend(verdicts_of(offers, said)?);
     }
     session.end().await?;
     Ok(verdicts)
@@ -328,9 +360,9 @@ fn long_way<'a>(
         if known.is_none() {
             asked.push(&offer.doubted);
         }
-        for handler in &offer.handlers {
+        for handler in offer.keep_order() {
             entries.0.push(*at);
-            entries.1.push(*handler);
+            entries.1.push(handler);
         }
     }
     let numbered = asked.iter().enumerate();

@@ -62,6 +62,7 @@ fn missing(row: &PgRow, params: &BackfillParams, group: &[i16]) -> Result<Option
         return Ok(None);
     }
     let order = order_of(&params.inbox, get(row, 6)?, get(row, 7)?, get(row, 8)?);
+    let order = params.route.order_of(order);
     Ok(Some(Missing {
         seq: get(row, 0)?,
         lane: get(row, 2)?,

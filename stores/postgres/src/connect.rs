@@ -19,6 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::{TxPhase, innermost, is_connection_lost, lost, store_error};
 use crate::login::Login;
+use crate::row;
 use crate::sql::FIXED;
 use crate::timeline::Timeline;
 
@@ -160,6 +161,36 @@ impl Pool {
         Ok(connection)
     }
 
+    /// Refuses a pooler in transaction mode: it lends the server process of one open connection to another one. Opens two
+    /// connections or more, and sets nothing on them.
+    pub(crate) async fn refuse_transaction_mode(&self) -> Result<()> {
+        let patience = self.inner.patience;
+        let late = |_| unusable("not answering");
+        let mut one = tokio::time::timeout(patience, self.open()).await.map_err(late)??;
+        let lent = async {
+            let first = process(&mut one, FIXED.session_process).await?;
+            for _ in 0..3 {
+                let mut other = self.open().await?;
+                let held = process(&mut other, FIXED.session_hold_process).await?;
+                // While the other one holds its process, this one gets a new one.
+                let lent = held == first || { process(&mut one, FIXED.session_process).await? != first };
+                if lent {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        // Without an answer there is nothing to refuse: the store meets the same error soon, if it lasts.
+        let lent: Result<bool> = tokio::time::timeout(patience, lent).await.unwrap_or(Ok(false));
+        if lent? {
+            let what = "the PostgreSQL URL leads to a pooler in transaction mode, such as PgBouncer with `pool_mode = transaction`, which \
+                        needs other sessions: write these two lines in the configuration: `[store.NAME]`, with the name of the store, and \
+                        `pooled = true`; in a program, `PostgresOptions::pooled(true)`";
+            return Err(Error::new(ErrorKind::InvalidConfig, what));
+        }
+        Ok(())
+    }
+
     /// Connects to the host that was the primary last, or to the first other one that is.
     async fn open(&self) -> Result<PgConnection> {
         let inner = &*self.inner;
@@ -241,6 +272,12 @@ impl Pool {
         let forgotten = std::mem::take(&mut self.inner.shelf.lock().idle);
         drop(forgotten);
     }
+}
+
+async fn process(connection: &mut PgConnection, sql: &'static str) -> Result<i32> {
+    let row = connection.fetch_one(sqlx::raw_sql(sql)).await;
+    let row = row.map_err(|error| store_error(error, TxPhase::Before))?;
+    row::get(&row, 0)
 }
 
 /// The hosts and ports, for people.

@@ -1,7 +1,7 @@
 //! Erases the content of one message. Tests: the testkit's conformance suite.
 
 use oncebox_core::state::{Operation, Status, erase as decide};
-use oncebox_core::store::{ActionResult, EntryView, ErasureCounts, nothing_to_erase};
+use oncebox_core::store::{ActionResult, EntryView, ErasedIds, ErasureCounts, nothing_to_erase};
 use oncebox_core::{Fingerprint, HandlerKey, InboxName, Key, Result};
 use uuid::Uuid;
 
@@ -105,10 +105,12 @@ impl<'a> Erasing<'a> {
             .bind(found.as_ref().map(|found| found.seq.0))
             .bind(Fingerprint::ERASED.as_bytes().to_vec());
         let rows = session.rows(erase).await?;
-        let (quarantined, marked) = match rows.first() {
-            Some(row) => (get::<i64>(row, 0)?, get::<bool>(row, 1)?),
-            None => (0, false),
-        };
+        let (mut quarantined, mut marked, mut ids) = (0, false, ErasedIds::default());
+        if let Some(row) = rows.first() {
+            (quarantined, marked) = (get::<i64>(row, 0)?, get::<bool>(row, 1)?);
+            let texts = get::<Vec<Vec<u8>>>(row, 2)?.into_iter().chain(get::<Vec<Vec<u8>>>(row, 3)?);
+            texts.for_each(|text| ids.add(&text, None));
+        }
         if found.is_none() && quarantined == 0 && !marked {
             return Err(nothing_to_erase(key));
         }
@@ -116,6 +118,15 @@ impl<'a> Erasing<'a> {
             if let Some(without) = ActionResult::without_content(get(&row, 1)?) {
                 let id: Uuid = get(&row, 0)?;
                 session.run(query(&db.sql.operation_answer).bind(id).bind(without)).await?;
+            }
+        }
+        if !ids.is_empty() {
+            let verbs = ErasedIds::VERBS.map(str::to_owned).to_vec();
+            for row in session.rows(query(&db.sql.erase_bodies).bind(inbox).bind(verbs)).await? {
+                if let Some(without) = ids.without(get(&row, 1)?) {
+                    let id: Uuid = get(&row, 0)?;
+                    session.run(query(&db.sql.erase_set_body).bind(id).bind(without)).await?;
+                }
             }
         }
         Ok(Some(ErasureCounts::new(discarded, usize::try_from(quarantined).unwrap_or(usize::MAX))))

@@ -293,6 +293,16 @@ impl MarkIn<PostgresTx> for Postgres {
     ) -> Result<Option<Bytes>> {
         tx.recall(&self.inner.db, key, handler).await
     }
+
+    async fn is_marked(
+        &self,
+        tx: &mut PostgresTx,
+        _: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> Result<bool> {
+        tx.is_marked(&self.inner.db, key, handler).await
+    }
 }
 
 /// The caller's own connection, with a transaction open on it: `&mut *tx` of a `sqlx::Transaction`.
@@ -334,6 +344,17 @@ impl MarkIn<PgConnection> for Postgres {
         handler: &HandlerKey,
     ) -> Result<Option<Bytes>> {
         mark::recall(MarkRef::new(&self.inner.db, key, handler), !self.inner.options.pooled, tx).await
+    }
+
+    async fn is_marked(
+        &self,
+        tx: &mut PgConnection,
+        _: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> Result<bool> {
+        let place = MarkRef::new(&self.inner.db, key, handler);
+        Ok(mark::find(place, !self.inner.options.pooled, tx).await?.is_some())
     }
 }
 

@@ -131,6 +131,15 @@ pub(crate) async fn recall(
     persistent: bool,
     connection: &mut sqlx::PgConnection,
 ) -> Result<Option<Bytes>> {
+    Ok(find(place, persistent, connection).await?.flatten().map(Into::into))
+}
+
+/// Finds a mark, and the result that was left with it.
+pub(crate) async fn find(
+    place: MarkRef,
+    persistent: bool,
+    connection: &mut sqlx::PgConnection,
+) -> Result<Option<Option<Vec<u8>>>> {
     use crate::error::{TxPhase, store_error, unreadable};
     use sqlx::Row as _;
     let query = crate::session::query(&place.recall)
@@ -139,8 +148,7 @@ pub(crate) async fn recall(
         .bind(place.handler)
         .persistent(persistent);
     let row = query.fetch_optional(connection).await.map_err(|error| store_error(error, TxPhase::Before))?;
-    let result: Option<Option<Vec<u8>>> = row.map(|row| row.try_get(0).map_err(unreadable)).transpose()?;
-    Ok(result.flatten().map(Into::into))
+    row.map(|row| row.try_get(0).map_err(unreadable)).transpose()
 }
 
 /// Marks a key on any connection that has a transaction open.

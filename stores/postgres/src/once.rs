@@ -1,8 +1,9 @@
 //! Marks in the caller's own transaction, by the id of a message alone. Tests: `tests/once.rs`.
 
 use bytes::Bytes;
-use oncebox_core::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
-use sqlx::PgConnection;
+use oncebox_core::store::{MarkIn, NewMessage};
+use oncebox_core::{Fingerprint, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
+use sqlx::{PgConnection, Transaction};
 
 use crate::Postgres;
 use crate::mark::{self, MarkQuery, MarkRef};
@@ -11,11 +12,11 @@ impl Postgres {
     /// Marks the message with this id as handled inside the caller's own transaction, on the caller's own connection to
     /// the same database. Do the work only on [`Mark::First`], then commit: the work and the mark are stored together.
     ///
-    /// Call it first in the transaction: then a concurrent duplicate does not run its body. Its call returns an error of
-    /// kind [`Unavailable`](ErrorKind::Unavailable), because the message is being handled: let the broker redeliver it.
+    /// Call it first in the transaction: then a concurrent duplicate does not run its body. Its call returns [`Mark::Busy`],
+    /// because the message is being handled: do not acknowledge it. [`Mark::is_first`] makes an error of it.
     /// `inbox` separates the ids of different streams, and `handler` the handlers of one message.
     ///
-    /// Refuses a transaction of another database ([`Refused`](ErrorKind::Refused)), even if that has tables of the same
+    /// Refuses a transaction of another database ([`Refused`](oncebox::ErrorKind::Refused)), even if that has tables of the same
     /// names. It cannot detect a copy of the database, restored or made from it as a template. It knows the id alone, so it
     /// cannot detect another message under the same id; `Inbox::once` of `oncebox` can.
     ///
@@ -40,7 +41,7 @@ impl Postgres {
         handler: &str,
     ) -> Result<Mark> {
         let mark_query = MarkQuery::new(&self.inner.db, inbox, key, &HandlerKey::new(handler)?, None);
-        not_busy(mark::mark(mark_query, !self.inner.options.pooled, tx).await?)
+        mark::mark(mark_query, !self.inner.options.pooled, tx).await
     }
 
     /// Stores the result of the mark that [`once`](Self::once) made in the same transaction. Duplicates get this result.
@@ -73,14 +74,53 @@ impl Postgres {
     }
 }
 
-/// Returns an error while another transaction has the key. The caller of `once` does the work if the mark is first, and
-/// acknowledges if not: until that transaction ends, both would be wrong.
-pub(crate) fn not_busy(mark: Mark) -> Result<Mark> {
-    if mark == Mark::Busy {
-        let what = "another transaction that has not ended handles the same message";
-        return Err(Error::new(ErrorKind::Unavailable, what));
+/// The caller's own transaction of `sqlx`, as [`PgConnection`].
+impl MarkIn<Transaction<'_, sqlx::Postgres>> for Postgres {
+    async fn mark(
+        &self,
+        tx: &mut Transaction<'_, sqlx::Postgres>,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+        fingerprint: Option<Fingerprint>,
+    ) -> Result<Mark> {
+        MarkIn::<PgConnection>::mark(self, tx, inbox, key, handler, fingerprint).await
     }
-    Ok(mark)
+
+    async fn quarantine(&self, tx: &mut Transaction<'_, sqlx::Postgres>, message: &NewMessage) -> Result<()> {
+        MarkIn::<PgConnection>::quarantine(self, tx, message).await
+    }
+
+    async fn record(
+        &self,
+        tx: &mut Transaction<'_, sqlx::Postgres>,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+        result: &[u8],
+    ) -> Result<()> {
+        MarkIn::<PgConnection>::record(self, tx, inbox, key, handler, result).await
+    }
+
+    async fn recall(
+        &self,
+        tx: &mut Transaction<'_, sqlx::Postgres>,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> Result<Option<Bytes>> {
+        MarkIn::<PgConnection>::recall(self, tx, inbox, key, handler).await
+    }
+
+    async fn is_marked(
+        &self,
+        tx: &mut Transaction<'_, sqlx::Postgres>,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> Result<bool> {
+        MarkIn::<PgConnection>::is_marked(self, tx, inbox, key, handler).await
+    }
 }
 
 /// The inbox and key of an id that `once` is called with.

@@ -24,6 +24,7 @@ impl PostgresOptions {
         // The login of one store is not that of another, though both are opened with the same options.
         self.login = self.login.unshared();
         let sql = Statements::new(&self.plan.place);
+        self.refuse_transaction_mode().await?;
         self.apply_if_asked(&sql).await?;
         let timeline = Timeline::new(&sql, self.clock.clone());
         let control = self.control(&timeline);

@@ -230,6 +230,15 @@ impl PostgresOptions {
         Sessions { pool, begin: begin.into(), pooled: self.pooled, timeline, known: None }
     }
 
+    /// Refuses a pooler in transaction mode, unless these options expect one.
+    pub(crate) async fn refuse_transaction_mode(&self) -> Result<()> {
+        if self.pooled {
+            return Ok(());
+        }
+        let probe = Pool::new("probe", &self.login, "".into(), None, 2, self.patience);
+        probe.refuse_transaction_mode().await
+    }
+
     /// Sessions for claims, settlements and renewals.
     pub(crate) fn control(&self, timeline: &Arc<Timeline>) -> Sessions {
         let files = [FIXED.session_store, FIXED.session_control];

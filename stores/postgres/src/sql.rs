@@ -118,8 +118,8 @@ fixed_statements! {
     "../sql/mark.sql": mark_within;
     "../sql/schema.sql": schema_grant_vacuum, schema_grants, schema_recovering;
     "../sql/session.sql":
-        session_control, session_finish, session_handlers, session_ingest, session_reads, session_store,
-        session_wakeups;
+        session_control, session_finish, session_handlers, session_hold_process, session_ingest, session_process,
+        session_reads, session_store, session_wakeups;
     "../sql/settle.sql": settle_finish;
     "../sql/share.sql": share_next, share_savepoint, share_undo;
     "../sql/transaction.sql":
@@ -131,7 +131,7 @@ statements! {
     "../sql/accept.sql":
         accept_one, accept_one_by_time, accept_new, accept_plain, accept_plain_by_time, accept,
         accept_add_handlers, accept_forgotten, accept_known, accept_message_again, accept_open,
-        accept_quarantine, accept_stored_order;
+        accept_quarantine, accept_stored_order, accept_unordered;
     "../sql/admin.sql":
         admin_blocked, admin_count, admin_count_tenant, admin_discarded, admin_find, admin_hold,
         admin_list, admin_list_quarantine, admin_order, admin_paused, admin_paused_keys, admin_pending,
@@ -140,7 +140,7 @@ statements! {
     "../sql/backfill.sql": backfill_add, backfill_hold, backfill_page;
     "../sql/backlog.sql": backlog;
     "../sql/claim.sql": claim_few, claim_all, claim_oldest, claim_suspect, claim_held;
-    "../sql/erase.sql": erase, erase_answers;
+    "../sql/erase.sql": erase, erase_answers, erase_bodies, erase_set_body;
     "../sql/examine.sql":
         examine_indexes, examine_late, examine_lost, examine_settings, examine_tables,
         examine_transactions, examine_windows;

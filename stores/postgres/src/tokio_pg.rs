@@ -10,11 +10,12 @@ use tokio_postgres::types::{ToSql, Type};
 use crate::Postgres;
 use crate::error::{TxPhase, by_code, lost};
 use crate::mark::{MarkColumns, MarkQuery, MarkRef, QuarantineValues, recorded};
-use crate::once::{not_busy, once_key};
+use crate::once::once_key;
 
 impl Postgres {
     /// [`once`](Self::once) inside a transaction of `tokio-postgres`, on the caller's own connection to the same database.
-    /// Do the work only on [`Mark::First`], then commit: the work and the mark are stored together.
+    /// Do the work only on [`Mark::First`], then commit: the work and the mark are stored together. Do not acknowledge the message
+    /// on [`Mark::Busy`]; [`Mark::is_first`] makes an error of it.
     ///
     #[doc = include_str!("../docs/once_tokio.md")]
     pub async fn once_tokio(
@@ -26,7 +27,7 @@ impl Postgres {
     ) -> Result<Mark> {
         let (inbox, key) = once_key(inbox, id.as_ref())?;
         let mark_query = MarkQuery::new(&self.inner.db, &inbox, &key, &HandlerKey::new(handler)?, None);
-        not_busy(mark(mark_query, tx).await?)
+        mark(mark_query, tx).await
     }
 }
 
@@ -88,14 +89,27 @@ impl MarkIn<Transaction<'_>> for Postgres {
         key: &Key,
         handler: &HandlerKey,
     ) -> Result<Option<Bytes>> {
-        let place = MarkRef::new(&self.inner.db, key, handler);
-        let values: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&place.lane, Type::INT2), (&place.digest, Type::BYTEA), (&place.handler, Type::TEXT)];
-        let row = tx.query_typed_opt(&place.recall, &values).await.map_err(store_error)?;
-        let result: Option<Option<Vec<u8>>> =
-            row.map(|row| row.try_get(0).map_err(store_error)).transpose()?;
-        Ok(result.flatten().map(Into::into))
+        let found = find(MarkRef::new(&self.inner.db, key, handler), tx).await?;
+        Ok(found.flatten().map(Into::into))
     }
+
+    async fn is_marked(
+        &self,
+        tx: &mut Transaction<'_>,
+        _: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> Result<bool> {
+        Ok(find(MarkRef::new(&self.inner.db, key, handler), tx).await?.is_some())
+    }
+}
+
+/// Finds a mark, and the result that was left with it.
+async fn find(place: MarkRef, tx: &Transaction<'_>) -> Result<Option<Option<Vec<u8>>>> {
+    let values: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&place.lane, Type::INT2), (&place.digest, Type::BYTEA), (&place.handler, Type::TEXT)];
+    let row = tx.query_typed_opt(&place.recall, &values).await.map_err(store_error)?;
+    row.map(|row| row.try_get(0).map_err(store_error)).transpose()
 }
 
 async fn mark(mark_query: MarkQuery, tx: &Transaction<'_>) -> Result<Mark> {

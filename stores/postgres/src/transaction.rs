@@ -10,7 +10,7 @@ use sqlx::PgConnection;
 
 use crate::accept::{StagedCounts, StagedMessages};
 use crate::db::{Db, Released};
-use crate::mark::{MarkQuery, MarkRef, QuarantineValues, mark, quarantine, recall, record};
+use crate::mark::{MarkQuery, MarkRef, QuarantineValues, find, mark, quarantine, recall, record};
 use crate::session::{PgSession, Sessions};
 use crate::settle;
 use crate::sql::FIXED;
@@ -108,6 +108,11 @@ impl PostgresTx {
     pub(crate) async fn recall(&mut self, db: &Db, key: &Key, handler: &HandlerKey) -> Result<Option<Bytes>> {
         let persistent = self.session.is_persistent();
         recall(MarkRef::new(db, key, handler), persistent, &mut self.session).await
+    }
+
+    pub(crate) async fn is_marked(&mut self, db: &Db, key: &Key, handler: &HandlerKey) -> Result<bool> {
+        let persistent = self.session.is_persistent();
+        Ok(find(MarkRef::new(db, key, handler), persistent, &mut self.session).await?.is_some())
     }
 
     pub(crate) async fn complete(&mut self, db: &Db, claims: &[Claim]) -> Result<Vec<Settled>> {

@@ -315,7 +315,7 @@ struct Ending {
 
 /// Ships, and the third one ends the transaction.
 async fn ship_and_end(message: Message, cx: &mut Context<Postgres>) -> Result<(), BoxError> {
-    let ending = Arc::clone(cx.data::<Arc<Ending>>()?);
+    let ending = cx.data::<Arc<Ending>>()?;
     let id = String::from_utf8_lossy(message.id()).into_owned();
     let tx = cx.tx().await?;
     ship(&ending.schema, tx, &id).await;

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use oncebox::state::{Status, Suspicion};
 use oncebox::{BoxError, Context, ErrorKind, HealthStatus, Inbox, KeyStrategy, Message, Running, handler};
 use oncebox_postgres::Postgres;
-use oncebox_servers::{Cluster, PostgresVersion};
-use support::{Schema, in_time};
+use oncebox_servers::{Cluster, PgBouncer, PoolMode, PostgresVersion};
+use support::{Schema, claim, first, in_time};
 use tokio::sync::{Notify, Semaphore};
 
 /// State that the handler shares with the test.
@@ -22,7 +22,7 @@ struct LoginFixture {
 
 /// Answers when it is told to, as an HTTP handler does that answers 200.
 async fn answer(_: Message, cx: &mut Context<Postgres>) -> Result<(), BoxError> {
-    let play = Arc::clone(cx.data::<Arc<LoginFixture>>()?);
+    let play = cx.data::<Arc<LoginFixture>>()?;
     play.runs.fetch_add(1, Ordering::Relaxed);
     play.begun.notify_one();
     play.go.acquire().await?.forget();
@@ -156,4 +156,37 @@ async fn a_parameter_that_a_pooler_refuses_is_named_with_what_to_write() {
         let text = error.to_string();
         assert!(text.contains("`[pgbouncer]`") && text.contains("`ignore_startup_parameters = "), "{text}");
     }
+}
+
+/// Its sessions would lose their settings and prepared statements, which looks like an outage.
+// FAULTS E9
+#[tokio::test]
+async fn a_pooler_in_transaction_mode_is_refused_unless_it_is_expected() {
+    let schema = Schema::pooled();
+    let options = || schema.options().pooled(false);
+    // Whether other tests use the pooler or not.
+    for _ in 0..5 {
+        let error = in_time(options().open()).await.expect_err("it is refused");
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains("`[store.NAME]`") && text.contains("`pooled = true`"), "{text}");
+    }
+    options().pooled(true).open().await.expect("it is expected");
+}
+
+/// FAULTS E9: `PgBouncer` as it is installed keeps a session for each client.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_with_its_default_mode_needs_no_setting() {
+    let cluster = Cluster::builder(PostgresVersion::Debian).start().expect("a server");
+    let pooler = PgBouncer::start(&cluster, PoolMode::Session).expect("a pooler");
+    let schema = Schema::new(pooler.url("postgres"));
+    let store = schema.options().open().await.expect("the store opens");
+    for id in ["1", "2"] {
+        first(&store, id).await;
+    }
+    assert_eq!(claim(&store, 10).await.len(), 2);
+    // Another store wakes this one up, which needs a session of its own.
+    let twin = schema.options().open().await.expect("another store opens");
+    first(&twin, "3").await;
+    assert_eq!(claim(&store, 10).await.len(), 1);
 }

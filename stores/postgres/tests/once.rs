@@ -25,7 +25,10 @@ async fn the_first_does_the_work_and_those_after_it_do_not() {
         let mut shop = schema.connect().await;
         for delivery in 0..3 {
             let mut tx = shop.begin().await.expect("begin");
-            assert_eq!(once(&store, &mut tx).await.expect("mark").is_first(), delivery == 0);
+            assert_eq!(
+                once(&store, &mut tx).await.expect("mark").is_first().expect("not busy"),
+                delivery == 0
+            );
             tx.commit().await.expect("commit");
         }
         assert_eq!(schema.count("@mark").await, 1);
@@ -60,8 +63,10 @@ async fn a_duplicate_at_the_same_time_is_busy_until_the_first_has_ended() {
         let mut tx = one.begin().await.expect("begin");
         assert_eq!(once(&store, &mut tx).await.expect("mark"), Mark::First);
         let mut other = two.begin().await.expect("begin");
-        // An error, not an answer: a caller that only asks "is it the first?" would acknowledge work that may still roll back.
-        let busy = once(&store, &mut other).await.expect_err("the first has not ended");
+        let mark = once(&store, &mut other).await.expect("mark");
+        assert_eq!(mark, Mark::Busy);
+        // `false` would let the caller acknowledge work that may still roll back.
+        let busy = mark.is_first().expect_err("the first has not ended");
         assert!(busy.is_retryable() && busy.to_string().contains("has not ended"), "{busy}");
         // Another handler, id or inbox is another work.
         for (inbox, id, handler) in
@@ -95,8 +100,9 @@ async fn of_many_connections_one_is_first() {
                 loop {
                     let mut tx = shop.begin().await.expect("begin");
                     match store.once(&mut tx, "orders", n.to_string(), "charge").await {
+                        Ok(Mark::Busy) => tx.rollback().await.expect("rollback"),
                         Ok(mark) => {
-                            firsts += i64::from(mark.is_first());
+                            firsts += i64::from(mark.is_first().expect("not busy"));
                             tx.commit().await.expect("commit");
                             break;
                         }
@@ -217,8 +223,10 @@ async fn another_message_is_quarantined_with_the_callers_commit() {
     {
         let mut tx = connection.begin().await.expect("begin");
         let message = Message::new("1", "order.placed", payload);
-        let mark = inbox.once(&mut *tx, &message, "charge").await.expect("mark");
+        let mark = inbox.once(&mut tx, &message, "charge").await.expect("mark");
         assert_eq!(mark.as_str(), expected);
+        assert!(inbox.is_marked(&mut tx, &message, "charge").await.expect("is_marked"));
+        assert!(!inbox.is_marked(&mut *tx, &message, "mail").await.expect("is_marked"));
         assert_eq!(quarantined().await, 0, "it is not committed");
         if commit {
             tx.commit().await.expect("commit");

@@ -138,3 +138,19 @@ async fn the_doctor_sees_a_transaction_that_does_not_end() {
     assert!(!codes(&schema, |_| {}).await.contains(&"long_transaction"), "not for long enough");
     support::run(&mut open, "ROLLBACK").await.expect("its end");
 }
+
+// FAULTS S12: what a failover lost is listed by source and id, until the message is erased.
+#[tokio::test]
+async fn an_erased_message_leaves_the_lists_of_lost_ones() {
+    let schema = Schema::shared();
+    let store = schema.open(&TestClock::new()).await;
+    accept(&store, "1").await;
+    let lost =
+        "INSERT INTO @timeline (epoch, noticed_at, former, timeline, lost_messages, lost_sources, lost_ids)
+                VALUES (8, 0, 'a', 'b', 3, ARRAY['other', '', ''], ARRAY['1', '1', '2']::bytea[]),
+                       (9, 0, 'b', 'c', 1, ARRAY[''], ARRAY['1']::bytea[])";
+    schema.run(lost).await;
+    store.erase(&inbox(), &key("1"), true).await.expect("erase");
+    let left = "SELECT string_agg(concat_ws(' ', epoch, lost_messages, lost_sources, lost_ids::text), '; ' ORDER BY epoch) FROM @timeline";
+    assert_eq!(schema.text(left).await, "8 3 {other,\"\"} {\"\\\\x31\",\"\\\\x32\"}; 9 1 {} {}");
+}

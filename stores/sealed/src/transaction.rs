@@ -89,6 +89,16 @@ impl<Tx: ?Sized + Send, S: MarkIn<Tx>> MarkIn<Tx> for Sealed<S> {
             .map(|plain| Some(plain.into()))
             .map_err(|why| Error::new(ErrorKind::Corrupt, format!("a stored result cannot be read: {why}")))
     }
+
+    fn is_marked(
+        &self,
+        tx: &mut Tx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> impl Future<Output = Result<bool>> + Send {
+        self.store.is_marked(tx, inbox, key, handler)
+    }
 }
 
 /// For transactions that may be sent to another thread: the sealed messages have to be kept until they are written.

@@ -27,12 +27,14 @@ fn accept_one(work: &mut WriteTx<'_>, new: &NewMessage) -> Result<Accepted> {
     }
     check_room(work)?;
     let mut handlers = Vec::with_capacity(new.routes.len());
+    let mut orders = Vec::with_capacity(new.routes.len());
     let mut forgotten = if new.routes.is_empty() { Some(inbox.watermark) } else { None };
     for route in new.routes.iter() {
         let ids = work.names.link(work.connection, inbox.id, route)?;
         forgotten = forgotten.max(work.names.watermark(&ids));
         if !handlers.contains(&ids[0]) {
             handlers.push(ids[0]);
+            orders.push(route.order_of(new.order));
         }
     }
     if is_stale(new, forgotten) {
@@ -41,8 +43,8 @@ fn accept_one(work: &mut WriteTx<'_>, new: &NewMessage) -> Result<Accepted> {
     }
     let seq = work.next_seq();
     insert_message(work, inbox.id, new, seq, &handlers)?;
-    for handler in handlers {
-        insert_entry(work, handler, seq, new.order, work.now.after(new.delay))?;
+    for (handler, order) in handlers.into_iter().zip(orders) {
+        insert_entry(work, handler, seq, order, work.now.after(new.delay))?;
     }
     work.tail.add(&new.key, seq);
     Ok(Accepted::First(Seq(seq)))
@@ -106,7 +108,7 @@ fn repeat(
         quarantine(work, inbox, new, QuarantineReason::Conflict)?;
         return Ok(Accepted::Conflict(Seq(seq)));
     }
-    let mut handlers = known.handlers.clone();
+    let (mut handlers, mut routes) = (known.handlers.clone(), Vec::new());
     for route in new.routes.iter() {
         let names = work.names.link(work.connection, inbox, route)?;
         if !names.iter().any(|handler| handlers.contains(handler)) {
@@ -116,6 +118,7 @@ fn repeat(
                 return Ok(Accepted::Stale);
             }
             handlers.push(names[0]);
+            routes.push(route);
         }
     }
     let added = handlers.len() - known.handlers.len();
@@ -125,8 +128,8 @@ fn repeat(
         return Ok(Accepted::Duplicate(oncebox_core::store::KnownMessage::new(Seq(seq), age).varied(varied)));
     }
     let order = stored_order(work, &new.inbox, seq)?;
-    for handler in &handlers[known.handlers.len()..] {
-        insert_entry(work, *handler, seq, order, work.now.after(new.delay))?;
+    for (handler, route) in handlers[known.handlers.len()..].iter().zip(routes) {
+        insert_entry(work, *handler, seq, route.order_of(order), work.now.after(new.delay))?;
     }
     set_handlers(work, seq, &handlers)?;
     Ok(Accepted::HandlersAdded(Seq(seq), added))

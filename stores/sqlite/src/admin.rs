@@ -361,7 +361,10 @@ pub(crate) fn operate(
     if next == Status::Pending {
         entry.generation += u32::from(operation == Operation::Replay);
         let message = message.as_ref().map_err(Error::to_shared)?;
-        pend(work, &entry, handler_id, OrderKey::of(inbox, message))?;
+        // One that is finished has the place that its message asks for.
+        let unfinished = matches!(entry.status, Status::Pending | Status::Poisoned);
+        let place = if unfinished { order } else { OrderKey::of(inbox, message) };
+        pend(work, &entry, handler_id, place)?;
     } else if next == Status::Discarded {
         discard(work, &entry, handler_id)?;
     }

@@ -38,7 +38,7 @@ pub(crate) fn backfill(work: &mut WriteTx<'_>, params: &BackfillParams) -> Resul
             continue;
         }
         let handler = names[0];
-        let order = stored_order(work, &params.inbox, stored.seq)?;
+        let order = params.route.order_of(stored_order(work, &params.inbox, stored.seq)?);
         insert_entry(work, handler, stored.seq, order, work.now)?;
         set_handlers(work, stored.seq, &[&stored.handlers[..], &[handler]].concat())?;
         added += 1;

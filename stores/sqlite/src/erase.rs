@@ -1,7 +1,7 @@
 //! Erases the content of one message. Tests: `tests/erase.rs`.
 
 use oncebox_core::state::{Operation, erase as decide};
-use oncebox_core::store::{ActionResult, ErasureCounts, nothing_to_erase};
+use oncebox_core::store::{ActionResult, ErasedIds, ErasureCounts, nothing_to_erase};
 use oncebox_core::{Fingerprint, HandlerKey, InboxName, Key, Result};
 use rusqlite::{Connection, params};
 
@@ -18,8 +18,11 @@ pub(crate) fn erase(
 ) -> Result<ErasureCounts> {
     // Marks name their inbox themselves: it may be known by nothing else.
     let inbox_id = work.names.known_inbox(inbox).map(|inbox| inbox.id);
-    let stored =
-        inbox_id.map_or(Ok(None), |inbox| admin::stored(work, inbox, key))?.map(|stored| stored.seq.0);
+    let found = inbox_id.map_or(Ok(None), |inbox| admin::stored(work, inbox, key))?;
+    let (stored, mut ids) = (found.as_ref().map(|stored| stored.seq.0), ErasedIds::default());
+    if let Some(message) = found.as_ref().and_then(|found| found.message.as_ref().ok()) {
+        ids.add(message.id(), message.ordering_key());
+    }
     let mut unfinished: Vec<(HandlerKey, Operation)> = Vec::new();
     if let Some(seq) = stored {
         // All of it is decided before anything is changed.
@@ -43,7 +46,15 @@ pub(crate) fn erase(
         execute(SQL.history_forget_attempts, params![seq])?;
     }
     let digest = &key.as_bytes()[..];
-    let quarantined = execute(SQL.erase_quarantine, params![digest, inbox_id])?;
+    let mut statement = work.statement(SQL.erase_quarantine)?;
+    let mut rows = statement.query(params![digest, inbox_id]).map_err(store_error)?;
+    let mut quarantined = 0;
+    while let Some(row) = rows.next().map_err(store_error)? {
+        let (id, ordering_key): (Vec<u8>, Option<Vec<u8>>) =
+            row.get(0).and_then(|id| Ok((id, row.get(1)?))).map_err(store_error)?;
+        ids.add(&id, ordering_key.as_deref());
+        quarantined += 1;
+    }
     let marks = execute(SQL.erase_marks, params![digest])?;
     if stored.is_none() && quarantined == 0 && marks == 0 {
         return Err(nothing_to_erase(key));
@@ -54,6 +65,17 @@ pub(crate) fn erase(
     for (number, answer) in answers {
         if let Some(without) = ActionResult::without_content(&answer) {
             execute(SQL.erase_set_answer, params![number, without])?;
+        }
+    }
+    if !ids.is_empty() {
+        let mut statement = work.statement(SQL.erase_bodies)?;
+        let bodies =
+            statement.query_map([inbox_id], |row| Ok((row.get(0)?, row.get(1)?))).map_err(store_error)?;
+        let bodies: Vec<(i64, String)> = bodies.collect::<rusqlite::Result<_>>().map_err(store_error)?;
+        for (number, body) in bodies {
+            if let Some(without) = ids.without(&body) {
+                execute(SQL.erase_set_body, params![number, without])?;
+            }
         }
     }
     Ok(ErasureCounts::new(unfinished.len(), quarantined))

@@ -85,13 +85,17 @@ pub(crate) fn record(connection: &Connection, key: &Key, handler: &HandlerKey, r
 
 /// The result that was left with a mark.
 pub(crate) fn recall(connection: &Connection, key: &Key, handler: &HandlerKey) -> Result<Option<Bytes>> {
-    let result: Option<Option<Vec<u8>>> = connection
+    Ok(marked(connection, key, handler)?.flatten().map(Into::into))
+}
+
+/// Finds a mark, and the result that was left with it.
+fn marked(connection: &Connection, key: &Key, handler: &HandlerKey) -> Result<Option<Option<Vec<u8>>>> {
+    connection
         .prepare_cached(SQL.mark_recall)
         .and_then(|mut statement| {
             statement.query_row(params![&key.as_bytes()[..], handler.as_str()], |row| row.get(0)).optional()
         })
-        .map_err(store_error)?;
-    Ok(result.flatten().map(Into::into))
+        .map_err(store_error)
 }
 
 /// Returns true if both paths lead to one file, as links do.
@@ -203,51 +207,78 @@ impl MarkIn<SqliteTx> for Sqlite {
     ) -> impl Future<Output = Result<Option<Bytes>>> + Send {
         std::future::ready(tx.check().and_then(|()| recall(tx, key, handler)))
     }
-}
 
-// The caller's own connection or transaction: a `rusqlite::Transaction` derefs to it. It is not `Send` across an
-// await, so what is returned is already done.
-impl MarkIn<Connection> for Sqlite {
-    fn mark(
+    fn is_marked(
         &self,
-        tx: &mut Connection,
-        inbox: &InboxName,
-        key: &Key,
-        handler: &HandlerKey,
-        fingerprint: Option<Fingerprint>,
-    ) -> impl Future<Output = Result<Mark>> + Send {
-        let now = self.inner.clock.now();
-        let checked = self.check_file(tx);
-        std::future::ready(checked.and_then(|()| mark(tx, inbox, key, handler, fingerprint, now)))
-    }
-
-    fn quarantine(
-        &self,
-        tx: &mut Connection,
-        message: &NewMessage,
-    ) -> impl Future<Output = Result<()>> + Send {
-        let checked = self.check_file(tx);
-        std::future::ready(checked.and_then(|()| quarantine(tx, message, self.inner.clock.now())))
-    }
-
-    fn record(
-        &self,
-        tx: &mut Connection,
+        tx: &mut SqliteTx,
         _: &InboxName,
         key: &Key,
         handler: &HandlerKey,
-        result: &[u8],
-    ) -> impl Future<Output = Result<()>> + Send {
-        std::future::ready(record(tx, key, handler, result))
-    }
-
-    fn recall(
-        &self,
-        tx: &mut Connection,
-        _: &InboxName,
-        key: &Key,
-        handler: &HandlerKey,
-    ) -> impl Future<Output = Result<Option<Bytes>>> + Send {
-        std::future::ready(recall(tx, key, handler))
+    ) -> impl Future<Output = Result<bool>> + Send {
+        std::future::ready(tx.check().and_then(|()| Ok(marked(tx, key, handler)?.is_some())))
     }
 }
+
+// The caller's own connection or transaction. It is not `Send` across an await, so what is returned is already done.
+macro_rules! mark_in {
+    ($tx:ty) => {
+        impl MarkIn<$tx> for Sqlite {
+            fn mark(
+                &self,
+                tx: &mut $tx,
+                inbox: &InboxName,
+                key: &Key,
+                handler: &HandlerKey,
+                fingerprint: Option<Fingerprint>,
+            ) -> impl Future<Output = Result<Mark>> + Send {
+                let now = self.inner.clock.now();
+                let checked = self.check_file(tx);
+                std::future::ready(checked.and_then(|()| mark(tx, inbox, key, handler, fingerprint, now)))
+            }
+
+            fn quarantine(
+                &self,
+                tx: &mut $tx,
+                message: &NewMessage,
+            ) -> impl Future<Output = Result<()>> + Send {
+                let checked = self.check_file(tx);
+                std::future::ready(checked.and_then(|()| quarantine(tx, message, self.inner.clock.now())))
+            }
+
+            fn record(
+                &self,
+                tx: &mut $tx,
+                _: &InboxName,
+                key: &Key,
+                handler: &HandlerKey,
+                result: &[u8],
+            ) -> impl Future<Output = Result<()>> + Send {
+                std::future::ready(record(tx, key, handler, result))
+            }
+
+            fn recall(
+                &self,
+                tx: &mut $tx,
+                _: &InboxName,
+                key: &Key,
+                handler: &HandlerKey,
+            ) -> impl Future<Output = Result<Option<Bytes>>> + Send {
+                std::future::ready(recall(tx, key, handler))
+            }
+
+            fn is_marked(
+                &self,
+                tx: &mut $tx,
+                _: &InboxName,
+                key: &Key,
+                handler: &HandlerKey,
+            ) -> impl Future<Output = Result<bool>> + Send {
+                std::future::ready(marked(tx, key, handler).map(|found| found.is_some()))
+            }
+        }
+    };
+}
+
+mark_in!(Connection);
+mark_in!(rusqlite::Transaction<'_>);
+mark_in!(rusqlite::Savepoint<'_>);

@@ -32,7 +32,8 @@ statements! {
         claim_held, claim_peek, claim_peek_in_turn, claim_peek_suspects, claim_remove, claim_remove_one,
         claim_take, claim_take_one;
     "../sql/erase.sql":
-        erase_answers, erase_marks, erase_message, erase_outcomes, erase_quarantine, erase_set_answer;
+        erase_answers, erase_bodies, erase_marks, erase_message, erase_outcomes, erase_quarantine,
+        erase_set_answer, erase_set_body;
     "../sql/examine.sql": examine_index, examine_late, examine_lost, examine_windows;
     "../sql/history.sql":
         history_ahead, history_attempt, history_attempts, history_count_duplicates,

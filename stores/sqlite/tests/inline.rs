@@ -37,7 +37,7 @@ impl InlineFixture {
 }
 
 async fn ship(message: Message, cx: &mut Context<Sqlite>) -> Result<(), BoxError> {
-    let play = Arc::clone(cx.data::<Arc<InlineFixture>>()?);
+    let play = cx.data::<Arc<InlineFixture>>()?;
     let (id, run) =
         (String::from_utf8_lossy(message.id()).into_owned(), play.runs.fetch_add(1, Ordering::Relaxed) + 1);
     cx.tx().await?.execute("INSERT INTO shipment VALUES (?1)", [&id])?;

@@ -126,7 +126,7 @@ async fn a_handler_wanted_twice_is_claimed_once() {
     first(&store, "1").await;
     assert_eq!(claim_routes(&store, ["h", "h"].map(route)).await.len(), 1);
     first(&store, "2").await;
-    let both = Route { key: handler("h"), legacy: [handler("h"), handler("unknown")].into() };
+    let both = Route::renamed(handler("h"), [handler("h"), handler("unknown")].into());
     assert_eq!(claim_routes(&store, [both]).await.len(), 1);
     file.check();
 }

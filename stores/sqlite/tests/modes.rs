@@ -7,11 +7,15 @@ mod support;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 
 use oncebox::store::{Examine, ExamineParams, Severity, Store as _};
 use oncebox::time::{Clock as _, SystemClock};
 use oncebox_sqlite::Sqlite;
 use support::{claim_params, inbox, offer};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 const ROLE: &str = "ONCEBOX_TEST_MODES";
 
@@ -81,6 +85,55 @@ async fn a_file_that_is_there_keeps_its_mode_and_the_doctor_warns() {
     assert!(found[0].what.contains("inbox.db has mode 0644"), "{}", found[0].what);
     assert!(found[0].fix.contains("chmod 600"), "{}", found[0].fix);
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o644, "the store changes no mode");
+}
+
+/// The warnings of one thread.
+#[derive(Clone, Default)]
+struct ModeWarnings(Arc<Mutex<Vec<String>>>);
+
+struct WarningFields(String);
+
+impl Visit for WarningFields {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        use std::fmt::Write as _;
+        let _ = write!(self.0, " {}={value:?}", field.name());
+    }
+}
+
+impl Subscriber for ModeWarnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::WARN
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = WarningFields(String::new());
+        event.record(&mut fields);
+        self.0.lock().unwrap().push(fields.0);
+    }
+}
+
+#[test]
+fn a_store_that_others_can_read_is_logged_when_it_is_opened() {
+    let heard = ModeWarnings::default();
+    let _listening = tracing::subscriber::set_default(heard.clone());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("inbox.db");
+    drop(Sqlite::open(&path).unwrap());
+    assert_eq!(*heard.0.lock().unwrap(), [""; 0], "a private file");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    drop(Sqlite::open(&path).unwrap());
+    let lines = heard.0.lock().unwrap();
+    let [line] = &lines[..] else { panic!("one line, not {lines:?}") };
+    assert!(line.contains("inbox.db has mode 0644") && line.contains("chmod 600"), "{line}");
 }
 
 #[test]

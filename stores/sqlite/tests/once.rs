@@ -29,7 +29,7 @@ fn the_first_of_each_kind_of_transaction_is_first() {
         let (store, mut shop) = (file.open(), file.connect());
         for delivery in 0..3 {
             let tx = shop.transaction_with_behavior(kind).expect("begin");
-            assert_eq!(once(&store, &tx).expect("mark").is_first(), delivery == 0);
+            assert_eq!(once(&store, &tx).expect("mark").is_first().expect("not busy"), delivery == 0);
             tx.commit().expect("commit");
         }
         assert_eq!(marks(&file), 1);
@@ -111,7 +111,7 @@ fn of_many_connections_one_is_first() {
                     for n in 0..50 {
                         let tx = shop.transaction().expect("begin");
                         let mark = store.once(&tx, "orders", n.to_string(), "charge").expect("mark");
-                        firsts += usize::from(mark.is_first());
+                        firsts += usize::from(mark.is_first().expect("not busy"));
                         tx.commit().expect("commit");
                     }
                     firsts
@@ -231,9 +231,20 @@ async fn another_message_is_quarantined_with_the_callers_commit() {
     let inbox = Inbox::builder("orders", file.open()).build().expect("an inbox");
     let mut shop = file.connect();
     for (payload, expected) in [("x", "first"), ("x", "duplicate"), ("y", "conflict"), ("y", "conflict")] {
-        shop.execute_batch("BEGIN").expect("begin");
-        let mark = inbox.once(&mut shop, &Message::new("1", "order.placed", payload), "charge").await;
+        let message = Message::new("1", "order.placed", payload);
+        let mut tx = shop.transaction().expect("begin");
+        assert_eq!(
+            inbox.is_marked(&mut tx, &message, "charge").await.expect("is_marked"),
+            expected != "first"
+        );
+        let mark = inbox.once(&mut tx, &message, "charge").await;
         assert_eq!(mark.expect("mark").as_str(), expected);
+        assert!(inbox.is_marked(&mut tx, &message, "charge").await.expect("is_marked"));
+        tx.commit().expect("commit");
+        // A connection with an open transaction works as well.
+        shop.execute_batch("BEGIN").expect("begin");
+        let mark = inbox.once(&mut shop, &Message::new("1", "order.placed", "x"), "charge").await;
+        assert_eq!(mark.expect("mark"), Mark::Duplicate);
         shop.execute_batch("COMMIT").expect("commit");
     }
     assert_eq!((marks(&file), file.count("oncebox_quarantine")), (1, 1));

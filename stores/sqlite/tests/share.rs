@@ -92,7 +92,7 @@ fn message(n: usize, play: &str) -> Message {
 
 /// Writes, and then does what the payload says.
 async fn ship(message: Message, cx: &mut Context<FaultySharedFile>) -> Result<(), BoxError> {
-    let gate = Arc::clone(cx.data::<Arc<(Notify, Semaphore)>>()?);
+    let gate = cx.data::<Arc<(Notify, Semaphore)>>()?;
     let tx = cx.tx().await?;
     tx.execute("INSERT INTO shipment VALUES (?1)", [String::from_utf8_lossy(message.id())])?;
     match message.payload().as_ref() {

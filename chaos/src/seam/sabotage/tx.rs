@@ -90,6 +90,16 @@ impl<S: Rigged + Clone> MarkIn<S::Tx> for Sabotaged<S> {
     ) -> Result<Option<Bytes>> {
         self.store.recall(tx, inbox, key, handler).await
     }
+
+    async fn is_marked(
+        &self,
+        tx: &mut S::Tx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> Result<bool> {
+        self.store.is_marked(tx, inbox, key, handler).await
+    }
 }
 
 impl<S: Rigged + Clone> AcceptIn<S::Tx> for Sabotaged<S> {

@@ -21,11 +21,16 @@ impl DecodeError {
 }
 
 /// First argument of a handler: any type that deserializes from JSON, or the [`Message`] itself.
+#[diagnostic::on_unimplemented(
+    message = "a handler cannot take `{Self}` as its message: the first parameter is a type with `#[derive(serde::Deserialize)]` or `oncebox::Message`, by value",
+    label = "write `async fn(M, &mut Context<S>) -> Result<(), E>`"
+)]
 pub trait FromMessage: Sized {
     /// Decodes the message. A failure counts no attempt, because the message caused it.
     fn from_message(message: &Message) -> Result<Self, DecodeError>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: DeserializeOwned> FromMessage for T {
     fn from_message(message: &Message) -> Result<Self, DecodeError> {
         serde_json::from_slice(message.payload())

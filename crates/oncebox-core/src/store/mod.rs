@@ -48,7 +48,7 @@ pub use entry::{
     Accepted, ClaimMode, ClaimParams, ClaimQuota, Claimed, HandlerCount, KnownMessage, NewMessage,
     RenewParams, Renewed, RescueParams, Settled,
 };
-pub use erase::{ErasureCounts, content_erased, nothing_to_erase};
+pub use erase::{ErasedIds, ErasureCounts, content_erased, nothing_to_erase};
 pub use examine::{Examine, ExamineParams, Finding, Severity};
 pub use failover::Failover;
 pub use filter::{EntryCursor, EntryFilter, EntryPage, MessageLabel};

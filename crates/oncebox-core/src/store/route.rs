@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::key::OrderKey;
 use crate::name::HandlerKey;
 
 /// A handler of a message, with its former keys.
@@ -11,12 +12,31 @@ pub struct Route {
     pub key: HandlerKey,
     /// Former keys, the newest first. The store links them with `key`: all of them are one handler.
     pub legacy: Arc<[HandlerKey]>,
+    /// True if entries keep the order of their ordering key. It applies to the entries that a store adds for this route. Default: true.
+    pub ordered: bool,
 }
 
 impl Route {
     /// Returns a handler without former keys.
     pub fn new(key: HandlerKey) -> Self {
-        Self { key, legacy: Arc::new([]) }
+        Self::renamed(key, Arc::new([]))
+    }
+
+    /// Returns a handler with former keys, the newest first.
+    pub fn renamed(key: HandlerKey, legacy: Arc<[HandlerKey]>) -> Self {
+        Self { key, legacy, ordered: true }
+    }
+
+    /// Returns it with entries that ignore ordering keys.
+    #[must_use]
+    pub fn unordered(mut self) -> Self {
+        self.ordered = false;
+        self
+    }
+
+    /// Returns the order of an entry of this route, given that of its message.
+    pub fn order_of(&self, message: Option<OrderKey>) -> Option<OrderKey> {
+        message.filter(|_| self.ordered)
     }
 
     /// Returns its key, then its former keys.
@@ -71,7 +91,7 @@ mod tests {
 
     fn route(keys: &[&str]) -> Route {
         let mut keys = keys.iter().map(|key| HandlerKey::new(*key).unwrap());
-        Route { key: keys.next().unwrap(), legacy: keys.collect() }
+        Route::renamed(keys.next().unwrap(), keys.collect())
     }
 
     fn link(keys: &[&str], known: &[(&str, u8)]) -> (Vec<u8>, Vec<String>, bool) {

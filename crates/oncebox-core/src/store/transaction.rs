@@ -6,13 +6,13 @@ use std::future::Future;
 use bytes::Bytes;
 
 use super::{Accepted, Claim, NewMessage, Settled, Store};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Fingerprint, Key};
 use crate::name::{HandlerKey, InboxName};
 
 /// Result of marking a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a duplicate's work must not be done again"]
+#[must_use = "do the work only for the first, and acknowledge nothing that is busy"]
 pub enum Mark {
     /// The key is new for this handler; the mark becomes visible with the transaction's commit.
     First,
@@ -26,9 +26,26 @@ pub enum Mark {
 }
 
 impl Mark {
-    /// Returns true if the caller has to do the work.
-    pub const fn is_first(self) -> bool {
-        matches!(self, Self::First)
+    /// Returns true if the caller has to do the work, and false if the work was committed before. For [`Busy`](Self::Busy) it
+    /// returns an error of kind [`Unavailable`](ErrorKind::Unavailable), because the work may still roll back: return the error
+    /// to the broker, and it delivers the message again. Write `if once(..).await?.is_first()? { .. }`.
+    ///
+    /// ```compile_fail,E0308
+    /// # fn charge(mark: oncebox_core::Mark) -> bool {
+    /// if mark.is_first() { // without `?`, a busy message would be acknowledged
+    ///     return true;
+    /// }
+    /// # false }
+    /// ```
+    pub fn is_first(self) -> Result<bool> {
+        match self {
+            Self::First => Ok(true),
+            Self::Duplicate | Self::Conflict(_) => Ok(false),
+            Self::Busy => {
+                let what = "another transaction that has not ended handles the same message; nothing was marked; let it be delivered again";
+                Err(Error::new(ErrorKind::Unavailable, what))
+            }
+        }
     }
 
     /// Returns the result for a marked key. `known` is the fingerprint of the mark, `new` that of the present message. If one is
@@ -89,7 +106,8 @@ pub trait Transactional: SettleIn<<Self as Transactional>::Tx> {
 /// Store that marks a key as handled inside a transaction of type `Tx`: the caller's, or the store's.
 #[diagnostic::on_unimplemented(
     message = "the store `{Self}` cannot mark messages in a transaction of type `{Tx}`",
-    label = "this needs a store that can"
+    label = "this needs a store that can",
+    note = "pass the open transaction of the database that the store is in, such as `&mut tx` of `sqlx::Transaction` for PostgreSQL and of `rusqlite::Transaction` for SQLite"
 )]
 pub trait MarkIn<Tx: ?Sized>: Store {
     /// Marks the key for the handler. Call this first in the transaction, so that a concurrent duplicate cannot run.
@@ -130,6 +148,16 @@ pub trait MarkIn<Tx: ?Sized>: Store {
         key: &Key,
         handler: &HandlerKey,
     ) -> impl Future<Output = Result<Option<Bytes>>> + Send;
+
+    /// Returns true if the handler's work for the key is marked: by a committed transaction that is not forgotten, or by this one.
+    /// It marks nothing, so it is for questions and reports; only [`mark`](Self::mark) decides who does the work.
+    fn is_marked(
+        &self,
+        tx: &mut Tx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> impl Future<Output = Result<bool>> + Send;
 }
 
 /// Store that accepts messages inside a transaction of type `Tx`: the caller's, or the store's.
@@ -180,6 +208,11 @@ pub trait SettleIn<Tx: ?Sized>: Store {
 ///
 /// After any error the transaction is useless: the library drops it and gives each run its own. A store that is not sure whether a
 /// transaction can continue returns an error.
+#[diagnostic::on_unimplemented(
+    message = "the store `{Self}` has no savepoints, so its handlers cannot share transactions of type `{Tx}`",
+    label = "this needs a store with savepoints",
+    note = "leave out `share_commit`, or handle one message at a time instead of a batch"
+)]
 pub trait ShareIn<Tx: ?Sized>: SettleIn<Tx> {
     /// Returns [`Settled::Applied`] for each claim that holds. Until the transaction ends, the store must prevent a takeover of the
     /// claim, or refuse its completion in this transaction. Renewals of these claims may wait for the transaction, but must not

@@ -4,8 +4,9 @@ use crate::OperatorSteps as _;
 use oncebox::state::{Operation, Outcome, Status};
 use oncebox::store::{
     Accepted, Action, ActionKind, ActionResult, AuditFilter, BackfillParams, EntryFilter, ErasureCounts,
+    OrderQueue,
 };
-use oncebox::{ErrorKind, Message, OnPoisoned, Result};
+use oncebox::{ErrorKind, HandlerKey, Message, OnPoisoned, Result};
 
 use super::line::poison;
 use crate::fixture::{
@@ -76,6 +77,63 @@ pub async fn an_erased_message_leaves_its_key_and_nothing_else<S: OperateTier>(h
     assert!(story.contains("erased its content") && story.contains("asked to erase"), "{story}");
     assert!(h.show("neighbour").await.is_some_and(|view| view.stored.is_some() && !view.erased));
     assert_eq!(h.count().await.messages, 2, "its key counts");
+}
+
+pub async fn requests_on_many_lose_the_ids_of_an_erased_message<S: OperateTier>(h: &Harness<S>) {
+    let ada = message("ada-7").with_ordering_key("customer-ada");
+    h.first(offer_routed(ada, [route("h")])).await;
+    let claim = h.claim_one("h").await;
+    h.settle(&claim, Outcome::Done).await;
+    let other = other("ada-7").with_ordering_key("customer-eve");
+    h.accept_all(&[offer_message(other)]).await;
+    let search = |set: &dyn Fn(&mut EntryFilter)| {
+        let mut filter = EntryFilter::new(inbox(), Status::Poisoned);
+        set(&mut filter);
+        ActionKind::Bulk { operation: Operation::Retry, filter: Box::new(filter), limit: 9 }
+    };
+    let bytes = |text: &str| Some(text.as_bytes().into());
+    let line = |key: &str| OrderQueue::new("shop", key.as_bytes());
+    let handler = || HandlerKey::new("h").expect("a name");
+    let erased = [
+        search(&|filter| filter.id_contains = bytes("ada")),
+        search(&|filter| filter.ordering_key = bytes("customer-ada")),
+        search(&|filter| filter.ordering_key = bytes("customer-eve")),
+        search(&|filter| filter.error_contains = Some("no customer-ada here".into())),
+        ActionKind::PauseKey { handler: handler(), line: line("customer-ada") },
+        ActionKind::ResumeKey { handler: handler(), line: line("customer-ada") },
+    ];
+    let kept = [
+        search(&|filter| filter.id_contains = bytes("bob")),
+        search(&|filter| filter.error_contains = Some("timeout".into())),
+        ActionKind::PauseKey { handler: handler(), line: line("customer-bob") },
+    ];
+    let act = |kind: &ActionKind| Action::new(inbox(), kind.clone());
+    let actions: Vec<Action> = erased.iter().chain(&kept).map(act).collect();
+    for action in &actions {
+        h.store.act(action).await.expect("act");
+    }
+    let elsewhere = Action::new(inbox_named("elsewhere"), erased[0].clone());
+    h.store.act(&elsewhere).await.expect("act");
+    h.erase("ada-7", false).await.expect("erase");
+    let records = h.store.audit(&AuditFilter::new(inbox())).await.expect("audit").operations;
+    let body = |action: &Action| {
+        let record = records.iter().find(|record| record.id == action.id).expect("it is recorded");
+        record.body.clone()
+    };
+    let (erased, kept) = actions.split_at(erased.len());
+    for action in erased {
+        let (before, left) = (action.body(), body(action));
+        assert!(left.contains("erased"), "{left}");
+        // Hexadecimal: ada, customer-ada, customer-eve.
+        for part in ["616461", "637573746f6d65722d616461", "637573746f6d65722d657665", "customer-ada"] {
+            assert!(!left.contains(part), "{part} in {left}, which was {before}");
+        }
+    }
+    for action in kept {
+        assert_eq!(body(action), action.body().into());
+    }
+    let other = h.store.audit(&AuditFilter::new(inbox_named("elsewhere"))).await.expect("audit").operations;
+    assert_eq!(other[0].body, elsewhere.body().into(), "another inbox");
 }
 
 pub async fn what_comes_under_an_erased_key_is_a_duplicate<S: OperateTier>(h: &Harness<S>) {

@@ -30,11 +30,8 @@ fn one_more(left: &AtomicUsize) -> bool {
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
 }
 
-async fn play<S: TransactionalTier>(
-    message: Message,
-    cx: &mut Context<FaultyStore<S>>,
-) -> Result<(), BoxError> {
-    let play = Arc::clone(cx.data::<Arc<InlinePlan>>()?);
+async fn play<S: TransactionalTier>(message: Message, cx: &mut Context<FaultyStore<S>>) -> Result<(), BoxError> {
+    let play = cx.data::<Arc<InlinePlan>>()?;
     let run = play.runs.fetch_add(1, Ordering::Relaxed) + 1;
     cx.tx().await?;
     cx.set_result(format!("{} in run {run}", String::from_utf8_lossy(message.id())))?;

@@ -27,6 +27,31 @@ pub async fn the_first_mark_is_first_and_the_second_a_duplicate<S: Transactional
     assert_eq!(h.mark("1", "i").await, Mark::First, "handlers never share a mark");
 }
 
+pub async fn a_mark_can_be_looked_up<S: TransactionalTier>(h: &Harness<S>) {
+    let mut tx = h.store.begin().await.expect("begin");
+    let is_marked = async |tx: &mut _, id: &str, by: &str| {
+        h.store.is_marked(tx, &inbox(), &key(id), &handler(by)).await.expect("is_marked")
+    };
+    assert!(!is_marked(&mut tx, "1", "h").await, "the question marks nothing");
+    assert!(!is_marked(&mut tx, "1", "h").await);
+    assert_eq!(
+        h.store.mark(&mut tx, &inbox(), &key("1"), &handler("h"), None).await.expect("mark"),
+        Mark::First
+    );
+    assert!(is_marked(&mut tx, "1", "h").await, "by this transaction");
+    h.store.record(&mut tx, &inbox(), &key("1"), &handler("h"), b"7").await.expect("record");
+    h.store.commit(tx).await.expect("commit");
+    let mut tx = h.store.begin().await.expect("begin");
+    assert!(is_marked(&mut tx, "1", "h").await, "by a committed one, with a result");
+    assert!(!is_marked(&mut tx, "1", "i").await, "not for another handler");
+    assert!(!is_marked(&mut tx, "2", "h").await, "not for another message");
+    h.store.rollback(tx).await;
+    drop(begin_marked(&h.store, "3").await);
+    assert_eq!(patient(&h.store, "3").await, Mark::First, "the rollback has ended");
+    let mut tx = h.store.begin().await.expect("begin");
+    assert!(is_marked(&mut tx, "3", "h").await, "without a result");
+}
+
 pub async fn inboxes_do_not_share_marks<S: TransactionalTier>(h: &Harness<S>) {
     let other = inbox_named("other");
     assert_eq!(h.mark("1", "h").await, Mark::First);
@@ -94,7 +119,7 @@ pub async fn many_marks_of_one_key_have_one_first<S: TransactionalTier>(h: &Harn
     let mut firsts: HashMap<usize, usize> = HashMap::new();
     for marks in tasks.join_all().await {
         for (n, mark) in marks.into_iter().enumerate() {
-            *firsts.entry(n).or_default() += usize::from(mark.is_first());
+            *firsts.entry(n).or_default() += usize::from(mark.is_first().expect("not busy"));
         }
     }
     assert!((0..20).all(|n| firsts[&n] == 1), "{firsts:?}");

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use oncebox::Message;
 use oncebox::state::{Operation, Outcome, Status};
-use oncebox::store::{Accepted, Claim, NewMessage, Settled};
+use oncebox::store::{Accepted, Claim, NewMessage, Route, Settled};
 use oncebox::time::Timestamp;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
@@ -63,6 +64,70 @@ pub async fn handlers_do_not_wait_for_each_other<S: StoreTier>(h: &Harness<S>) {
     h.settle(&claim, Outcome::Done).await;
     assert_eq!(ids(&h.claim("b", 10).await), ["1"]);
     assert!(h.claim("a", 10).await.is_empty());
+}
+
+pub async fn an_unordered_handler_ignores_the_key<S: OperateTier>(h: &Harness<S>) {
+    let routes = || [route("a"), route("mail").unordered()];
+    let ordered = |n: i32| message(n.to_string()).with_ordering_key("k");
+    // Singly, within a batch, and with a delay.
+    h.first(offer_routed(ordered(0), routes())).await;
+    h.accept_all(&[offer_routed(ordered(1), routes()), offer_routed(ordered(2), routes())]).await;
+    let mut later = offer_routed(ordered(3), routes());
+    later.delay = 5 * SECOND;
+    h.first(later).await;
+    let mails = h.claim("mail", 10).await;
+    let mut got = ids(&mails);
+    got.sort();
+    assert_eq!(got, ["0", "1", "2"], "all at once");
+    assert!(mails.iter().all(|mail| mail.claim.order.is_none()));
+    assert_eq!(ids(&h.claim("a", 10).await), ["0"], "the other handler keeps the order");
+    // A poisoned entry holds nothing back, and returns without an order.
+    for mail in &mails {
+        h.settle(&mail.claim, if id(mail) == "0" { rejected() } else { Outcome::Done }).await;
+    }
+    h.clock.advance(5 * SECOND);
+    assert_eq!(ids(&h.claim("mail", 10).await), ["3"]);
+    h.operate("0", "mail", Operation::Retry).await.expect("retry");
+    assert_eq!(h.claim_one("mail").await.order, None);
+    // A handler that is added later, by a duplicate and by a backfill.
+    let more = [route("a"), route("mail").unordered(), route("log").unordered(), route("b")];
+    for n in 0..3 {
+        // A repeat without its key changes nothing.
+        let repeat = if n == 2 { message("2") } else { ordered(n) };
+        assert!(matches!(h.accept(offer_routed(repeat, more.clone())).await, Accepted::HandlersAdded(_, 2)));
+    }
+    assert_eq!(h.claim("log", 10).await.len(), 3);
+    assert_eq!(ids(&h.claim("b", 10).await), ["0"]);
+    let params = oncebox::store::BackfillParams::new(
+        inbox_named("orders"),
+        route("late").unordered(),
+        vec!["order.placed".into()],
+    );
+    assert_eq!(h.store.backfill(&params).await.expect("backfill").added, 4);
+    assert_eq!(h.claim("late", 10).await.len(), 4);
+}
+
+pub async fn an_unordered_handler_ignores_the_key_in_a_transaction<S: TransactionalTier>(h: &Harness<S>) {
+    let ordered = |id| message(id).with_ordering_key("k");
+    let offers = |messages: [Message; 2], routes: &[Route]| {
+        messages.map(|message| offer_routed(message, routes.to_vec()))
+    };
+    let mut tx = h.store.begin().await.expect("begin");
+    let batch = offers([ordered("1"), ordered("2")], &[route("a"), route("mail").unordered()]);
+    let accepted = h.store.accept_in(&mut tx, &batch).await.expect("accept");
+    assert!(matches!(accepted[..], [Accepted::First(_), Accepted::First(_)]), "{accepted:?}");
+    h.store.commit(tx).await.expect("commit");
+    let mut tx = h.store.begin().await.expect("begin");
+    let more = [route("a"), route("mail").unordered(), route("log").unordered(), route("b")];
+    // A repeat without its key changes nothing.
+    let batch = offers([ordered("1"), message("2")], &more);
+    let accepted = h.store.accept_in(&mut tx, &batch).await.expect("accept");
+    let added = |accepted: &Accepted| matches!(accepted, Accepted::HandlersAdded(_, 2));
+    assert!(accepted.iter().all(added), "{accepted:?}");
+    h.store.commit(tx).await.expect("commit");
+    for (handler, expected) in [("a", 1), ("b", 1), ("mail", 2), ("log", 2)] {
+        assert_eq!(h.claim(handler, 10).await.len(), expected, "{handler}");
+    }
 }
 
 pub async fn sources_and_inboxes_do_not_wait_for_each_other<S: StoreTier>(h: &Harness<S>) {
@@ -310,7 +375,7 @@ pub async fn a_stale_settlement_releases_no_entry<S: StoreTier>(h: &Harness<S>) 
     assert!(h.claim("h", 10).await.is_empty());
 }
 
-// FAULTS B14, I8
+// FAULTS B14
 pub async fn many_workers_keep_the_order<S: InspectTier>(h: &Harness<S>) {
     const KEYS: usize = 10;
     const EACH: usize = 20;

@@ -21,7 +21,7 @@ async fn try_mark<S: TransactionalTier>(store: &S, message: &Message) -> Result<
     let mut tx = store.begin().await?;
     let (inbox, print) = (inbox(), Some(Fingerprint::of(message)));
     let mark = store.mark(&mut tx, &inbox, &key_in(&inbox, message), &handler_key("h"), print).await?;
-    if mark.is_first() {
+    if mark == Mark::First {
         // Other tasks can see the open mark now.
         tokio::task::yield_now().await;
         store.commit(tx).await?;
@@ -102,7 +102,7 @@ pub async fn of_rivals_with_other_messages_none_is_a_duplicate<S: TransactionalT
     let all = tasks.join_all().await;
     for n in 0..20 {
         let marks: Vec<Mark> = all.iter().map(|marks| marks[n]).collect();
-        let firsts = marks.iter().filter(|mark| mark.is_first()).count();
+        let firsts = marks.iter().filter(|mark| **mark == Mark::First).count();
         let conflicts = marks.iter().filter(|mark| is_conflict(**mark)).count();
         assert_eq!((firsts, conflicts), (1, 7), "{marks:?}");
     }

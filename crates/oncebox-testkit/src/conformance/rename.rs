@@ -142,7 +142,7 @@ pub async fn unordered_messages_do_not_wait_for_a_former_key<S: StoreTier>(h: &H
     assert_eq!(claimed, ["1", "2", "3", "x"]);
 }
 
-// FAULTS B14, I8: two instances, many workers, messages under either key.
+// FAULTS B14: two instances, many workers, messages under either key.
 pub async fn two_instances_keep_the_order<S: InspectTier>(h: &Harness<S>) {
     const KEYS: usize = 8;
     const EACH: usize = 16;

@@ -226,6 +226,16 @@ impl<Tx: ?Sized, S: MarkIn<Tx>> MarkIn<Tx> for FaultyStore<S> {
     ) -> impl Future<Output = Result<Option<Bytes>>> + Send {
         self.run(StoreVerb::Recall, self.store.recall(tx, inbox, key, handler))
     }
+
+    fn is_marked(
+        &self,
+        tx: &mut Tx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> impl Future<Output = Result<bool>> + Send {
+        self.run(StoreVerb::IsMarked, self.store.is_marked(tx, inbox, key, handler))
+    }
 }
 
 impl<Tx: ?Sized, S: AcceptIn<Tx>> AcceptIn<Tx> for FaultyStore<S> {

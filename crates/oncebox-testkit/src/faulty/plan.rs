@@ -28,6 +28,8 @@ pub enum StoreVerb {
     Quarantine,
     Record,
     Recall,
+    /// `is_marked`
+    IsMarked,
     Complete,
     Hold,
     Savepoint,

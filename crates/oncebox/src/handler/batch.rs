@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::transaction::{OpenTx, ShareTx};
-use super::{Data, Failure, Function, Registration};
-use crate::error::{BoxError, Error, ErrorKind, Result};
+use super::{Data, DataMap, Failure, Function, IntoFailure, Registration};
+use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::message::{DecodeError, FromMessage, Message};
 use crate::name::HandlerKey;
@@ -25,7 +25,7 @@ const CONCURRENCY: usize = 256;
     label = "expected `async fn(Vec<M>, &mut BatchContext<{S}>) -> Result<R, E>`",
     note = "M is your message type (serde's `Deserialize`) or `oncebox::Message`; R is `()` or `Vec<Result<(), E>>`; E is any error; the future must be `Send`"
 )]
-pub trait BatchFn<'a, M, S: Store>: Send + Sync + 'static {
+pub trait BatchFn<'a, M, S: Store, Kind>: Send + Sync + 'static {
     /// The future of one call.
     type Run: Future<Output = Result<BatchResult, Failure>> + Send + 'a;
 
@@ -33,19 +33,19 @@ pub trait BatchFn<'a, M, S: Store>: Send + Sync + 'static {
     fn run(&self, messages: Vec<M>, cx: &'a mut BatchContext<S>) -> Self::Run;
 }
 
-impl<'a, F, Fut, M, S, R, E> BatchFn<'a, M, S> for F
+impl<'a, F, Fut, M, S, R, E, KindR, Kind> BatchFn<'a, M, S, (KindR, Kind)> for F
 where
     F: Fn(Vec<M>, &'a mut BatchContext<S>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<R, E>> + Send + 'a,
-    R: IntoBatchResult + 'static,
-    E: Into<BoxError> + 'static,
+    R: IntoBatchResult<KindR> + 'static,
+    E: IntoFailure<Kind>,
     S: Store,
 {
     type Run = futures_util::future::Map<Fut, fn(Result<R, E>) -> Result<BatchResult, Failure>>;
 
     fn run(&self, messages: Vec<M>, cx: &'a mut BatchContext<S>) -> Self::Run {
         let answer: fn(Result<R, E>) -> Result<BatchResult, Failure> =
-            |ended| ended.map(IntoBatchResult::into_batch_result).map_err(|error| Failure::new(error));
+            |ended| ended.map(IntoBatchResult::into_batch_result).map_err(IntoFailure::into_failure);
         futures_util::FutureExt::map(self(messages, cx), answer)
     }
 }
@@ -63,20 +63,23 @@ pub(crate) enum ItemResults {
 }
 
 /// A return value of a batch handler: `()`, or one result per message, in their order.
-pub trait IntoBatchResult {
+/// The compiler finds `Kind`.
+pub trait IntoBatchResult<Kind> {
     /// Converts the value.
     fn into_batch_result(self) -> BatchResult;
 }
 
-impl IntoBatchResult for () {
+impl IntoBatchResult<()> for () {
     fn into_batch_result(self) -> BatchResult {
         BatchResult(ItemResults::Done)
     }
 }
 
-impl<E: Into<BoxError>> IntoBatchResult for Vec<Result<(), E>> {
+impl<E: IntoFailure<Kind>, Kind> IntoBatchResult<(Kind,)> for Vec<Result<(), E>> {
     fn into_batch_result(self) -> BatchResult {
-        BatchResult(ItemResults::Each(self.into_iter().map(|item| item.map_err(Failure::new)).collect()))
+        BatchResult(ItemResults::Each(
+            self.into_iter().map(|item| item.map_err(IntoFailure::into_failure)).collect(),
+        ))
     }
 }
 
@@ -95,11 +98,12 @@ impl<E: Into<BoxError>> IntoBatchResult for Vec<Result<(), E>> {
 /// }
 /// let registration = batch_handler("store-readings", store).max_batch(100);
 /// ```
-pub fn batch_handler<M, S, F>(key: impl Into<String>, function: F) -> Registration<S>
+pub fn batch_handler<M, S, F, Kind>(key: impl Into<String>, function: F) -> Registration<S>
 where
-    F: for<'a> BatchFn<'a, M, S>,
+    F: for<'a> BatchFn<'a, M, S, Kind>,
     M: FromMessage + Send + 'static,
     S: Store,
+    Kind: 'static,
 {
     let function = Arc::new(TypedBatch(Arc::new(function), std::marker::PhantomData));
     let mut registration = Registration::new(key.into(), Function::Batch(function));
@@ -120,11 +124,11 @@ pub(crate) trait ErasedBatch<S: Store>: Send + Sync {
     fn prepare(&self, messages: &[Arc<Message>]) -> (Vec<Result<(), DecodeError>>, PreparedBatch<S>);
 }
 
-struct TypedBatch<F, M>(Arc<F>, std::marker::PhantomData<fn(M)>);
+struct TypedBatch<F, M, Kind>(Arc<F>, std::marker::PhantomData<fn(M, Kind)>);
 
-impl<F, M, S> ErasedBatch<S> for TypedBatch<F, M>
+impl<F, M, S, Kind> ErasedBatch<S> for TypedBatch<F, M, Kind>
 where
-    F: for<'a> BatchFn<'a, M, S>,
+    F: for<'a> BatchFn<'a, M, S, Kind>,
     M: FromMessage + Send + 'static,
     S: Store,
 {
@@ -141,13 +145,13 @@ where
 /// Context of one call of a batch handler.
 pub struct BatchContext<S: Store> {
     store: Arc<Observed<S>>,
-    data: Arc<Data>,
+    data: Arc<DataMap>,
     items: Vec<BatchItem>,
     tx: Option<Box<dyn ShareTx>>,
 }
 
 impl<S: Store> BatchContext<S> {
-    pub(crate) fn new((store, data): (Arc<Observed<S>>, Arc<Data>), items: Vec<BatchItem>) -> Self {
+    pub(crate) fn new((store, data): (Arc<Observed<S>>, Arc<DataMap>), items: Vec<BatchItem>) -> Self {
         Self { store, data, items, tx: None }
     }
 
@@ -156,8 +160,9 @@ impl<S: Store> BatchContext<S> {
         &self.items
     }
 
-    /// Returns the value of type `T` from [`InboxBuilder::data`](crate::InboxBuilder::data), such as a client.
-    pub fn data<T: Send + Sync + 'static>(&self) -> Result<&T> {
+    /// Returns the value of type `T` from [`InboxBuilder::data`](crate::InboxBuilder::data), such as a client. Declare it with
+    /// [`Registration::needs`], so that a missing value is an error of `build()`.
+    pub fn data<T: Send + Sync + 'static>(&self) -> Result<Data<T>> {
         self.data.get()
     }
 

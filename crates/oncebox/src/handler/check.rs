@@ -82,13 +82,25 @@ fn contradiction<S: Store>(
     registration: &Registration<S>,
     is_batch: bool,
 ) -> Option<(&'static str, &'static str)> {
-    let Registration { inline, forget, share, legacy, kinds, breaker, rate, policy, has_policy, .. } =
-        registration;
+    let Registration {
+        inline,
+        forget,
+        share,
+        legacy,
+        kinds,
+        breaker,
+        rate,
+        policy,
+        has_policy,
+        unordered,
+        ..
+    } = registration;
     let first =
         |settings: &[(bool, &'static str)]| settings.iter().find(|(set, _)| *set).map(|(_, name)| *name);
     if *forget {
         let set = [
             (*inline, "inline"),
+            (*unordered, "unordered"),
             (*has_policy, "retry"),
             (policy.on_poisoned != OnPoisoned::default(), "on_poisoned"),
             (!kinds.is_empty(), "retry_for"),
@@ -103,6 +115,7 @@ fn contradiction<S: Store>(
     }
     if *inline {
         let set = [
+            (*unordered, "unordered"),
             (share.is_some(), "share_commit"),
             (!kinds.is_empty(), "retry_for"),
             (breaker.is_some(), "breaker"),

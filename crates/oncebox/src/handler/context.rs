@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::Data;
 use super::transaction::{FinishTx, OpenTx, ShareTx};
+use super::{Data, DataMap};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::message::Message;
@@ -16,7 +16,7 @@ use crate::store::{Claim, MarkIn, Store, Token, Transactional};
 /// Context of one run of a handler.
 pub struct Context<S: Store> {
     store: Arc<Observed<S>>,
-    data: Arc<Data>,
+    data: Arc<DataMap>,
     message: Arc<Message>,
     key: Key,
     handler: HandlerKey,
@@ -24,8 +24,24 @@ pub struct Context<S: Store> {
     attempt: u32,
     generation: u32,
     fence: Option<Token>,
-    tx: Option<RunTransaction>,
+    run_tx: Option<RunTransaction>,
     answer: Option<KeptResult>,
+}
+
+/// The context of a handler, by any name: the attribute `#[oncebox::handler]` finds the store of an alias such as
+/// `type Cx = Context<Sealed<Postgres>>` through this trait.
+#[diagnostic::on_unimplemented(
+    message = "the second parameter of a handler is `&mut Context<S>` with the type of its store; this is `&mut {Self}`",
+    label = "write `cx: &mut Context<S>`, as in `cx: &mut Context<Memory>`",
+    note = "an alias of a context works as well: `type Cx = oncebox::Context<Memory>`"
+)]
+pub trait HandlerContext {
+    /// The store.
+    type Store: Store;
+}
+
+impl<S: Store> HandlerContext for Context<S> {
+    type Store = S;
 }
 
 /// Result of an inline run, kept for duplicates.
@@ -45,7 +61,7 @@ enum RunTransaction {
 impl<S: Store> Context<S> {
     /// Makes the context of a run without a claim. The handler's key is its origin.
     pub(crate) fn new(
-        (store, data): (Arc<Observed<S>>, Arc<Data>),
+        (store, data): (Arc<Observed<S>>, Arc<DataMap>),
         message: Arc<Message>,
         key: Key,
         handler: HandlerKey,
@@ -53,8 +69,8 @@ impl<S: Store> Context<S> {
         generation: u32,
     ) -> Self {
         let origin = handler.clone();
-        let (fence, tx, answer) = (None, None, None);
-        Self { store, data, message, key, handler, origin, attempt, generation, fence, tx, answer }
+        let (fence, run_tx, answer) = (None, None, None);
+        Self { store, data, message, key, handler, origin, attempt, generation, fence, run_tx, answer }
     }
 
     /// Adds the claim of the run: its token is the fence, and its origin makes the idempotency keys.
@@ -120,8 +136,12 @@ impl<S: Store> Context<S> {
         self.fence
     }
 
-    /// Returns the value of type `T` from [`InboxBuilder::data`](crate::InboxBuilder::data), such as a client.
-    pub fn data<T: Send + Sync + 'static>(&self) -> Result<&T> {
+    /// Returns the value of type `T` from [`InboxBuilder::data`](crate::InboxBuilder::data), such as a client. The handle is owned,
+    /// so the handler may keep it while it uses [`tx`](Self::tx).
+    ///
+    /// Declare the type with [`Registration::needs`](crate::Registration::needs). Then `build()` returns an error if the value is
+    /// missing. Otherwise this call returns it, and each run of the handler fails.
+    pub fn data<T: Send + Sync + 'static>(&self) -> Result<Data<T>> {
         self.data.get()
     }
 
@@ -133,12 +153,12 @@ impl<S: Store> Context<S> {
     }
 
     pub(crate) fn set_tx(&mut self, tx: Box<dyn FinishTx>) {
-        self.tx = Some(RunTransaction::Own(tx));
+        self.run_tx = Some(RunTransaction::Own(tx));
     }
 
     /// Takes the run's own transaction, if the handler began one.
     pub(crate) fn take_tx(&mut self) -> Option<Box<dyn FinishTx>> {
-        match self.tx.take() {
+        match self.run_tx.take() {
             Some(RunTransaction::Own(tx)) => Some(tx),
             _ => None,
         }
@@ -146,33 +166,33 @@ impl<S: Store> Context<S> {
 
     /// Gives the run a shared transaction.
     pub(crate) fn lend_tx(&mut self, tx: Box<dyn ShareTx>) {
-        self.tx = Some(RunTransaction::Shared(tx));
+        self.run_tx = Some(RunTransaction::Shared(tx));
     }
 
     /// Takes the shared transaction back.
     pub(crate) fn return_tx(&mut self) -> Option<Box<dyn ShareTx>> {
-        match self.tx.take() {
+        match self.run_tx.take() {
             Some(RunTransaction::Shared(tx)) => Some(tx),
             _ => None,
         }
     }
 }
 
-impl<S> Context<S>
-where
-    S: Transactional + MarkIn<<S as Transactional>::Tx>,
-{
+impl<S: Store> Context<S> {
     /// Returns the transaction that also completes the entry, so its writes happen exactly once.
     ///
     /// The first call begins it, so do slow work before. The library commits it when the handler returns `Ok`, and else rolls
     /// it back. With [`share_commit`](crate::Registration::share_commit) the transaction is already open, and a failure rolls
     /// back only the writes of this run.
-    pub async fn tx(&mut self) -> Result<&mut S::Tx> {
-        if self.tx.is_none() {
+    pub async fn tx(&mut self) -> Result<&mut S::Tx>
+    where
+        S: Transactional + MarkIn<<S as Transactional>::Tx>,
+    {
+        if self.run_tx.is_none() {
             let tx = self.store.begin().await?;
             self.set_tx(Box::new(OpenTx { store: Arc::clone(&self.store), tx }));
         }
-        let open = self.tx.as_mut().map(|tx| match tx {
+        let open = self.run_tx.as_mut().map(|tx| match tx {
             RunTransaction::Own(tx) => tx.as_any(),
             RunTransaction::Shared(tx) => tx.as_any(),
         });

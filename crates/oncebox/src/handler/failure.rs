@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
+use super::into_failure::{HeldError, IntoFailure};
 use super::kinds::{RetryRule, causes, retry_of};
 use super::redact::Redactor;
 use crate::error::{BoxError, Error, ErrorKind};
@@ -13,15 +14,20 @@ use crate::state::{Outcome, Retry};
 const DESCRIPTORS_AGAIN: Duration = Duration::from_secs(1);
 
 /// An error of a handler. Any error is a failed attempt, unless it is or has as a cause one of [`Reject`],
-/// [`RetryAfter`], [`Snooze`] and [`Discard`]. If a cause is an [`io::Error`](std::io::Error) about missing file
+/// [`RetryAfter`], [`Snooze`] and [`Discard`]. They are also found in an `anyhow::Error` or `eyre::Report`, as the error and as a
+/// cause, but not as a context. If a cause is an [`io::Error`](std::io::Error) about missing file
 /// descriptors, the entry runs again after a second and no attempt is counted.
 #[derive(Debug)]
-pub struct Failure(BoxError);
+pub struct Failure(Box<dyn HeldError>);
 
 impl Failure {
-    /// Wraps any error.
-    pub fn new(error: impl Into<BoxError>) -> Self {
-        Self(error.into())
+    /// Wraps any error, report or text.
+    pub fn new<Kind>(error: impl IntoFailure<Kind>) -> Self {
+        error.into_failure()
+    }
+
+    pub(super) fn held(error: impl HeldError + 'static) -> Self {
+        Self(Box::new(error))
     }
 
     /// Returns the outcome for the entry.
@@ -31,7 +37,7 @@ impl Failure {
 
     /// Returns the outcome with redacted text.
     pub(crate) fn outcome_by(&self, redactor: &Redactor) -> Outcome {
-        for error in causes(&*self.0) {
+        for error in causes(self.error()) {
             if let Some(Reject(why)) = error.downcast_ref() {
                 return Outcome::Reject { error: redactor.text(why) };
             } else if let Some(Discard(why)) = error.downcast_ref() {
@@ -44,30 +50,30 @@ impl Failure {
                 return Outcome::Snooze { delay: DESCRIPTORS_AGAIN };
             }
         }
-        Outcome::Retry { error: redactor.error(&*self.0), after: None }
+        Outcome::Retry { error: redactor.error(self.error()), after: None }
     }
 
     pub(crate) fn lacks_descriptors(&self) -> bool {
-        causes(&*self.0).any(lacks_descriptors)
+        causes(self.error()).any(lacks_descriptors)
     }
 
     /// Returns the kind of the library's own error, if the handler returned one.
     pub(crate) fn store_error(&self) -> Option<ErrorKind> {
-        causes(&*self.0).find_map(|error| error.downcast_ref::<Error>()).map(Error::kind)
+        causes(self.error()).find_map(|error| error.downcast_ref::<Error>()).map(Error::kind)
     }
 
     /// Returns the retry of the first rule that matches.
     pub(crate) fn retry(&self, kinds: &[RetryRule]) -> Option<Retry> {
-        retry_of(kinds, &*self.0)
+        retry_of(kinds, self.error())
     }
 
     pub(crate) fn error(&self) -> &(dyn StdError + 'static) {
-        &*self.0
+        self.0.error()
     }
 
     /// Returns the handler's own error.
     pub fn into_inner(self) -> BoxError {
-        self.0
+        self.0.into_box()
     }
 }
 
@@ -92,7 +98,7 @@ fn lacks_descriptors(_: &(dyn StdError + 'static)) -> bool {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        fmt::Display::fmt(self.error(), f)
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::ErasedBatch;
+use super::data::NeededData;
 use super::kinds::RetryRule;
 use super::transaction::{self, OpenInline, SharedCommit};
 use super::{Erased, Failure, IntoTypes};
@@ -32,6 +33,8 @@ pub struct Registration<S: Store> {
     /// True if the user set the policy.
     pub(crate) has_policy: bool,
     pub(crate) kinds: Vec<RetryRule>,
+    /// Types of the values that the inbox must have.
+    pub(crate) needs: Vec<NeededData>,
     pub(crate) breaker: Option<Breaker>,
     pub(crate) rate: Option<Rate>,
     pub(crate) timeout: Option<Duration>,
@@ -40,6 +43,8 @@ pub struct Registration<S: Store> {
     pub(crate) retention: Option<Duration>,
     pub(crate) inline: bool,
     pub(crate) forget: bool,
+    /// True if its entries ignore ordering keys.
+    pub(crate) unordered: bool,
     /// Overrides the dedupe of the type and the inbox.
     pub(crate) dedupe: Option<Dedupe>,
     /// Maximum messages per call. Set only for batch handlers.
@@ -53,6 +58,23 @@ pub struct Registration<S: Store> {
     pub(crate) function: Function<S>,
 }
 
+/// A handler for an inbox with the store `S`: a [`Registration`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a handler for an inbox with the store `{S}`",
+    label = "write `handler(\"ship-order\", ship)`, or `ship::registration()` if `ship` has the attribute `#[oncebox::handler]`",
+    note = "the function's context names the store: `cx: &mut Context<{S}>`"
+)]
+pub trait IntoRegistration<S: Store> {
+    /// Returns the registration.
+    fn into_registration(self) -> Registration<S>;
+}
+
+impl<S: Store> IntoRegistration<S> for Registration<S> {
+    fn into_registration(self) -> Self {
+        self
+    }
+}
+
 impl<S: Store> Registration<S> {
     pub(super) fn new(key: String, function: Function<S>) -> Self {
         Self {
@@ -62,6 +84,7 @@ impl<S: Store> Registration<S> {
             policy: Policy::default(),
             has_policy: false,
             kinds: Vec::new(),
+            needs: Vec::new(),
             breaker: None,
             rate: None,
             timeout: None,
@@ -69,6 +92,7 @@ impl<S: Store> Registration<S> {
             retention: None,
             inline: false,
             forget: false,
+            unordered: false,
             dedupe: None,
             max_batch: None,
             open: None,
@@ -126,6 +150,30 @@ impl<S: Store> Registration<S> {
         self
     }
 
+    /// Declares that the handler reads data of type `T` with [`Context::data`](crate::Context::data). Without it,
+    /// [`build`](crate::InboxBuilder::build) returns an error that names the handler and the type.
+    ///
+    /// ```
+    /// # use oncebox::{BoxError, Context, ErrorKind, Inbox, Memory, handler};
+    /// struct Mailer;
+    ///
+    /// async fn ship(order: u64, cx: &mut Context<Memory>) -> Result<(), BoxError> {
+    ///     let mailer = cx.data::<Mailer>()?; // an owned handle: it can stay while `cx.tx()` is in use
+    ///     let tx = cx.tx().await?;
+    ///     # let _ = (order, mailer, tx);
+    ///     Ok(())
+    /// }
+    /// let ship = || handler("ship-order", ship).needs::<Mailer>();
+    /// let forgotten = Inbox::builder("orders", Memory::new()).on("order.placed", ship()).build().unwrap_err();
+    /// assert_eq!(forgotten.kind(), ErrorKind::InvalidConfig);
+    /// Inbox::builder("orders", Memory::new()).on("order.placed", ship()).data(Mailer).build()?;
+    /// # Ok::<(), oncebox::Error>(())
+    /// ```
+    pub fn needs<T: Send + Sync + 'static>(mut self) -> Self {
+        self.needs.push(NeededData::of::<T>());
+        self
+    }
+
     /// Sets the whole policy.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
@@ -149,6 +197,17 @@ impl<S: Store> Registration<S> {
     /// Sets what happens to messages behind a poisoned one with the same ordering key. Default: they wait for an operator.
     pub fn on_poisoned(mut self, on_poisoned: OnPoisoned) -> Self {
         self.policy.on_poisoned = on_poisoned;
+        self
+    }
+
+    /// Runs messages without regard to their ordering key, for a handler to which their order does not matter, such as one that
+    /// sends mails. Its entries run at once, and a poisoned one holds nothing back. Other handlers of the same messages keep
+    /// the order. Default: entries with one ordering key run one at a time, in the order of acceptance.
+    ///
+    /// It applies to entries that are stored from then on. A finished entry that an operator replays keeps the order with other
+    /// replays of its ordering key.
+    pub fn unordered(mut self) -> Self {
+        self.unordered = true;
         self
     }
 
@@ -284,6 +343,7 @@ impl<S: Store> std::fmt::Debug for Registration<S> {
             .field("types", &self.types)
             .field("policy", &self.policy)
             .field("retry_for", &self.kinds)
+            .field("needs", &self.needs)
             .field("breaker", &self.breaker)
             .field("rate", &self.rate)
             .field("timeout", &self.timeout)
@@ -293,6 +353,7 @@ impl<S: Store> std::fmt::Debug for Registration<S> {
             .field("undoable", &self.open_for_dry_run.is_some())
             .field("inline", &self.inline)
             .field("fire_and_forget", &self.forget)
+            .field("unordered", &self.unordered)
             .field("share_commit", &self.share.as_ref().map(|share| share.max_runs))
             .finish_non_exhaustive()
     }

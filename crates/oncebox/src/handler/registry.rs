@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use super::Registration;
 use super::check::check;
 use super::reruns::Reruns;
 use super::throttle::HandlerThrottle;
 use super::types;
+use super::{DataMap, Registration};
 use crate::config::Config;
 use crate::config::dedupe::{Dedupe, KeyRules};
 use crate::error::{Error, ErrorKind, Result};
@@ -184,6 +184,7 @@ impl<S: Store> Registry<S> {
             let route = Route {
                 key: registration.checked_key()?,
                 legacy: registration.legacy.iter().map(HandlerKey::new).collect::<Result<_>>()?,
+                ordered: !registration.unordered,
             };
             check(&registration, &kinds, &route)?;
             for key in std::iter::once(&route.key).chain(route.legacy.iter()) {
@@ -254,6 +255,11 @@ impl<S: Store> Registry<S> {
             })?;
         }
         Ok(())
+    }
+
+    /// Refuses handlers that need data which the inbox lacks.
+    pub(crate) fn check_data(&self, data: &DataMap) -> Result<()> {
+        self.handlers.iter().try_for_each(|one| data.check(&one.route.key, &one.registration.needs))
     }
 
     /// Returns a type or pattern of a handler whose messages may be stored under more than one key.

@@ -160,7 +160,7 @@ impl<S: Store> Shared<S> {
     }
 
     /// Checks the limits and the tenant of a message.
-    fn check(&self, message: &Message) -> Result<()> {
+    pub(crate) fn check(&self, message: &Message) -> Result<()> {
         message.validate(&self.config.limits)?;
         let refuse = |what: String| Err(Error::new(ErrorKind::Tenant, what));
         match (self.config.tenants, message.tenant()) {

@@ -171,7 +171,8 @@ impl InboxTables {
         let covered = |handler| entries.is_some_and(|entries| entries.contains_key(handler));
         let missing = !covered(&handler) && !self.names.group(route).iter().any(covered);
         if missing {
-            self.add(seq, &handler, MemoryEntry::due(due));
+            let order = route.order_of(self.messages.get(&seq).and_then(|stored| stored.order));
+            self.add(seq, &handler, MemoryEntry { order, ..MemoryEntry::due(due) });
             self.arrange(seq, &handler, now);
         }
         missing

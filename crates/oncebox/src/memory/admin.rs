@@ -298,7 +298,14 @@ impl InboxTables {
         if next == Status::Pending && self.messages.get(&seq).is_some_and(|one| one.fingerprint.is_erased()) {
             return Err(content_erased(key));
         }
-        self.change(seq, handler, |entry| entry.operated(operation, next, now));
+        let order = self.messages.get(&seq).and_then(|stored| stored.order);
+        self.change(seq, handler, |entry| {
+            entry.operated(operation, next, now);
+            if operation == Operation::Replay {
+                // The other stores know no more of a finished entry than what its message asks for.
+                entry.order = order;
+            }
+        });
         self.arrange(seq, handler, now);
         self.view(seq, handler).ok_or_else(unknown)
     }

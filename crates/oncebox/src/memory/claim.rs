@@ -119,7 +119,7 @@ impl InboxTables {
 
     /// Returns true if no entry under another key of the same handler blocks this one.
     fn is_in_turn(&self, handlers: &[HandlerKey], seq: Seq, handler: &HandlerKey) -> bool {
-        let order = || self.messages.get(&seq).and_then(|stored| stored.order);
+        let order = || self.entry(seq, handler).and_then(|entry| entry.order);
         handlers.len() == 1
             || order().is_none_or(|order| self.indexes.is_in_turn_over(handlers, seq, handler, order))
     }
@@ -163,7 +163,7 @@ impl InboxTables {
             suspicion: entry.suspicion,
             alone: entry.alone,
             generation: entry.generation,
-            order: stored.order,
+            order: entry.order,
             received_at: stored.received_at,
             claimed_at: entry.claimed_at,
         };

@@ -7,9 +7,9 @@ use super::tables::{InboxTables, MemoryMark};
 use crate::error::Result;
 use crate::key::{Fingerprint, Key};
 use crate::message::Message;
-use crate::name::HandlerKey;
+use crate::name::{HandlerKey, InboxName};
 use crate::state::{Operation, erase};
-use crate::store::{ErasureCounts, nothing_to_erase};
+use crate::store::{ErasedIds, ErasureCounts, nothing_to_erase};
 use crate::time::Timestamp;
 
 impl InboxTables {
@@ -18,7 +18,7 @@ impl InboxTables {
         key: &Key,
         discard_unfinished: bool,
         now: Timestamp,
-    ) -> Result<ErasureCounts> {
+    ) -> Result<(ErasureCounts, ErasedIds)> {
         let under: Vec<_> = self
             .quarantined
             .range((*key, [0; 16])..=(*key, [u8::MAX; 16]))
@@ -40,7 +40,9 @@ impl InboxTables {
         for (handler, operation) in &unfinished {
             self.operate(key, handler, *operation, now)?;
         }
+        let mut ids = ErasedIds::default();
         if let Some(stored) = seq.and_then(|seq| self.messages.get_mut(&seq)) {
+            ids.add(stored.message.id(), stored.message.ordering_key());
             let mut nothing = Message::new("", "", "");
             if let Some(tenant) = stored.message.tenant() {
                 nothing = nothing.with_tenant(tenant);
@@ -49,12 +51,13 @@ impl InboxTables {
                 (Arc::new(nothing), Fingerprint::ERASED, None);
             stored.attempts.clear();
             for entry in stored.entries.values_mut() {
-                entry.error = None;
+                (entry.error, entry.order) = (None, None);
                 entry.past.iter_mut().for_each(|past| past.error = None);
             }
         }
         for under in &under {
             if let Some(item) = self.quarantined.remove(under) {
+                ids.add(item.message.id(), item.message.ordering_key());
                 self.quarantined_ids.remove(&item.id);
             }
         }
@@ -63,13 +66,14 @@ impl InboxTables {
                 (*fingerprint, *result) = (None, None);
             }
         }
-        Ok(ErasureCounts::new(unfinished.len(), under.len()))
+        Ok((ErasureCounts::new(unfinished.len(), under.len()), ids))
     }
 }
 
 impl Operations {
     /// Removes content of a message from the records of earlier operations.
-    pub(super) fn erase(&mut self, key: &Key) {
+    pub(super) fn erase(&mut self, inbox: &InboxName, key: &Key, ids: &ErasedIds) {
+        self.change_bodies(inbox, |body| ids.without(body));
         self.change_answers(key, crate::store::ActionResult::without_content);
     }
 }

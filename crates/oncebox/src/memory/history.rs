@@ -69,7 +69,7 @@ impl InboxTables {
             }
             let waits = matches!(entry.status, Status::Pending | Status::Poisoned);
             let ahead =
-                stored.order.filter(|_| waits).and_then(|order| self.indexes.ahead(seq, handler, order));
+                entry.order.filter(|_| waits).and_then(|order| self.indexes.ahead(seq, handler, order));
             if let Some((seq, status)) = ahead
                 && let Some(first) = self.messages.get(&seq)
             {

@@ -60,6 +60,15 @@ impl Operations {
         }
     }
 
+    /// Changes the requests of operations on an inbox.
+    pub(super) fn change_bodies(&mut self, inbox: &InboxName, change: impl Fn(&str) -> Option<String>) {
+        for (_, view) in self.by_number.values_mut().filter(|(of, _)| of == inbox) {
+            if let Some(body) = change(&view.body) {
+                view.body = body.into();
+            }
+        }
+    }
+
     pub(super) fn note(&mut self, id: OperationId, noted: u32, progress: &str) -> bool {
         let row = self.numbers.get(&id).and_then(|number| self.by_number.get_mut(number));
         let Some((_, view)) = row else { return false };
@@ -127,8 +136,8 @@ impl MemoryTables {
             ActionKind::ResumeKey { handler, line } => scope.pause_key(&action.inbox, handler, line, false),
             ActionKind::Purge { age, limit } => ActionResult::Purged(scope.purge(now.before(*age), *limit)),
             ActionKind::Erase { key, discard_unfinished } => {
-                let counts = scope.erase(key, *discard_unfinished, now)?;
-                self.operations.erase(key);
+                let (counts, ids) = scope.erase(key, *discard_unfinished, now)?;
+                self.operations.erase(&action.inbox, key, &ids);
                 ActionResult::Erased(counts)
             }
             // A bulk operation or a backfill: its caller does the work.

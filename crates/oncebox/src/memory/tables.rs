@@ -121,6 +121,8 @@ pub(super) struct MemoryEntry {
     pub(super) error: Option<ErrorText>,
     /// Effect on the entries behind it, while it is poisoned and has an order key.
     pub(super) in_line: Option<InLine>,
+    /// Its order queue, if its message has an ordering key and its handler keeps the order.
+    pub(super) order: Option<OrderKey>,
     /// Due time of a parked entry.
     pub(super) not_before: Timestamp,
     /// Earlier generations, as they finished.
@@ -142,6 +144,7 @@ impl MemoryEntry {
             reason: None,
             error: None,
             in_line: None,
+            order: None,
             not_before: Timestamp::ZERO,
             past: Vec::new(),
         }
@@ -232,7 +235,7 @@ impl InboxTables {
     /// Adds an entry to a stored message.
     pub(super) fn add(&mut self, seq: Seq, handler: &HandlerKey, entry: MemoryEntry) {
         if let Some(stored) = self.messages.get_mut(&seq) {
-            self.indexes.moved(seq, handler, stored.order, None, Some(entry.place()));
+            self.indexes.moved(seq, handler, entry.order, None, Some(entry.place()));
             stored.entries.insert(handler.clone(), entry);
         }
     }
@@ -241,14 +244,19 @@ impl InboxTables {
     pub(super) fn change(&mut self, seq: Seq, handler: &HandlerKey, change: impl FnOnce(&mut MemoryEntry)) {
         let Some(stored) = self.messages.get_mut(&seq) else { return };
         let Some(entry) = stored.entries.get_mut(handler) else { return };
-        let before = entry.place();
+        let (order, before) = (entry.order, entry.place());
         change(entry);
-        self.indexes.moved(seq, handler, stored.order, Some(before), Some(entry.place()));
+        if entry.order == order {
+            self.indexes.moved(seq, handler, order, Some(before), Some(entry.place()));
+        } else {
+            self.indexes.moved(seq, handler, order, Some(before), None);
+            self.indexes.moved(seq, handler, entry.order, None, Some(entry.place()));
+        }
     }
 
     /// Parks and unparks the entries behind a changed one.
     pub(super) fn arrange(&mut self, seq: Seq, handler: &HandlerKey, now: Timestamp) {
-        let Some(order) = self.messages.get(&seq).and_then(|stored| stored.order) else { return };
+        let Some(order) = self.entry(seq, handler).and_then(|entry| entry.order) else { return };
         while let Some((seq, event, next)) = self.indexes.misplaced(handler, order) {
             self.change(seq, handler, |entry| entry.followed(event, next, now));
         }
@@ -258,7 +266,7 @@ impl InboxTables {
     pub(super) fn remove(&mut self, seq: Seq) {
         let Some(stored) = self.messages.remove(&seq) else { return };
         for (handler, entry) in &stored.entries {
-            self.indexes.moved(seq, handler, stored.order, Some(entry.place()), None);
+            self.indexes.moved(seq, handler, entry.order, Some(entry.place()), None);
         }
         self.keys.remove(&stored.key);
     }
@@ -268,7 +276,7 @@ impl InboxTables {
         let stored = self.messages.get(&seq)?;
         let entry = stored.entries.get(handler)?;
         let mut view = stored.labelled(entry.view(seq, stored.key, handler, self.names.name(handler)));
-        if view.status == Status::Pending && !self.indexes.is_in_turn(seq, handler, stored.order) {
+        if view.status == Status::Pending && !self.indexes.is_in_turn(seq, handler, entry.order) {
             view.at = Timestamp::MAX;
         }
         Some(view)

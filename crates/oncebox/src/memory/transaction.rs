@@ -221,6 +221,22 @@ impl MarkIn<MemoryTx> for Memory {
             Some(MemoryMark::Open(_)) | None => None,
         })
     }
+
+    async fn is_marked(
+        &self,
+        tx: &mut MemoryTx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> Result<bool> {
+        tx.is_of(self)?;
+        if tx.own(inbox, key, handler).is_some() {
+            return Ok(true);
+        }
+        let mut tables = self.shared.tables.lock();
+        let mark = tables.scope(inbox).marks.get(&(*key, handler.clone()));
+        Ok(matches!(mark, Some(MemoryMark::Done(..))))
+    }
 }
 
 const UNMARKED: &str = "a result needs a mark of the same transaction that has none yet";

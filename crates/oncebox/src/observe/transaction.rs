@@ -98,6 +98,16 @@ impl<Tx: ?Sized, S: MarkIn<Tx>> MarkIn<Tx> for Observed<S> {
     ) -> impl Future<Output = Result<Option<Bytes>>> + Send {
         self.observe("recall", 1, self.store.recall(tx, inbox, key, handler))
     }
+
+    fn is_marked(
+        &self,
+        tx: &mut Tx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> impl Future<Output = Result<bool>> + Send {
+        self.observe("is_marked", 1, self.store.is_marked(tx, inbox, key, handler))
+    }
 }
 
 /// Counts calls only: whether the messages are stored is known at the commit, which may be the caller's.

@@ -33,6 +33,21 @@ const WEAK: &[WeakSecret] = &[
         "oncebox.toml:6: `inbox.a.http.two.secret`: the source \"one\" has the same secret and another format or verification, so a sender of one can impersonate the other; use different secrets",
     ),
     (
+        "[inbox.a.http.one]\nformat = \"github\"\nsecret = \"file:t\"\n[inbox.a.http.two]\nformat = \"standard-webhooks\"\nsecret = \"file:u\"",
+        &[("t", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), ("u", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")],
+        "oncebox.toml:6: `inbox.a.http.two.secret`: the source \"one\" has the same secret and another format or verification, so a sender of one can impersonate the other; use different secrets",
+    ),
+    (
+        "[inbox.a.http.one]\nformat = \"standard-webhooks\"\nsecret = \"file:t\"",
+        &[("t", "whsec_c2hvcnQ=")],
+        "oncebox.toml:3: `inbox.a.http.one.secret`: a secret of fewer than 8 bytes behind `whsec_` is too weak; use 32 random ones, as from `openssl rand -base64 32`",
+    ),
+    (
+        "[api.token.ada]\nhash = \"sha256:0c47dd30c7da14ce8078bc464742122187d516456e901ac0c3006dabcec0f743\"\nroles = \"viewer\"\n[inbox.a.http.one]\nverify = \"token\"\nsecret = \"file:t\"",
+        &[("t", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")],
+        "oncebox.toml:6: `inbox.a.http.one.secret`: the API token \"ada\" is the same secret, so a sender can act as an operator; use different secrets",
+    ),
+    (
         "[inbox.a.http.one]\nformat = \"standard-webhooks\"\nsecret = \"file:t\"",
         &[("t", "whpk_AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=")],
         "oncebox.toml:1: `inbox.a.http.one`: the endpoint \"one\": a Standard Webhooks secret with `whpk_` is a point of small order: anybody can sign for it",

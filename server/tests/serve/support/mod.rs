@@ -7,7 +7,7 @@ mod watched;
 
 pub(crate) use client::{HttpReply, get, post, raw, request};
 pub(crate) use receiver::{Receiver, ReceiverTls, Reply, Request};
-pub(crate) use sidecar::{Sidecar, oncebox};
+pub(crate) use sidecar::{Sidecar, oncebox, oncebox_with};
 
 use std::time::Duration;
 

@@ -13,6 +13,11 @@ pub(crate) fn oncebox(dir: &Path, args: &[&str]) -> Output {
     command(dir).args(args).output().expect("the binary runs")
 }
 
+/// Runs a command with more environment variables and returns its output.
+pub(crate) fn oncebox_with(dir: &Path, args: &[&str], env: &[(&str, &str)]) -> Output {
+    command(dir).args(args).envs(env.iter().copied()).output().expect("the binary runs")
+}
+
 fn command(dir: &Path) -> Command {
     at_home(Command::new(env!("CARGO_BIN_EXE_oncebox")), dir)
 }
@@ -123,7 +128,7 @@ impl Sidecar {
     /// Returns the base URL for operators.
     pub(crate) fn operators(&self) -> String {
         let line = self.wait_line("where operators are answered", |line| line.contains("/api/v1"));
-        let from = line.find("http://").expect("a URL");
+        let from = line.find("http").expect("a URL");
         line[from..].split("/api/v1").next().expect("its beginning").to_owned()
     }
 

@@ -157,6 +157,11 @@ impl OpenRequest {
         self.http2
     }
 
+    /// Returns true if a sender on its connection was verified.
+    pub(super) fn is_proven(&self) -> bool {
+        self.activity.is_proven()
+    }
+
     /// Records a successful request.
     pub(super) fn proven(&self) {
         // Most connections are marked already. Reading first leaves the cache line shared.

@@ -11,7 +11,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -25,7 +25,7 @@ use tower::ServiceExt as _;
 use super::ServerLimits;
 use super::activity::{Activity, OpenRequest};
 use super::io::WatchedStream;
-use super::refusals::{Anonymous, Refusals, Unproven};
+use super::refusals::{Anonymous, RefusalVerdict, Refusals, TooManyRefusals, Unproven};
 
 /// Maximum time to close a connection.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -170,22 +170,53 @@ async fn answer(
 ) -> Result<Response<ResponseBody>, Infallible> {
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(ConnectInfo(peer));
-    let response = router.oneshot(request).await?;
+    let mut too_many = !open.is_proven() && refusals.used_up(peer.ip(), Instant::now());
+    if too_many {
+        request.extensions_mut().insert(TooManyRefusals);
+    }
+    let mut response = router.oneshot(request).await?;
     if response.status() == StatusCode::UNAUTHORIZED || response.extensions().get::<Unproven>().is_some() {
-        slow_down(&refusals, peer, &open, streams).await;
+        if slow_down(&refusals, peer, &open, streams).await.is_none() {
+            (response, too_many) = (too_many_refusals(), true);
+        }
     } else if response.status().is_success() && response.extensions().get::<Anonymous>().is_none() {
         open.proven();
+    }
+    // Clients of HTTP/1 pay for each further try with a connection.
+    if too_many && response.status() == StatusCode::TOO_MANY_REQUESTS && !open.is_http2() {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     open.answered();
     Ok(response.map(|body| ResponseBody { body, open }))
 }
 
-/// Delays the response for an unverified sender after many failures from its address.
-async fn slow_down(refusals: &Arc<Refusals>, peer: SocketAddr, open: &OpenRequest, streams: u32) {
-    let Some(wait) = refusals.refuse(peer.ip(), Instant::now(), !open.is_http2()) else { return };
-    if let Some(_waiting) = open.wait(streams) {
-        sleep_until(Instant::now() + wait.wait).await;
-    }
+/// Delays the response for an unverified sender after many failures from its address. Returns `None` if too many responses
+/// are delayed.
+async fn slow_down(
+    refusals: &Arc<Refusals>,
+    peer: SocketAddr,
+    open: &OpenRequest,
+    streams: u32,
+) -> Option<()> {
+    let wait = match refusals.refuse(peer.ip(), Instant::now(), !open.is_http2()) {
+        RefusalVerdict::Now => return Some(()),
+        RefusalVerdict::Later(wait) => wait,
+        RefusalVerdict::TooMany => return None,
+    };
+    let _waiting = open.wait(streams)?;
+    sleep_until(Instant::now() + wait.wait).await;
+    Some(())
+}
+
+/// Returns the response to a client whose refusals cannot be delayed.
+fn too_many_refusals() -> Response<Body> {
+    let document = r#"{"type":"about:blank","title":"Too many refused requests","status":429}"#;
+    let mut response = Response::new(Body::from(document));
+    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    response
 }
 
 /// Body of a response. Its request stays open until it is sent.

@@ -33,7 +33,8 @@ pub struct ServerLimits {
     /// Maximum requests that a connection may cancel before their response; then the server closes it. Default: 200.
     pub resets: usize,
     /// Failed proofs of one address without delay; ten more are allowed every second. Further responses wait up to five
-    /// seconds. Default: 100.
+    /// seconds. If responses wait on a quarter of the connections that the address may have, further ones get 429 and their
+    /// connections close; see [`TooManyRefusals`](super::TooManyRefusals). Default: 100.
     pub refusals: u32,
     /// Maximum time for open requests after shutdown begins. Default: 20 seconds.
     pub grace: Duration,

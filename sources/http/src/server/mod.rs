@@ -23,9 +23,8 @@ use tokio::task::JoinSet;
 
 use activity::Activity;
 use connection::ClientConnection;
-pub use refusals::Anonymous;
 use refusals::Refusals;
-pub(crate) use refusals::Unproven;
+pub use refusals::{Anonymous, TooManyRefusals, Unproven};
 pub(crate) use slots::network;
 use slots::{ConnectionSlot, ConnectionSlots, NoSlot};
 

@@ -14,7 +14,7 @@ use sqlx::PgConnection;
 
 use super::{
     AcceptRow, KnownWith, OfferOutcome, Offered, RACES, chosen, column, encode_handlers, place, places,
-    rounds, tenants, verdicts_of,
+    rounds, tenants, unordered_entries, verdicts_of,
 };
 use crate::Postgres;
 use crate::db::{Db, TouchedQueues, millis};
@@ -164,7 +164,14 @@ async fn offer(
     for round in rounds(offers, indexes) {
         let values = values(db, offers, &round, std::mem::take(&mut locks), &lines);
         let rows = tx.rows(&db.sql.accept, values).await?;
-        outcomes.extend(verdicts_of(offers, rows.iter().map(row).collect::<Result<_>>()?)?);
+        let rows = rows.iter().map(row).collect::<Result<Vec<_>>>()?;
+        let (seqs, handlers, delays) = unordered_entries(offers, &rows);
+        if !seqs.is_empty() {
+            let some = |numbers: Vec<i64>| SqlValue::Int8s(numbers.into_iter().map(Some).collect());
+            let values = vec![SqlValue::Int8(db.now()), some(seqs), SqlValue::Int2s(handlers), some(delays)];
+            tx.rows(&db.sql.accept_unordered, values).await?;
+        }
+        outcomes.extend(verdicts_of(offers, rows)?);
     }
     Ok(outcomes)
 }
@@ -190,8 +197,10 @@ fn values(
     let (mut entry_places, mut entry_handlers) = (Vec::new(), Vec::new());
     let (mut asked, mut asked_handlers) = (Vec::new(), Vec::new());
     for (number, (at, offer)) in chosen.iter().enumerate() {
-        entry_places.extend(std::iter::repeat_n(*at, offer.handlers.len()));
-        entry_handlers.extend_from_slice(&offer.handlers);
+        for handler in offer.keep_order() {
+            entry_places.push(*at);
+            entry_handlers.push(handler);
+        }
         asked.extend(std::iter::repeat_n(place(number), offer.doubted.len()));
         asked_handlers.extend_from_slice(&offer.doubted);
     }

@@ -6,7 +6,7 @@ use oncebox_core::store::{Accepted, QuarantineReason, Seq};
 use oncebox_core::{Fingerprint, InboxName, Message, OrderKey, Result};
 use sqlx::Row as _;
 
-use super::{Offered, RareCase, decode_handlers, encode_handlers, known_for, missing};
+use super::{AcceptRow, Offered, RareCase, decode_handlers, encode_handlers, known_for, missing};
 use crate::db::{Db, Released, TouchedQueues, lane, millis};
 use crate::error::unreadable;
 use crate::row::get;
@@ -40,8 +40,8 @@ pub(super) async fn handle_rare_cases(
         if matches!(rare_case, RareCase::AddHandlers) {
             let place = stored_order(db, &mut session, &offers[*index]).await?;
             if let Some((seq, Some(order))) = &place {
-                for handler in &offers[*index].handlers {
-                    lines.add(lane(*seq), *handler, order.as_bytes().to_vec());
+                for handler in offers[*index].keep_order() {
+                    lines.add(lane(*seq), handler, order.as_bytes().to_vec());
                 }
             }
             places.insert(*index, place);
@@ -190,17 +190,49 @@ async fn add_handlers(
     let again = query(&db.sql.accept_message_again).bind(seq.0).bind(offer.inbox).bind(digest.clone());
     session.run(bind_message(again, offer).bind(offer.lane)).await?;
     let order = order.map(|order| order.as_bytes().to_vec());
-    let add = query(&db.sql.accept_add_handlers)
-        .bind(db.now())
-        .bind(offer.lane)
-        .bind(digest)
-        .bind(seq.0)
-        .bind(encode_handlers(&handlers))
-        .bind(added)
-        .bind(order)
-        .bind(millis(offer.new.delay));
-    session.run(add).await?;
+    for (added, order) in offer.split_by_order(added, order) {
+        let add = query(&db.sql.accept_add_handlers)
+            .bind(db.now())
+            .bind(offer.lane)
+            .bind(digest.clone())
+            .bind(seq.0)
+            .bind(encode_handlers(&handlers))
+            .bind(added)
+            .bind(order)
+            .bind(millis(offer.new.delay));
+        session.run(add).await?;
+    }
     Ok(Some(Accepted::HandlersAdded(seq, count)))
+}
+
+/// Adds the entries of new messages whose handlers ignore the ordering key.
+pub(super) async fn add_unordered(
+    db: &Db,
+    session: &mut PgSession,
+    offers: &[Offered],
+    rows: &[AcceptRow],
+) -> Result<()> {
+    let (seqs, handlers, delays) = unordered_entries(offers, rows);
+    if seqs.is_empty() {
+        return Ok(());
+    }
+    let add = query(&db.sql.accept_unordered).bind(db.now()).bind(seqs).bind(handlers).bind(delays);
+    session.run(add).await.map(drop)
+}
+
+/// Numbers, handlers and delays of the entries of new messages whose handlers ignore the ordering key.
+pub(super) fn unordered_entries(offers: &[Offered], rows: &[AcceptRow]) -> (Vec<i64>, Vec<i16>, Vec<i64>) {
+    let (mut seqs, mut handlers, mut delays) = (Vec::new(), Vec::new(), Vec::new());
+    for row in rows.iter().filter(|row| row.is_new) {
+        let offer = usize::try_from(row.place).ok().and_then(|place| offers.get(place));
+        let (Some(seq), Some(offer)) = (row.seq, offer) else { continue };
+        for handler in offer.unordered() {
+            seqs.push(seq);
+            handlers.push(*handler);
+            delays.push(millis(offer.new.delay));
+        }
+    }
+    (seqs, handlers, delays)
 }
 
 /// Binds time, source, id, type, ordering key, headers, payload and tenant.

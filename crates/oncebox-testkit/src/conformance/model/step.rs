@@ -24,7 +24,7 @@ const RENAMES: usize = 3;
 /// Returns a handler as a process knows it after so many renames, with all of its former keys.
 pub(super) fn spelled(handler: &str, renames: usize) -> Route {
     let keys: Vec<HandlerKey> = (0..=renames).rev().map(|n| key(handler, n)).collect();
-    Route { key: keys[0].clone(), legacy: keys[1..].into() }
+    Route::renamed(keys[0].clone(), keys[1..].into())
 }
 
 /// Returns a key of a handler.

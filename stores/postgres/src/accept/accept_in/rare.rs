@@ -22,8 +22,8 @@ pub(super) async fn handle(
     for (index, _) in rare_cases.iter().filter(|(_, case)| matches!(case, RareCase::AddHandlers)) {
         let place = stored_order(db, tx, &offers[*index]).await?;
         if let Some((seq, Some(order))) = &place {
-            for handler in &offers[*index].handlers {
-                lines.add(lane(*seq), *handler, order.as_bytes().to_vec());
+            for handler in offers[*index].keep_order() {
+                lines.add(lane(*seq), handler, order.as_bytes().to_vec());
             }
         }
         places.insert(*index, place);
@@ -163,17 +163,20 @@ async fn add_handlers(
     again.extend(message(offer));
     again.push(SqlValue::Int2(offer.lane));
     tx.rows(&db.sql.accept_message_again, again).await?;
-    let add = vec![
-        SqlValue::Int8(db.now()),
-        SqlValue::Int2(offer.lane),
-        digest(offer),
-        SqlValue::Int8(Some(seq.0)),
-        SqlValue::Bytea(Some(encode_handlers(&handlers))),
-        SqlValue::Int2s(added),
-        SqlValue::Bytea(order.map(|order| order.as_bytes().to_vec())),
-        SqlValue::Int8(Some(millis(offer.new.delay))),
-    ];
-    tx.rows(&db.sql.accept_add_handlers, add).await?;
+    let order = order.map(|order| order.as_bytes().to_vec());
+    for (added, order) in offer.split_by_order(added, order) {
+        let add = vec![
+            SqlValue::Int8(db.now()),
+            SqlValue::Int2(offer.lane),
+            digest(offer),
+            SqlValue::Int8(Some(seq.0)),
+            SqlValue::Bytea(Some(encode_handlers(&handlers))),
+            SqlValue::Int2s(added),
+            SqlValue::Bytea(order),
+            SqlValue::Int8(Some(millis(offer.new.delay))),
+        ];
+        tx.rows(&db.sql.accept_add_handlers, add).await?;
+    }
     Ok(Some(Accepted::HandlersAdded(seq, count)))
 }
 
