@@ -1,9 +1,9 @@
 //! Values that handlers need: an owned handle, and `build()` refuses a missing one.
 
+use oncebox::store::Inspect;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use oncebox::store::Admin as _;
 use oncebox::{
     BatchContext, BoxError, Context, Data, ErrorKind, Inbox, InboxName, Memory, Message, Status,
     batch_handler, handler,

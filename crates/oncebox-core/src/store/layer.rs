@@ -170,6 +170,16 @@ impl<Tx: ?Sized, S: MarkIn<Tx>> MarkIn<Tx> for Arc<S> {
         (**self).mark(tx, inbox, key, handler, fingerprint)
     }
 
+    fn is_marked(
+        &self,
+        tx: &mut Tx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> impl Future<Output = Result<bool>> + Send {
+        (**self).is_marked(tx, inbox, key, handler)
+    }
+
     fn quarantine(&self, tx: &mut Tx, message: &NewMessage) -> impl Future<Output = Result<()>> + Send {
         (**self).quarantine(tx, message)
     }

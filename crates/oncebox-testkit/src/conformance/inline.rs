@@ -30,7 +30,10 @@ fn one_more(left: &AtomicUsize) -> bool {
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
 }
 
-async fn play<S: TransactionalTier>(message: Message, cx: &mut Context<FaultyStore<S>>) -> Result<(), BoxError> {
+async fn play<S: TransactionalTier>(
+    message: Message,
+    cx: &mut Context<FaultyStore<S>>,
+) -> Result<(), BoxError> {
     let play = cx.data::<Arc<InlinePlan>>()?;
     let run = play.runs.fetch_add(1, Ordering::Relaxed) + 1;
     cx.tx().await?;

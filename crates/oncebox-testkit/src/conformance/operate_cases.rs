@@ -49,6 +49,7 @@ macro_rules! operate_tier {
                 everything_goes_on_meanwhile,
             }
             order {
+                an_unordered_handler_ignores_the_key,
                 a_poisoned_head_blocks_until_it_is_discarded,
                 a_poisoned_head_goes_first_when_it_is_retried,
                 discarding_one_that_waits_lets_the_others_be,
@@ -143,6 +144,7 @@ macro_rules! operate_tier {
             }
             erase {
                 an_erased_message_leaves_its_key_and_nothing_else,
+                requests_on_many_lose_the_ids_of_an_erased_message,
                 what_comes_under_an_erased_key_is_a_duplicate,
                 what_is_unfinished_refuses_or_is_discarded,
                 what_runs_is_not_erased,

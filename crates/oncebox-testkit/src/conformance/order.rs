@@ -15,7 +15,7 @@ use crate::fixture::{
     offer_ordered, offer_routed, outcomes, rejected, route,
 };
 use crate::harness::claim_params;
-use crate::{Harness, InspectTier, OperateTier, StoreTier};
+use crate::{Harness, InspectTier, OperateTier, StoreTier, TransactionalTier};
 
 // FAULTS B14
 pub async fn a_key_is_handled_one_by_one_in_order<S: StoreTier>(h: &Harness<S>) {

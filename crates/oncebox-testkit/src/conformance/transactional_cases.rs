@@ -24,6 +24,7 @@ macro_rules! transactional_tier {
             }
             mark {
                 the_first_mark_is_first_and_the_second_a_duplicate,
+                a_mark_can_be_looked_up,
                 inboxes_do_not_share_marks,
                 a_mark_twice_in_one_transaction_is_a_duplicate,
                 a_rollback_leaves_no_mark,
@@ -94,6 +95,9 @@ macro_rules! transactional_tier {
                 a_handler_that_always_deadlocks_is_given_up,
                 an_unknown_commit_is_never_made_again,
                 what_fails_leaves_neither_mark_nor_result,
+            }
+            order {
+                an_unordered_handler_ignores_the_key_in_a_transaction,
             }
             alias {
                 an_old_process_claims_what_a_new_one_accepted,
