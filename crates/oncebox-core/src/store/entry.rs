@@ -98,7 +98,8 @@ pub enum Accepted {
     First(Seq),
     /// Already stored. Nothing changed.
     Duplicate(KnownMessage),
-    /// Already stored. Entries were added for new handlers.
+    /// Already stored. Entries were added for new handlers: holds their number. Every store passes the conformance case
+    /// `a_handler_added_later_gets_the_redelivery`.
     HandlersAdded(Seq, usize),
     /// Another payload is stored under its key. The message is quarantined and does not run.
     Conflict(Seq),
