@@ -1,4 +1,4 @@
-//! The tests that documented commands run exist.
+//! Checks that the tests of documented commands exist. Tests: below.
 
 use super::links::is_page;
 use super::{RepoFile, RuleInput, is};
