@@ -89,6 +89,7 @@ pub(crate) fn recall(connection: &Connection, key: &Key, handler: &HandlerKey) -
 }
 
 /// Finds a mark, and the result that was left with it.
+#[expect(clippy::option_option, reason = "a mark without a result is not a missing mark")]
 fn marked(connection: &Connection, key: &Key, handler: &HandlerKey) -> Result<Option<Option<Vec<u8>>>> {
     connection
         .prepare_cached(SQL.mark_recall)

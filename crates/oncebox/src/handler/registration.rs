@@ -24,6 +24,7 @@ pub(crate) enum Function<S: Store> {
 }
 
 /// A handler and its settings, for an [`InboxBuilder`](crate::InboxBuilder).
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Registration<S: Store> {
     pub(crate) key: String,
     pub(crate) legacy: Vec<String>,

@@ -155,7 +155,7 @@ impl StagedAccepts {
                     });
                 }
                 (Accepted::HandlersAdded(..), Some(known)) => {
-                    known.covered.extend_from_slice(&staged.handlers)
+                    known.covered.extend_from_slice(&staged.handlers);
                 }
                 _ => {}
             }
