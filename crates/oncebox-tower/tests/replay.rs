@@ -147,8 +147,7 @@ async fn a_repeat_while_the_first_runs_is_a_conflict() {
 
 #[tokio::test]
 async fn tenants_do_not_share_keys() {
-    let mut config = Config::default();
-    config.tenants = Tenants::Required;
+    let config = Config { tenants: Tenants::Required, ..Config::default() };
     let runs = ChargeRuns::new();
     let inbox = Inbox::builder("shop", Memory::new()).config(config).build().unwrap();
     let router = router(inbox, &runs);
@@ -183,8 +182,8 @@ async fn tenants_do_not_share_keys_in_memory() {
 async fn what_is_too_large_is_refused_whole() {
     let runs = ChargeRuns::new();
     let build = |payload, result| {
-        let mut config = Config::default();
-        config.limits = Limits { payload, result, ..Limits::default() };
+        let limits = Limits { payload, result, ..Limits::default() };
+        let config = Config { limits, ..Config::default() };
         router(Inbox::builder("shop", Memory::new()).config(config).build().unwrap(), &runs)
     };
     let router = build(100, 1 << 10);

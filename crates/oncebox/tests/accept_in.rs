@@ -61,8 +61,7 @@ async fn a_process_registers_before_the_transaction() {
 
 #[tokio::test]
 async fn a_duplicate_is_an_error_where_the_inbox_says_so() {
-    let mut config = Config::default();
-    config.on_duplicate = OnDuplicate::Refuse;
+    let config = Config { on_duplicate: OnDuplicate::Refuse, ..Config::default() };
     let inbox = inbox(config).await;
     inbox.accept(message("1")).await.expect("accept");
     let mut tx = inbox.store().begin().await.expect("begin");

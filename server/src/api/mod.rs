@@ -249,12 +249,12 @@ async fn answered(
 ) -> Result<Response, ApiProblem> {
     let (head, body) = request.into_parts();
     let current = api.current();
-    let foreign = || match head.headers.contains_key(AUTHORIZATION) {
-        false => ApiProblem::new(
-            ProblemKind::Forbidden,
-            "the host header does not name this machine; send a token",
-        ),
-        true => ApiProblem::new(ProblemKind::Unauthenticated, "the token is unknown"),
+    let foreign = || {
+        if head.headers.contains_key(AUTHORIZATION) {
+            return ApiProblem::new(ProblemKind::Unauthenticated, "the token is unknown");
+        }
+        let what = "the host header does not name this machine; send a token";
+        ApiProblem::new(ProblemKind::Forbidden, what)
     };
     let caller = api.authorize(&current, route.role, &head)?.ok_or_else(foreign)?;
     if let (Some(_), Some(store)) = (route.role, api.awaited()) {

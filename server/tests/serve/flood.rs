@@ -130,7 +130,7 @@ fn ask(tls: Option<&Arc<ClientConfig>>, url: &str, method: &str, head: &[(&str, 
     let mut text =
         format!("{method} /{path} HTTP/1.1\r\nhost: {address}\r\ncontent-length: {}\r\n", body.len());
     for (name, value) in head {
-        text.push_str(&format!("{name}: {value}\r\n"));
+        text.extend([name, ": ", value, "\r\n"]);
     }
     stream.write_all(&[text.as_bytes(), b"\r\n", body].concat()).expect("it reads");
     let mut answer = [0; 12];
@@ -249,7 +249,7 @@ fn flooded(tls: bool) {
     if tls {
         make_certificate(files.path());
         let path = files.path().join("both.pem").display().to_string();
-        more.push_str(&format!("[tls]\ncertificate = \"{path}\"\nkey = \"{path}\"\n"));
+        more.extend(["[tls]\ncertificate = \"", &path, "\"\nkey = \"", &path, "\"\n"]);
     }
     let http1 = tls.then(|| certificate(files.path(), "http/1.1"));
     let http2 = tls.then(|| TlsConnector::from(certificate(files.path(), "h2")));

@@ -179,10 +179,14 @@ fn parallel_guesses_of_tokens_are_throttled() {
     }
     // Answers wait on 16 of 64 connections. Further connections are closed.
     let mut waiting: Vec<_> = (0..16).map(|_| connect()).collect();
-    waiting.iter_mut().for_each(|client| client.ask("/api/v1/inboxes", "guess"));
+    for client in &mut waiting {
+        client.ask("/api/v1/inboxes", "guess");
+    }
     let mut further: Vec<_> = (0..60).map(|_| connect()).collect();
-    further.iter_mut().for_each(|client| client.ask("/api/v1/inboxes", "guess"));
-    let statuses = further.iter_mut().map(|client| client.answer());
+    for client in &mut further {
+        client.ask("/api/v1/inboxes", "guess");
+    }
+    let statuses = further.iter_mut().map(TokenClient::answer);
     let further: Vec<_> = statuses.map(|(status, closes, _)| (status, closes)).collect();
     assert!(further.contains(&(429, true)), "{further:?}");
     assert!(further.iter().all(|answer| [(429, true), (401, false)].contains(answer)), "{further:?}");

@@ -58,11 +58,14 @@ pub enum SecretStrength {
 pub fn secret_strength(secret: &[u8]) -> SecretStrength {
     let bytes = secret_forms(secret).pop().unwrap_or_default();
     let count = std::str::from_utf8(&bytes).map_or(bytes.len(), |text| text.chars().count());
-    match count {
-        ..SHORTEST => SecretStrength::Shortest,
-        _ if bytes.windows(2).all(|pair| pair[0] == pair[1]) => SecretStrength::Repeated,
-        ..SHORT => SecretStrength::Short,
-        _ => SecretStrength::Good,
+    if count < SHORTEST {
+        SecretStrength::Shortest
+    } else if bytes.windows(2).all(|pair| pair[0] == pair[1]) {
+        SecretStrength::Repeated
+    } else if count < SHORT {
+        SecretStrength::Short
+    } else {
+        SecretStrength::Good
     }
 }
 

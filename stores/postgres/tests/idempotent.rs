@@ -30,9 +30,7 @@ fn placed() -> Message {
 }
 
 fn tenants() -> Config {
-    let mut config = Config::default();
-    config.tenants = Tenants::Required;
-    config
+    Config { tenants: Tenants::Required, ..Config::default() }
 }
 
 #[tokio::test]

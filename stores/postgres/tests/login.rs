@@ -166,7 +166,7 @@ async fn a_pooler_in_transaction_mode_is_refused_unless_it_is_expected() {
     let options = || schema.options().pooled(false);
     // Whether other tests use the pooler or not.
     for _ in 0..5 {
-        let error = in_time(options().open()).await.expect_err("it is refused");
+        let error = in_time(Box::pin(options().open())).await.expect_err("it is refused");
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
         let text = error.to_string();
         assert!(text.contains("`[store.NAME]`") && text.contains("`pooled = true`"), "{text}");

@@ -17,7 +17,7 @@ const KINDS: [TransactionBehavior; 3] =
     [TransactionBehavior::Deferred, TransactionBehavior::Immediate, TransactionBehavior::Exclusive];
 
 /// Real time after which a wake-up is late.
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 
 async fn accept_in(store: &Sqlite, tx: &mut Transaction<'_>, id: &str) -> Accepted {
     store.accept_in(tx, &[offer(id)]).await.expect("accept in a transaction")[0]

@@ -46,7 +46,9 @@ impl BothClients {
         // Ages grow between two requests.
         for line in near.iter_mut().chain(&mut far) {
             if let Some(blocked) = line.get_mut("blocked").and_then(Value::as_array_mut) {
-                blocked.iter_mut().for_each(|one| one["oldest_seconds"] = Value::Null);
+                for one in blocked {
+                    one["oldest_seconds"] = Value::Null;
+                }
             }
             if line.get("code").is_some_and(|code| code == "blocked") {
                 line["what"] = Value::Null;
