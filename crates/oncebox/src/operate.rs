@@ -1,6 +1,6 @@
 //! Operations on many entries: previewed, capped, slow at first, stopped on failures, resumed after a crash. Tests: `tests/operate.rs`.
 //!
-//! [`Operate::act`] changes each entry under an id derived from the operation's id, so a repeat changes nothing twice. The
+//! [`Operate::act`](crate::store::Operate::act) changes each entry under an id derived from the operation's id, so a repeat changes nothing twice. The
 //! record of the operation stores its progress.
 //!
 //! ```

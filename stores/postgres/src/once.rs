@@ -16,7 +16,7 @@ impl Postgres {
     /// because the message is being handled: do not acknowledge it. [`Mark::is_first`] makes an error of it.
     /// `inbox` separates the ids of different streams, and `handler` the handlers of one message.
     ///
-    /// Refuses a transaction of another database ([`Refused`](oncebox::ErrorKind::Refused)), even if that has tables of the same
+    /// Refuses a transaction of another database ([`Refused`](oncebox_core::ErrorKind::Refused)), even if that has tables of the same
     /// names. It cannot detect a copy of the database, restored or made from it as a template. It knows the id alone, so it
     /// cannot detect another message under the same id; `Inbox::once` of `oncebox` can.
     ///
