@@ -190,7 +190,7 @@ pub struct ClaimParams {
     pub mode: ClaimMode,
     /// True if the caller runs nothing else. If such a claim finds exactly one suspect, that one runs [alone](Claim::alone).
     pub idle: bool,
-    /// Factor on the [company](Suspicion::company) of suspects. Default: 1. A worker doubles it after each group of them that it
+    /// Factor on the [company](crate::state::Suspicion::company) of suspects. Default: 1. A worker doubles it after each group of them that it
     /// survived.
     pub company_factor: usize,
     /// Duration of the claim.
