@@ -3,6 +3,7 @@
 mod arrows;
 mod commands;
 mod facts;
+mod frozen;
 mod guides;
 mod help;
 mod links;
@@ -67,6 +68,7 @@ const RULES: &[fn(&RuleInput<'_>) -> Vec<String>] = &[
     facts::speeds_are_those_on_record,
     facts::verbs_are_listed,
     facts::decisions_are_listed,
+    frozen::names_are_frozen,
 ];
 
 /// Makes the test command check [`words::RULES`]. `cargo xtask words` lists their breaches in either case.

@@ -113,7 +113,7 @@ impl BulkOperation {
     /// Sets the actor and the reason.
     #[must_use]
     pub fn by<'a>(mut self, actor: impl Into<Actor<'a>>, reason: &str) -> Self {
-        let Actor { name, token } = actor.into();
+        let Actor { name, token, .. } = actor.into();
         (self.actor, self.token, self.reason) = (name.into(), token.map(Into::into), reason.into());
         self
     }

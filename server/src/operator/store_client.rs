@@ -403,7 +403,7 @@ mod tests {
         }
         let known = open.on_behalf_of(Some("night-shift"));
         let actor = |client: &StoreClient, actor| {
-            let Actor { name, token } = client.actor_of(actor).unwrap();
+            let Actor { name, token, .. } = client.actor_of(actor).unwrap();
             (name.to_owned(), token.map(ToOwned::to_owned))
         };
         let token = || Some("night-shift".to_owned());

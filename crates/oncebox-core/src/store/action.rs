@@ -318,9 +318,17 @@ impl AuditFilter {
 
 /// A page of records, the latest first.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct AuditPage {
     /// The records, the latest first.
     pub operations: Vec<OperationView>,
     /// Start of the next page, if there is one.
     pub next: Option<i64>,
+}
+
+impl AuditPage {
+    /// Returns a page of records, and the start of the next one.
+    pub const fn new(operations: Vec<OperationView>, next: Option<i64>) -> Self {
+        Self { operations, next }
+    }
 }

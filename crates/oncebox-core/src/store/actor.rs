@@ -10,6 +10,7 @@
 /// assert_eq!(Actor::from("ada").with_token(Some("night-shift")).token, Some("night-shift"));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Actor<'a> {
     /// The name.
     pub name: &'a str,

@@ -206,6 +206,7 @@ impl FromStr for EntryCursor {
 
 /// A page of entries.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct EntryPage {
     /// The entries, by number and handler. A page reads at most [`EntryFilter::EXAMINED`] entries, so it may be short or empty
     /// although more pages follow.

@@ -105,9 +105,17 @@ impl QuarantinedView {
 
 /// A page of quarantined messages.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct QuarantinePage {
     /// The messages, the oldest first.
     pub quarantined: Vec<QuarantinedView>,
     /// Start of the next page, if there is one.
     pub next: Option<QuarantineId>,
+}
+
+impl QuarantinePage {
+    /// Returns a page of messages, and the start of the next one.
+    pub const fn new(quarantined: Vec<QuarantinedView>, next: Option<QuarantineId>) -> Self {
+        Self { quarantined, next }
+    }
 }

@@ -7,6 +7,7 @@ use crate::name::HandlerKey;
 
 /// A handler of a message, with its former keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Route {
     /// The handler's key.
     pub key: HandlerKey,

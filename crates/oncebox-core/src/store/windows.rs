@@ -187,6 +187,7 @@ fn whole_millis(window: Duration) -> Duration {
 
 /// Position of a sweep: its window and its last message. Later positions are greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub struct SweepPosition {
     /// Window of the cursor.
     pub window: Duration,

@@ -181,11 +181,9 @@ impl<S: Store> Registry<S> {
         let mut handlers = Vec::new();
         for (kinds, registration) in registrations {
             let index = handlers.len();
-            let route = Route {
-                key: registration.checked_key()?,
-                legacy: registration.legacy.iter().map(HandlerKey::new).collect::<Result<_>>()?,
-                ordered: !registration.unordered,
-            };
+            let legacy = registration.legacy.iter().map(HandlerKey::new).collect::<Result<_>>()?;
+            let mut route = Route::renamed(registration.checked_key()?, legacy);
+            route.ordered = !registration.unordered;
             check(&registration, &kinds, &route)?;
             for key in std::iter::once(&route.key).chain(route.legacy.iter()) {
                 if by_key.insert(key.clone(), index).is_some() {

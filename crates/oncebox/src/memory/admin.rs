@@ -251,7 +251,7 @@ impl InboxTables {
         let more = quarantined.len() > filter.limit;
         quarantined.truncate(filter.limit);
         let next = quarantined.last().map(|last| last.id).filter(|_| more);
-        QuarantinePage { quarantined, next }
+        QuarantinePage::new(quarantined, next)
     }
 
     /// Returns the findings about the registered windows.

@@ -48,7 +48,7 @@ impl Operations {
         let more = operations.len() > filter.limit;
         operations.truncate(filter.limit);
         let next = operations.last().map(|last| last.number).filter(|_| more);
-        AuditPage { operations, next }
+        AuditPage::new(operations, next)
     }
 
     /// Changes the results of operations on a key.
