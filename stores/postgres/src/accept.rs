@@ -40,7 +40,7 @@ pub(crate) struct Offered {
     routes: Vec<Vec<i16>>,
     /// The numbers of the keys, in order.
     handlers: Vec<i16>,
-    /// Those of them that ignore ordering keys.
+    /// The keys in `handlers` that ignore ordering keys.
     ignore_order: Vec<i16>,
     /// If it may have been forgotten: the numbers of all of its handlers' keys, former ones included, or 0 if it has none.
     doubted: Vec<i16>,
@@ -242,7 +242,7 @@ async fn offer(
     let single = rounds.len() == 1 && !unordered;
     let mut session = if single { sessions.single().await? } else { sessions.transaction().await? };
     let mut verdicts = Vec::with_capacity(indexes.len());
-    // The first takes all locks, so that they are taken in order. What it does not know of yet it leaves as it is.
+    // The first round takes all locks, in order. A round leaves messages that it does not know yet unchanged.
     let mut locks = lines.locks();
     for round in &rounds {
         let offered = long_way(db, offers, round, std::mem::take(&mut locks), &lines);

@@ -332,7 +332,7 @@ impl<'a> Operating<'a> {
         let seq = found.seq;
         let message = unless_damaged(message(db, session, seq).await)?;
         let rows = session.rows(query(&db.sql.admin_order).bind(seq.0).bind(handler)).await?;
-        // One that is finished has the place that its message asks for.
+        // A finished entry gets the order key of its message.
         let order = match rows.first() {
             Some(row) => row::order(row, 0)?,
             None => message.as_ref().ok().and_then(|message| OrderKey::of(self.inbox, message.as_ref()?)),

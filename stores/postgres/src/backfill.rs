@@ -101,7 +101,7 @@ async fn add(
     for row in &rows {
         known.insert(get::<i64>(row, 0)?, decode_handlers(get(row, 1)?));
     }
-    // What was swept meanwhile is not there any more, and what was delivered again may have its entry.
+    // Skip messages that were swept meanwhile. A message that was delivered again may have its entry already.
     let chosen: Vec<Missing> = chosen
         .into_iter()
         .filter_map(|message| {

@@ -113,7 +113,7 @@ async fn healthy(
         let round = ClaimRound { db, params, looks: &looks, starts: &starts, kin, limits: &limits, goes_on };
         let start = Instant::now();
         let asked = round.query(&mut session, exact, short).await;
-        // One that failed has taken its time as well.
+        // A failed scan counts with its time, too.
         for (look, _) in looks.iter().zip(&starts).filter(|(_, start)| start.least == 0) {
             db.cursors.looked_back(look.place(), start.elapsed());
         }
@@ -148,7 +148,7 @@ fn look_again(
     (limits, found): (&[usize], bool),
 ) -> Option<ClaimTarget> {
     let (all, got, filled) = (got, got.of(look), limits[look.want] == 0);
-    // One that gave its whole share may have more.
+    // A target that returned its whole share may have more entries.
     let whole = got.share.all >= look.share.all || got.share.others >= look.share.others;
     let rest = match whole || filled {
         true => Remainder::Behind,

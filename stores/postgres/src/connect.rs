@@ -40,7 +40,7 @@ struct Inner {
     /// Purpose of the connection, shown as `application_name`.
     name: &'static str,
     login: Login,
-    /// Which of its hosts was the primary last.
+    /// Index of the host that was the primary last.
     primary: AtomicUsize,
     /// Sent once on every new connection; empty through a pooler, which would not keep it.
     setup: Arc<str>,
@@ -65,7 +65,7 @@ struct Idle {
     since: Instant,
 }
 
-/// One that waits for a connection.
+/// A caller that waits for a connection.
 struct PoolWaiter<'a>(&'a Pool);
 
 impl<'a> PoolWaiter<'a> {
@@ -202,7 +202,7 @@ impl Pool {
         let mut errors = Vec::with_capacity(logins.len());
         for place in (last..).take(logins.len()).map(|place| place % logins.len()) {
             let options = &logins[place];
-            // One that hangs leaves time for the others.
+            // Each host gets a part of the time, so that a host that hangs leaves time for the others.
             let patience = inner.patience / u32::try_from(logins.len()).unwrap_or(u32::MAX);
             let opened = async {
                 let mut connection = self.open_one(options).await?;

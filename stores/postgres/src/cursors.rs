@@ -40,16 +40,16 @@ struct KnownCursors {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct ClaimCursor {
-    /// Behind what was claimed last.
+    /// Position after the last claimed entry.
     next: i64,
-    /// Where that was, the last two times that it was noted.
+    /// The last two recorded values of `next`.
     recent: [i64; 2],
     /// True if the last claim found less than its limit.
     short: bool,
-    /// True if it found almost nothing.
+    /// True if the last claim found almost nothing.
     few: bool,
     claimed: u64,
-    /// When it was last looked at from its start, and how long that took.
+    /// Time and duration of the last scan from the start.
     looked_back: Option<(Instant, Duration)>,
     /// Number of times that work arrived before the cursor. A concurrent claim does not know of it.
     backs: u64,
@@ -138,7 +138,7 @@ impl ClaimCursor {
 }
 
 impl Cursors {
-    /// Where to look from in each place.
+    /// Returns the position where the scan of each place starts.
     pub(crate) fn starts(&self, places: impl Iterator<Item = (LaneHandler, ScanExtent)>) -> Vec<ScanStart> {
         let mut known = self.known.lock();
         let now = Instant::now();
@@ -232,7 +232,7 @@ mod tests {
         LaneFindings { untouched: 0, last: 0, few: true, rest: Remainder::PassedByAll };
     const NO_MORE: LaneFindings = LaneFindings { untouched: 0, last: 0, few: true, rest: Remainder::Passed };
 
-    /// One that has passed many, up to 99, and where it takes an hour to look at everything.
+    /// Returns cursors that have passed many entries, up to 99. A full scan of the place takes an hour.
     fn after_many() -> Cursors {
         let cursors = Cursors::default();
         let first = start(&cursors, ScanExtent::Many);
@@ -242,7 +242,7 @@ mod tests {
         cursors
     }
 
-    /// As if the time for which a cursor counts as recent had passed.
+    /// Acts as if the time for which a cursor counts as recent had passed.
     fn pass_time(cursors: &Cursors) {
         for _ in 0..2 {
             cursors.known.lock().noted = None;

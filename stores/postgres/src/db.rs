@@ -105,7 +105,7 @@ impl TouchedQueues {
         self.lines.is_empty()
     }
 
-    /// The locks of the lines, in the order in which everybody takes them. Afterwards each line is there once.
+    /// Returns the locks of the lines, in the order in which every caller takes them. Removes repeated lines.
     pub(crate) fn locks(&mut self) -> Vec<i32> {
         self.lines.sort_unstable();
         self.lines.dedup();
@@ -149,7 +149,7 @@ impl TouchedQueues {
     }
 }
 
-/// Where followers became work: they may have lower numbers than what was claimed last.
+/// Places where followers became claimable. A follower may have a lower number than the last claimed entry.
 #[derive(Debug, Default)]
 #[must_use = "claims may look past what was let go"]
 pub(crate) struct Released(Vec<((i16, i16), i64)>);

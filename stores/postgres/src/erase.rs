@@ -65,7 +65,7 @@ impl<'a> Erasing<'a> {
         let found = admin::find(db, session, inbox, key).await?;
         let (digest, mut discarded) = (key.as_bytes().to_vec(), 0);
         if let Some(found) = &found {
-            // As everybody does: first lines, all of them at once, then the key.
+            // The lock order of every caller: first all lines at once, then the key.
             let mut lines = TouchedQueues::default();
             for one in &self.unfinished {
                 if let Some((lane, handler, order)) = one.line(session, found.seq).await? {
@@ -80,11 +80,11 @@ impl<'a> Erasing<'a> {
                 Some(row) if get::<i64>(row, 0)? == found.seq.0 => {}
                 _ => return Ok(None),
             }
-            // All of it is decided before anything is changed.
+            // Decide everything before the first change.
             let mut chosen = Vec::new();
             for entry in admin::entries(db, session, &self.handlers, found.seq, key).await? {
                 if decide(entry.status, self.discard_unfinished)?.is_some() {
-                    // One that was not there before: its line is not locked.
+                    // The entry is new, so its line is not locked.
                     let Some(one) = self.unfinished.iter().find(|one| one.is_for(&entry)) else {
                         return Ok(None);
                     };

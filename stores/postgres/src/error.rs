@@ -124,7 +124,7 @@ pub(crate) fn by_code(code: &str, phase: TxPhase) -> Error {
             (ErrorKind::InvalidMessage, "PostgreSQL cannot store a value")
         }
         "28P01" | "28000" | "3D000" => (ErrorKind::Denied, "PostgreSQL refused the login"),
-        // Whatever it is, the same statement fails again.
+        // The same statement would fail again.
         _ if code.starts_with("42") || code == "0A000" => {
             (ErrorKind::InvalidConfig, "PostgreSQL refused a statement")
         }

@@ -146,7 +146,7 @@ impl Store for Postgres {
 
     async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
         let settled = settle::settle(&self.inner.db, batch).await?;
-        // What was given back, or let go because another one of its order has ended, may be for other processes.
+        // Other processes may have handlers for released entries, and for followers of a settled entry.
         let told =
             |one: &Settlement| one.claim.order.is_some() || matches!(one.next, NextState::Pending { .. });
         if batch.iter().any(told) {

@@ -14,7 +14,7 @@ use crate::error::{TxPhase, lost};
 use crate::options::STATEMENTS;
 use crate::url;
 
-/// Where the server is and how a session logs in. Clones share it, so that all pools of a store change together.
+/// Hosts and login options. Clones share them, so that all pools of a store change together.
 #[derive(Clone)]
 pub(crate) struct Login(Arc<RwLock<Hosts>>);
 

@@ -49,7 +49,7 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
     };
     let operating = match &action.kind {
         ActionKind::Entry { key, handler, operation } => {
-            // What was done before is answered, even if the entry has left since.
+            // A repeated action returns its recorded result, even if the entry was deleted since.
             match Operating::new(db, &action.inbox, key, handler, *operation).await {
                 Ok(operating) => Some(operating),
                 Err(error) => return known(db, action).await?.map(Some).ok_or(error),

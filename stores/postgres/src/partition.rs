@@ -37,8 +37,9 @@ pub(crate) const fn count_of(seq: i64) -> i64 {
     (seq & ((1 << PARTITION_BITS) - 1)) >> COUNT_BITS
 }
 
-/// Makes, ends and drops partitions as it is time: not before `retention`, the longest window of all, is over. What cannot be done now is done next time: nothing depends on it. What
-/// will not go better next time, such as a missing privilege, is an error.
+/// Creates, ends and drops partitions when they are due. Drops no partition whole before `retention`, the
+/// longest window of all, has passed. The next call repeats a failed step, because no other work depends on
+/// it. Returns an error that a repeat cannot fix, such as a missing privilege.
 pub(crate) async fn look_after(db: &Db, partitions: &PartitionLimits, retention: Duration) -> Result<()> {
     let looked_after = async {
         let (current, now) = go_on(db, partitions).await?;

@@ -20,15 +20,16 @@ use crate::timeline::{Notice, Timeline, changed};
 /// A query of ours.
 pub(crate) type Query<'q> = SqlxQuery<'q, Postgres, PgArguments>;
 
-/// Where changes are made.
+/// Source of sessions for statements that write.
 #[derive(Clone)]
 pub(crate) struct Sessions {
     pub(crate) pool: Pool,
-    /// Starts a transaction. Through a pooler it also says what a connection of our own is told once.
+    /// Starts a transaction. Through a pooler, it also contains the settings that a direct connection gets
+    /// once.
     pub(crate) begin: Arc<str>,
     /// True if each transaction may get another connection: then the session keeps no state between them.
     pub(crate) pooled: bool,
-    /// Where tokens are claimed or messages stored: what is known of the database's history.
+    /// Known history of the database. Set for sessions that claim tokens or store messages.
     pub(crate) timeline: Option<Arc<Timeline>>,
     /// Number of timeline changes that the caller knew when it read the names that it uses.
     pub(crate) known: Option<u64>,
@@ -299,14 +300,14 @@ impl PgSession {
 /// Result of several statements that were sent together.
 enum PipelineResult {
     All,
-    /// The server has refused one, and with it all behind it. So many were done before.
+    /// The server refused a statement, and so all statements after it. `done` statements succeeded before.
     Failed {
         done: usize,
         error: sqlx::Error,
     },
 }
 
-/// Where one of several statements failed.
+/// Position of the statement that failed, of several.
 #[derive(Debug, PartialEq, Eq)]
 enum FailedAt {
     Before,
@@ -316,7 +317,7 @@ enum FailedAt {
 }
 
 impl FailedAt {
-    /// So many were done, and so many come before the COMMIT.
+    /// Returns the position from the counts of completed statements and of statements before the COMMIT.
     fn of(done: usize, before: usize) -> Self {
         match done.cmp(&before) {
             std::cmp::Ordering::Less => Self::Before,
@@ -326,12 +327,13 @@ impl FailedAt {
     }
 }
 
-/// It is committed, and only the transaction for the next one could not be begun: the connection is cleaned before it is lent.
+/// Logs that the commit succeeded, but the next transaction did not begin. The pool resets the connection
+/// before it lends it.
 fn not_begun(error: &sqlx::Error) {
     tracing::debug!(%error, "cannot begin transaction with last commit");
 }
 
-/// Why a claim was not completed: it is lost, or something is wrong.
+/// Returns `LeaseLost` if the claim is lost, or the error that prevented its completion.
 fn refusal(error: sqlx::Error) -> Result<Settled> {
     match refused(&error) {
         Some("seq") => Ok(Settled::LeaseLost),

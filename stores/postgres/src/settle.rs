@@ -15,7 +15,7 @@ use crate::row::get;
 use crate::session::{PgSession, Query, query};
 use crate::sql::{FIXED, with_values};
 
-/// Claims as the columns that find their rows and fence them, in the order in which everybody locks them.
+/// Claims as columns that find and fence their rows, in the order in which every caller locks them.
 #[derive(Default)]
 struct Fences {
     places: Vec<i32>,
@@ -228,8 +228,9 @@ pub(crate) async fn renew(db: &Db, params: &RenewParams) -> Result<Vec<Renewed>>
     Ok(held.into_iter().map(renewed).collect())
 }
 
-/// Completes claims in a handler's own transaction. Never the repeat of a completion: the transaction holds writes of its
-/// own, which must not come in twice. What it lets go is there when the transaction commits.
+/// Completes claims in a handler's own transaction. Never accepts the repeat of a completion: the transaction
+/// holds the handler's writes, which must not be applied twice. The commit makes the released followers
+/// visible.
 pub(crate) async fn complete(
     db: &Db,
     session: &mut PgSession,

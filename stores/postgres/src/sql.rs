@@ -15,7 +15,7 @@ const MAX_PREFIX: usize = 32;
 const TEMPLATE_PREFIX: &str = "oncebox_";
 const TEMPLATE_SCHEMA: &str = "public";
 
-/// Where the tables are: a schema, and what their names start with.
+/// Location of the tables: their schema and the prefix of their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Namespace {
     pub(crate) schema: String,

@@ -246,8 +246,8 @@ impl SweepStep<'_> {
 struct Looked {
     count: usize,
     last: Option<Seq>,
-    /// The last before which nothing can come in any more.
+    /// The last number below which no new message can appear.
     passed: Option<Seq>,
-    /// Those up to there that have to be looked at again.
+    /// Numbers up to `passed` that a later sweep must check again.
     stays: Vec<Seq>,
 }

@@ -239,7 +239,7 @@ impl TimelineChange<'_> {
             *timeline.known.lock() = Some(here);
             return Notice::First;
         };
-        // What was acknowledged meanwhile is of the new history.
+        // Messages acknowledged meanwhile belong to the new history.
         if let Some(newest) = newest {
             timeline.acknowledged.lock().forget_until(newest);
         }

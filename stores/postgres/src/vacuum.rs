@@ -107,7 +107,7 @@ async fn vacuum(db: &Db) -> Result<Duration> {
     .await?;
     lent.give_back();
     let took = start.elapsed();
-    // What has gone meanwhile is still there as well.
+    // Rows deleted during the vacuum are dead rows, too.
     let held = state(db).await?.dead > before.dead / 2;
     Ok(if held { HELD } else { EVERY }.max(took * SHARE))
 }
@@ -116,7 +116,7 @@ async fn vacuum(db: &Db) -> Result<Duration> {
 struct VacuumNeed {
     may: bool,
     due: bool,
-    /// Rows that are gone, and still there.
+    /// Deleted rows that a vacuum has not removed yet.
     dead: i64,
 }
 

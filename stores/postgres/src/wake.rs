@@ -169,7 +169,7 @@ async fn hear(waker: &Waker, options: &PgConnectOptions) -> sqlx::Result<()> {
     let mut listener = PgListener::connect_with(&pool).await?;
     listener.listen(&waker.shared.channel).await?;
     loop {
-        // What came before, or while the listening was interrupted, was not heard.
+        // The listener has missed notifications from before it listened, or during an interruption.
         waker.here();
         while let Some(event) = listener.try_recv().await? {
             if event.payload() != waker.shared.me {

@@ -30,7 +30,7 @@ struct AcceptCall {
     answer: oneshot::Sender<Result<Vec<Accepted>>>,
 }
 
-/// Where calls of accept wait for each other.
+/// Batches concurrent calls of accept.
 pub(crate) struct BatchWriter {
     calls: mpsc::UnboundedSender<AcceptCall>,
     ingest: Ingest,

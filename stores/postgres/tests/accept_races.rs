@@ -67,7 +67,7 @@ async fn what_meets_an_erasure_on_its_way_in_is_not_stored() {
     conflict = NewMessage::new(support::inbox(), conflict.key, Arc::new(other), conflict.routes);
     let mut late = offer("1");
     late.routes = [support::route("late")].into();
-    // One that does both in a batch must not wait for the other while it holds a key.
+    // A batch with both offers must not wait for the erasure while it holds a key.
     let both = vec![conflict.clone(), late.clone()];
     for batch in [vec![conflict], vec![late], both] {
         let schema = Schema::shared();

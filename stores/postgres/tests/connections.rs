@@ -62,7 +62,7 @@ async fn begins_that_are_given_up_leave_no_transaction_open() {
     for round in 0..300 {
         drop(cut(store.begin(), round % 7).await);
         if round % 10 == 0 {
-            // What the next borrower writes and does not commit is gone, whatever it was lent.
+            // Uncommitted writes of the next borrower are lost, on every connection that it can get.
             let mut tx = store.begin().await.expect("begin");
             ship(&schema, &mut tx, "dropped").await;
             drop(cut(tx.begin(), round % 3).await);

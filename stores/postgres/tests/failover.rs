@@ -341,7 +341,7 @@ async fn what_may_have_left_with_its_window_is_not_reported_as_lost() {
     assert!(!store.failover().expect("it was noticed").lost_history());
 }
 
-/// What a process no longer knows by name is counted in the report, if all that it knows is lost.
+/// The report counts the messages that a process no longer knows by name, if all that it knows are lost.
 #[tokio::test]
 async fn losses_beyond_the_memory_are_reported_by_number() {
     const COUNT: usize = 66_000;

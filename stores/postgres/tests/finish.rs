@@ -105,7 +105,7 @@ async fn what_a_handler_did_to_its_transaction_keeps_it_from_being_done() {
         ("ROLLBACK; BEGIN; SELECT 1 / 0", ErrorKind::Handler),
         ("SET LOCAL ROLE pg_monitor", ErrorKind::Denied),
         ("SET LOCAL transaction_read_only = on", ErrorKind::ReadOnly),
-        // What was prepared is gone, and the connection of no use.
+        // The prepared statements are gone, and the connection is useless.
         ("DEALLOCATE ALL", ErrorKind::Unavailable),
     ] {
         let schema = Schema::shared();

@@ -19,7 +19,7 @@ struct TransferFixture {
     runs: AtomicUsize,
     begun: Notify,
     go: Semaphore,
-    /// Where the first two runs of a transfer meet, each with one row locked.
+    /// Meeting point of the first two runs of a transfer, each with one row locked.
     meet: Barrier,
 }
 
@@ -97,7 +97,7 @@ async fn transfer(message: Message, cx: &mut Context<Postgres>) -> Result<(), Bo
         }
         let update = sqlx::query(AssertSqlSafe(sql.clone())).bind(char::from(*account).to_string());
         let updated = update.execute(&mut **cx.tx().await?).await;
-        // What stands between the handler and the driver must not hide the error.
+        // Context that a handler adds must not hide the driver's error.
         updated.map_err(|error| anyhow::Error::from(error).context("cannot transfer"))?;
     }
     Ok(())
@@ -154,7 +154,7 @@ async fn only_deadlocks_and_failed_serializations_are_transient() {
     );
 }
 
-// A failure is over before anybody can ask again: the next try must not find the key taken by the last one.
+// A failed run ends before the call returns: the next delivery must not find the key taken by it.
 #[tokio::test]
 async fn a_failure_sets_the_key_free_at_once() {
     async fn fail(_: Message, cx: &mut Context<Postgres>) -> Result<(), BoxError> {

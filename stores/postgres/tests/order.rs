@@ -123,7 +123,7 @@ async fn another_default_of_the_server_changes_nothing_for_the_store_and_is_refu
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
     assert!(error.what().contains("READ COMMITTED"), "{error}");
     store.rollback(tx).await;
-    // What the handler sets for its transaction counts.
+    // The isolation level that the handler sets for its transaction counts.
     let mut tx = store.begin().await.expect("begin");
     run(&mut tx, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED").await.expect("the first statement");
     assert_eq!(store.complete(&mut tx, &second.claim).await.expect("complete"), Settled::Applied);

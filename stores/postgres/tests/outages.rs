@@ -148,7 +148,7 @@ async fn connections_that_died_idle_are_no_storm_of_errors() {
         }
         assert!(errors <= 1, "{errors} errors for one restart");
     }
-    // Those that were idle for a while are looked at before they are lent.
+    // The pool checks a connection that was idle for a while before it lends it.
     let idle = "(SELECT max(state_change) FROM pg_stat_activity WHERE application_name LIKE 'oncebox %') < now() - interval '1.1 s'";
     schema.wait_for(idle).await;
     cluster.restart().expect("the server obeys");

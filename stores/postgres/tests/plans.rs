@@ -76,7 +76,7 @@ const TABLES: [&str; 8] =
 /// poisoned entries has only the few that block others.
 const SELECTIVE: [&str; 7] = ["seq ", "seq)", "order_key", "digest", "claim_id", "due ", "at "];
 
-/// More rows than anybody reads twice, put in while the statistics say that the tables are empty.
+/// Enough rows to make a full scan expensive, inserted while the statistics say that the tables are empty.
 const FILL: &str = "
     CREATE TEMP TABLE n AS
     SELECT (1::bigint << 36) | (n << 6) | n % 4 AS seq, n % 4 AS lane, (n % 4)::int2 AS l,
@@ -272,7 +272,7 @@ async fn no_hot_statement_reads_a_whole_table() {
     schema.run(FILL).await;
     let wrong = wrong_plans(&schema).await;
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
-    // Those that wait behind another one are no work: an index without them is there for it.
+    // Entries that wait behind another entry are not claimable. The query uses an index without them.
     let backlog = plan(&schema, "control", "backlog").await;
     assert!(backlog.iter().any(|line| line.contains("scheduled_due")), "{}", backlog.join("\n"));
 }
@@ -300,8 +300,9 @@ async fn no_hot_statement_reads_a_whole_table_that_was_vacuumed_when_it_was_empt
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-// What is not in a set is looked up in memory, or each key would be compared with all of it. The server decides by how large it takes the
-// set for, and by how much memory it may use: with statistics a part of all there is, without them less.
+// The statement must test set membership with a hash table in memory; otherwise PostgreSQL would compare each
+// key with the whole set. PostgreSQL decides by the estimated size of the set and by the memory that it may
+// use. With statistics, the estimate is a part of all rows; without them, it is smaller.
 #[tokio::test]
 async fn a_sweep_looks_up_what_stays_in_memory() {
     let schema = tables().await;
@@ -363,7 +364,7 @@ async fn a_claim_that_finds_nothing_writes_nothing() {
         let sql = "SELECT pg_current_wal_insert_lsn()::text || ' ' || pg_snapshot_xmax(pg_current_snapshot())::text";
         sqlx::query_scalar::<_, String>(sql).fetch_one(&mut looking).await.expect("the state of the log")
     };
-    // What is read for the first time may be tidied up.
+    // PostgreSQL may clean up rows that are read for the first time.
     assert!(claim(&store, "h", 10).await.is_empty());
     let before = state().await;
     for _ in 0..50 {

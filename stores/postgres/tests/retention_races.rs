@@ -35,7 +35,7 @@ const BEREFT: &str = "
     WHERE NOT EXISTS (SELECT 1 FROM @proof p WHERE p.seq = e.seq)
        OR NOT EXISTS (SELECT 1 FROM @message m WHERE m.lane = e.seq & 63 AND m.seq = e.seq)";
 
-/// Which they are, and what there is of each.
+/// Lists these entries, and the rows that are left of each.
 const WHICH: &str = "
     SELECT coalesce(string_agg(format('%s in %s, partition %s: proof %s, message %s, partitions %s', e.seq, e.place, e.seq >> 36,
         EXISTS (SELECT 1 FROM @proof p WHERE p.seq = e.seq), EXISTS (SELECT 1 FROM @message m WHERE m.seq = e.seq),

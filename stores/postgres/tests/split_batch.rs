@@ -142,7 +142,7 @@ async fn one_bad_message_is_refused_alone() {
     }
 }
 
-/// Those behind one that could not be stored are not tried: the order of a line would be another one.
+/// Messages after a failed one are not tried, because that would change the order of a line.
 #[tokio::test]
 async fn nothing_is_tried_behind_a_store_that_goes_away() {
     let schema = Schema::shared();

@@ -41,7 +41,7 @@ async fn a_second_process_hears_of_work_that_the_first_accepted() {
         first(&one, "1").await;
         in_time(wakeup.woken()).await;
         let claimed = claim_one(&two).await;
-        // What is given back may be for others, too.
+        // Other processes may claim a released entry, too.
         let back = claimed.claim.settle(&Policy::default(), Outcome::Released);
         let mut other = listening_again(&schema, &one).await;
         two.settle(&[back]).await.expect("settle");
@@ -82,7 +82,7 @@ async fn a_listening_session_that_was_ended_listens_again() {
     let session = schema.number(&format!("SELECT pid::bigint {}", listeners(&schema))).await;
     schema.run(&format!("SELECT pg_terminate_backend({session})")).await;
     schema.wait_for(&format!("EXISTS (SELECT 1 {} AND pid <> {session})", listeners(&schema))).await;
-    // What came in between was not heard, so there may be work.
+    // The listener missed notifications meanwhile, so there may be work.
     in_time(wakeup.woken()).await;
     first(&one, "1").await;
     in_time(wakeup.woken()).await;

@@ -11,7 +11,7 @@ use crate::Sealed;
 use crate::keyring::Keyring;
 use crate::seal::{SealedField, Unreadable, open, seal};
 
-/// The one header of a sealed message. What a sender gives this name is inside.
+/// The only header of a sealed message. A sender's header of this name is sealed with the rest.
 const MARK: &str = "oncebox-sealed";
 /// Tells an operator why a message is not shown.
 const WHY: &str = "oncebox-unreadable";

@@ -40,16 +40,17 @@ const KEY: usize = 32;
 const NONCE: usize = 12;
 const TAG: usize = 16;
 
-/// Why a value cannot be read. None of these holds anything of it.
+/// Reason that a value cannot be read. Holds no part of the value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// It was written with a key that is not on the ring.
+    /// The value was sealed with a key that is not on the ring.
     NoKey(Box<str>),
-    /// It or its message was changed, it belongs to another place, or its key is another one of the same name.
+    /// The value or its message was changed, the value belongs to another place, or its key has the same name
+    /// but another secret.
     Forged,
-    /// It is not sealed, and only what is sealed is read.
+    /// The value is not sealed, and the store reads only sealed values.
     Plain,
-    /// It is sealed in version 1, and only version 2 is read.
+    /// The value is sealed in version 1, and the store reads only version 2.
     Unbound,
 }
 
@@ -69,15 +70,15 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// Where a value belongs.
+/// Place that a value belongs to.
 #[derive(Clone, Copy)]
 pub(crate) struct SealedField<'a> {
     pub(crate) inbox: &'a InboxName,
     pub(crate) key: &'a Key,
-    /// `message`, `result` or `error`, and of which handler.
+    /// `message`, `result` or `error`. `handler` is the entry's handler.
     pub(crate) field: &'static str,
     pub(crate) handler: &'a str,
-    /// The message whose payload it is: what the store keeps readable of it is authenticated, too.
+    /// The message of a sealed payload. Sealing also authenticates the parts that the store keeps readable.
     pub(crate) message: Option<&'a Message>,
 }
 

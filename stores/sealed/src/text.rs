@@ -38,7 +38,8 @@ impl<S> Sealed<S> {
         entry
     }
 
-    /// An error, readable. One that is not sealed is of the store itself, or anything: it says so.
+    /// Returns an error in readable form. If the store reads only sealed values, the text of an unsealed
+    /// error begins with "(not sealed)": it may be the store's own error, or forged.
     pub(crate) fn open_error(
         &self,
         inbox: &InboxName,

@@ -286,7 +286,7 @@ pub(crate) fn quarantined(
 pub(crate) struct StoredMessage {
     pub(crate) seq: Seq,
     pub(crate) received_at: Timestamp,
-    /// Itself, if it can be read. What is erased cannot.
+    /// The message, or the error if it is erased or unreadable.
     pub(crate) message: Result<Arc<Message>>,
     pub(crate) tenant: Option<Box<str>>,
     pub(crate) erased: bool,
@@ -299,7 +299,7 @@ pub(crate) fn stored(work: &WriteTx<'_>, inbox: i64, key: &Key) -> Result<Option
     let mut statement = work.statement(SQL.admin_show_message)?;
     let mut rows = statement.query(params![seq, inbox]).map_err(store_error)?;
     let Some(row) = rows.next().map_err(store_error)? else {
-        // One that was swept has no entries.
+        // A swept message has no entries.
         let mut entries = entries(work, seq, key)?.into_iter();
         let is_ours = |entry: EntryView| work.names.known_handler(inbox, &entry.handler).is_some();
         let lost = StoredMessage {
@@ -361,7 +361,7 @@ pub(crate) fn operate(
     if next == Status::Pending {
         entry.generation += u32::from(operation == Operation::Replay);
         let message = message.as_ref().map_err(Error::to_shared)?;
-        // One that is finished has the place that its message asks for.
+        // A finished entry gets the order key of its message.
         let unfinished = matches!(entry.status, Status::Pending | Status::Poisoned);
         let place = if unfinished { order } else { OrderKey::of(inbox, message) };
         pend(work, &entry, handler_id, place)?;

@@ -96,8 +96,8 @@ impl FileOpener {
                 Synchronous::Normal => "normal",
             },
         )?;
-        // What is deleted is overwritten on the pages that are written anyway. An entry moves between tables, and an erasure later on must
-        // not leave its error where it was before.
+        // SQLite overwrites deleted data on pages that it writes anyway. An entry moves between tables, and a
+        // later erasure must not leave the entry's error in its former place.
         connection.pragma_update_and_check(None, "secure_delete", "fast", |_| Ok(()))?;
         connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
         connection.pragma_update_and_check(None, "journal_size_limit", LONGEST_LOG, |_| Ok(()))?;

@@ -8,9 +8,10 @@
 //! # Ok(()) }
 //! ```
 //!
-//! One thread writes: calls that wait during a commit share the next transaction. Handlers that ask for a transaction
-//! get one on their own connection. Those of one process take turns, because SQLite allows one writer at a time. Several
-//! processes can share one file: a busy process pauses every 50 ms for the others. Tests: `tests/`.
+//! One thread writes: calls that wait during a commit share the next transaction. Handlers that request a
+//! transaction get one on their own connection. Transactions of one process take turns, because SQLite allows
+//! one writer at a time. Several processes can share one file: a busy process pauses every 50 ms for the
+//! others. Tests: `tests/`.
 
 mod accept;
 mod accept_in;

@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use oncebox_core::store::{Finding, Severity};
 use parking_lot::Mutex;
 
-/// Links that are followed to where a file is to be made. The kernel follows 40.
+/// Maximum links that are followed to the place of a new file. The kernel follows 40.
 const LINKS: usize = 40;
 
-/// One thread makes a file at a time. A file that is closed takes all locks of the process on it away, so no other thread may have
-/// opened it before it is closed here.
+/// Lets one thread create a file at a time. Closing a file releases all locks of the process on it, so no
+/// other thread may open the file before it is closed here.
 static MAKING: Mutex<()> = Mutex::new(());
 
-/// Makes a missing file with mode 0600, whatever the umask allows. A file that is there stays as it is. What fails is left to SQLite,
-/// which says why.
+/// Creates a missing file with mode 0600, independent of the umask. Leaves an existing file unchanged.
+/// Ignores errors, because SQLite reports them when it opens the file.
 pub(crate) fn make_private(path: &Path) {
     let _making = MAKING.lock();
     let mut path = path.to_owned();

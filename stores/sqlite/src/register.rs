@@ -35,7 +35,7 @@ pub(crate) fn register(work: &mut WriteTx<'_>, params: &RegisterParams) -> Resul
     let known = windows(work.connection, inbox)?;
     let (fresh, until) = (work.now.after(params.hold / 2), work.now.after(params.hold));
     for (handler, window) in params.all() {
-        // What was said not long ago need not be written again.
+        // Skip windows that a process registered recently.
         let said = |one: &RegisteredWindow| {
             (one.handler.as_ref(), millis(one.window)) == (handler, millis(window)) && one.until >= fresh
         };

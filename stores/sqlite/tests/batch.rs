@@ -205,7 +205,7 @@ async fn a_claim_that_is_lost_meanwhile_spoils_nothing() {
     shop.assert_done([1, 2]).await;
 }
 
-// Whatever the store does, every message takes effect exactly once.
+// Every message takes effect exactly once, for every sequence of store failures.
 #[tokio::test]
 async fn each_takes_effect_once_over_a_store_that_fails_at_random() {
     for seed in 0..6 {

@@ -37,7 +37,7 @@ async fn a_damaged_message_is_poisoned_and_the_others_go_on() {
         assert_eq!((poisoned.len(), poisoned[0].reason), (1, Some(PoisonReason::Rejected)));
         let error = poisoned[0].error.as_ref().expect("it says why").as_str();
         assert!(error.contains("damaged"), "{error}");
-        // What can be read of it is shown, and it can be dismissed.
+        // `show` returns the readable parts, and an operator can discard the entry.
         let shown = store.show(&inbox(), &key("1")).await.expect("show").expect("known");
         assert!(shown.stored.is_none());
         assert_eq!(shown.entries[0].status, Status::Poisoned);
@@ -75,7 +75,7 @@ async fn an_entry_whose_message_is_gone_is_poisoned_listed_and_found_by_the_doct
             assert_eq!((poisoned.len(), poisoned[0].reason), (1, Some(PoisonReason::Rejected)));
             let blocked = store.blocked(&BlockedParams::new(inbox())).await.expect("blocked");
             assert_eq!((blocked.len(), blocked[0].waiting), (1, 1));
-            // What is listed can be acted on, though the file does not know its key any more.
+            // An operator can act on a listed entry, although the file no longer has its key.
             let lost = poisoned[0].key;
             let shown = store.show(&inbox(), &lost).await.expect("show").expect("known");
             assert!(shown.stored.is_none());

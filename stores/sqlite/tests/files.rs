@@ -226,7 +226,7 @@ async fn a_lock_that_lasts_too_long_is_an_error_and_nothing_else() {
     let error = store.settle(&[Settlement::done(&running)]).await.expect_err("it is locked");
     tells(&error, ErrorKind::Unavailable, "another process");
     tells(&store.begin().await.expect_err("it is locked"), ErrorKind::Unavailable, "another process");
-    // What needs no lock goes on.
+    // Calls that need no lock still work.
     assert_eq!(store.count(&inbox(), None).await.expect("count").messages, 1);
     file.options().open().expect("a file that is up to date opens");
     other.execute_batch("ROLLBACK").expect("it ends");

@@ -18,7 +18,8 @@ async fn accept(store: &Sqlite, offers: &[NewMessage]) {
     store.accept(offers).await.expect("accept");
 }
 
-// Who waits has the last of all times. One that asks for it may go all the same, and is known to.
+// A waiting entry has the last of all due times. An entry whose delay ends at that time may still run, and
+// the store can tell the two apart.
 #[tokio::test]
 async fn one_that_asks_for_the_last_of_all_times_does_not_wait_behind_itself() {
     let file = TestFile::new();

@@ -111,7 +111,7 @@ fn due_entries_and_lines_are_found_by_their_indexes() {
     ] {
         assert_eq!(plan(&connection, &statement(name)), found, "{name}");
     }
-    // Those that are parked behind a head are not read to find it, and not to find the first of them.
+    // The query reads no parked entries to find the head of a line, nor to find the first parked entry.
     let blocked = plan(&connection, &statement("backlog_blocked"));
     let head = "USING COVERING INDEX oncebox_poisoned_head (handler=?)";
     assert!(blocked.iter().any(|step| step.ends_with(head)), "{blocked:#?}");
@@ -128,7 +128,8 @@ fn due_entries_and_lines_are_found_by_their_indexes() {
     }
 }
 
-// What runs once for each message makes no table for itself: that costs more than the rest of such a statement.
+// A statement that runs once per message creates no temporary table, which would cost more than its other
+// work.
 #[test]
 fn what_each_message_needs_makes_no_table() {
     let file = TestFile::new();

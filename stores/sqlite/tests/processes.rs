@@ -198,7 +198,7 @@ fn killed_processes_lose_nothing_and_repeat_nothing() {
     let seed = Seed(seed.unwrap_or_else(|| fastrand::u64(..)));
     let file = TestFile::new();
     drop(open(&file.path(), 0));
-    // What the file itself has to say about claims: every one of them, in order, and never two for an entry.
+    // The file itself records every claim, in order, and refuses a second claim of a running entry.
     file.connect()
         .execute_batch(
             "CREATE TABLE effect (id TEXT, token INTEGER);

@@ -80,7 +80,7 @@ async fn a_clock_that_was_ahead_does_not_stop_the_sweep_for_a_year() {
         assert_eq!(removed, if limit == 2 { 17 } else { 0 });
     }
     assert_eq!(file.count("oncebox_message"), 3);
-    // What comes today is not older than what was swept.
+    // A message received today is not older than the swept messages.
     let today = Message::new("today", "t", "").with_time(file.clock.now());
     assert!(matches!(store.accept(&[offer(&inbox(0), today)]).await.expect("accept")[0], Accepted::First(_)));
     file.check();

@@ -27,7 +27,7 @@ use driver::{SqlValue, SqlxTx, TxConnection, TxRow};
 pub(crate) struct StagedMessages {
     /// New messages, with the numbers of their inboxes and the lanes of their keys.
     pub(crate) stored: Vec<(i16, i16, NewMessage)>,
-    /// Where claims have to look again: they may have passed the numbers while the transaction was open.
+    /// Places that claims must scan again: they may have passed the numbers while the transaction was open.
     pub(crate) places: Vec<((i16, i16), i64)>,
     /// True if the commit makes entries claimable.
     pub(crate) work: bool,

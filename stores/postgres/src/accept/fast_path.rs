@@ -11,14 +11,14 @@ use crate::error::corrupt;
 use crate::row::get;
 use crate::session::{Query, query};
 
-/// Which statement it is.
+/// Kind of a statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Statement {
-    /// For one message; answers as the long path does.
+    /// For one message. Returns the rows of the long path.
     One,
-    /// For many, of which some may be known.
+    /// For many messages. Some may be known.
     Plain,
-    /// For many that are all new; stores and answers nothing if they are not.
+    /// For many new messages. Stores and returns nothing if one of them is known.
     New,
 }
 

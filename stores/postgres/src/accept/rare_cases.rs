@@ -53,7 +53,7 @@ pub(super) async fn handle_rare_cases(
     let mut answers = vec![None; rare_cases.len()];
     let mut quarantined = Vec::new();
     let mut order: Vec<usize> = (0..rare_cases.len()).collect();
-    // Known keys are locked by their number, by everybody.
+    // Every caller locks known keys in the order of their numbers.
     let place = |index: usize| places.get(&index).copied().flatten();
     order.sort_by_key(|at| (place(rare_cases[*at].0).map(|(seq, _)| seq), *at));
     for at in order {
@@ -138,14 +138,14 @@ pub(crate) fn order_of(
     OrderKey::of(inbox, &message.with_ordering_key(key?))
 }
 
-/// The handlers that turned out to be one with some, and these.
+/// Returns these handlers and all handlers that are the same as one of them.
 pub(crate) async fn group_of(db: &Db, session: &mut PgSession, handlers: &[i16]) -> Result<Vec<i16>> {
     let rows = session.rows(query(&db.sql.names_group).bind(handlers.to_vec())).await?;
     rows.iter().map(|row| get(row, 0)).collect()
 }
 
-/// Adds entries for handlers that a known message has none for; nothing if it was swept meanwhile. One that is stale is still to be
-/// quarantined.
+/// Adds entries for handlers that a known message has none for. Returns `None` if the sweep has deleted the
+/// message; the caller must still quarantine a stale message.
 async fn add_handlers(
     db: &Db,
     session: &mut PgSession,

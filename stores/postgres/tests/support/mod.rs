@@ -25,11 +25,11 @@ pub(crate) const PAST_LEASE: Duration = Duration::from_millis(60_001);
 /// Maximum time for an event that must happen by itself.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 
-/// A schema of its own, which leaves with the test.
+/// A schema that only one test uses. It is dropped with the test.
 pub(crate) struct Schema {
-    /// Straight to the server.
+    /// URL of the server, without the pooler.
     url: String,
-    /// Where the store connects to, if there is a pooler in between.
+    /// URL of the pooler, if the store connects through one.
     pooler: Option<String>,
     pub(crate) name: String,
     /// True if the server stops with the test.
@@ -37,7 +37,7 @@ pub(crate) struct Schema {
 }
 
 impl Schema {
-    /// On the server with this URL.
+    /// Creates a schema on the server with this URL.
     pub(crate) fn new(url: impl Into<String>) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("t{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
