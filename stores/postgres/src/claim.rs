@@ -16,11 +16,11 @@ use crate::error::unread;
 use crate::session::{PgSession, Query, Sessions, query};
 use crate::settle::settle;
 
-/// Maximum entries of a claim that takes the oldest over all lanes. Above it, each lane gives a share.
+/// Maximum entries of a claim that takes the oldest over all lanes. A larger claim takes a share of each lane.
 const EXACT: usize = 31;
 /// Minimum share of a lane. Below it, the claim takes the oldest over all lanes.
 const LEAST_SHARE: usize = 8;
-/// Up to this many are claimed by the short statement.
+/// Maximum entries of a claim by the short statement.
 const FAST_PATH_LIMIT: usize = 8;
 
 /// One scan target: a handler in a lane, and the `ClaimQuota` that it counts against. A lane is a fixed share of an inbox's
@@ -41,19 +41,19 @@ impl ClaimTarget {
     }
 }
 
-/// The keys of handlers that have several, by want: a line runs through all of them.
+/// Keys of handlers with several keys, by want. A line spans all keys of its handler.
 #[derive(Default)]
 struct HandlerAliases {
     wants: Vec<i32>,
     handlers: Vec<i16>,
 }
 
-/// The number of a want in the statements.
+/// Returns the number of a want in the statements.
 fn number(want: usize) -> i32 {
     i32::try_from(want + 1).unwrap_or(i32::MAX)
 }
 
-/// Maximum entries to claim from one target, and the maximum of those that waited before.
+/// Maximum entries to claim from one target: all, and entries that waited before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct TargetLimits {
     all: usize,
@@ -102,7 +102,7 @@ async fn healthy(
     let mut limits: Vec<usize> = wants.iter().map(|want| want.limit).collect();
     let mut found = ClaimRows::default();
     let mut goes_on = false;
-    // The short statement cannot follow the line of a renamed handler over its keys.
+    // The short statement cannot follow a line over the keys of a renamed handler.
     let mut short = kin.wants.is_empty() && db.cursors.take_few(looks.iter().map(ClaimTarget::place));
     while !looks.is_empty() {
         let exact = share_out(&mut looks, &limits);
@@ -139,7 +139,8 @@ async fn healthy(
     found.claimed(db, &caller).await.map_err(unread)
 }
 
-/// Takes note of what a claim has got in a place, and says whether it looks there again. `found`: whether it has found anything at all.
+/// Records the findings of a claim for a place. Returns the target if the claim must scan it again. `found` is true if
+/// the claim has found an entry anywhere.
 fn look_again(
     db: &Db,
     look: &ClaimTarget,
@@ -231,13 +232,13 @@ fn share_out(looks: &mut [ClaimTarget], limits: &[usize]) -> bool {
         let all = rest[look.want].div_ceil(places[look.want]);
         rest[look.want] -= all;
         places[look.want] -= 1;
-        // So that retries leave room for what is new.
+        // Retries leave room for new entries.
         look.share = TargetLimits { all, others: all.div_ceil(2) };
     }
     exact
 }
 
-/// One statement of a claim, which may need several.
+/// One statement of a claim. A claim may need several.
 struct ClaimRound<'a> {
     db: &'a Db,
     params: &'a ClaimParams,
@@ -301,7 +302,7 @@ fn count(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// The places to look at, and which want each is for.
+/// Binds the places to scan, and the want of each.
 fn at(query: Query<'static>, looks: &[ClaimTarget]) -> Query<'static> {
     query
         .bind(looks.iter().map(|look| look.lane).collect::<Vec<_>>())

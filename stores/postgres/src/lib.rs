@@ -112,7 +112,7 @@ impl Postgres {
         Self::options(url)?.open().await
     }
 
-    /// Connects with other settings.
+    /// Returns settings for a connection, to change before it is opened.
     pub fn options(url: &str) -> Result<PostgresOptions> {
         PostgresOptions::new(url)
     }
@@ -139,7 +139,7 @@ impl Store for Postgres {
 
     async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
         let params = params.clone();
-        // A claim scans over the remains of deleted rows.
+        // Claims scan over deleted rows that vacuum has not removed.
         vacuum::if_due(&self.inner.db);
         self.claimed(async move |db| claim::claim(&db, &params).await).await
     }
@@ -222,7 +222,7 @@ impl Postgres {
 impl Wakeups for Postgres {
     fn subscribe(&self) -> Wakeup {
         let inner = &self.inner;
-        // Only a process that waits for work needs to listen to others.
+        // Only a process that waits for work must listen for notifications.
         if !inner.options.pooled {
             inner.tasks.listen(&inner.waker, &inner.options.login);
         }

@@ -1,4 +1,4 @@
-//! One change: a statement that commits by itself, or a transaction. Tests: below, and `tests/unknown.rs`.
+//! Database sessions: a statement that commits by itself, or a transaction. Tests: below, and `tests/unknown.rs`.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::row::get;
 use crate::sql::FIXED;
 use crate::timeline::{Notice, Timeline, changed};
 
-/// A query of ours.
+/// Query of the store.
 pub(crate) type Query<'q> = SqlxQuery<'q, Postgres, PgArguments>;
 
 /// Source of sessions for statements that write.
@@ -27,7 +27,7 @@ pub(crate) struct Sessions {
     /// Starts a transaction. Through a pooler, it also contains the settings that a direct connection gets
     /// once.
     pub(crate) begin: Arc<str>,
-    /// True if each transaction may get another connection: then the session keeps no state between them.
+    /// True if each transaction may get another connection. Then the session keeps no state between transactions.
     pub(crate) pooled: bool,
     /// Known history of the database. Set for sessions that claim tokens or store messages.
     pub(crate) timeline: Option<Arc<Timeline>>,
@@ -42,7 +42,7 @@ impl Sessions {
         Self { known: Some(changes), ..self.clone() }
     }
 
-    /// A connection to a history in which the names of the caller mean the same.
+    /// Borrows a connection. Returns an error if the timeline has changed since the caller read its names.
     async fn acquire(&self) -> Result<PooledConn> {
         let conn = self.pool.acquire().await?;
         self.refuse_former().map(|()| conn)
@@ -55,7 +55,7 @@ impl Sessions {
         }
     }
 
-    /// A change of one statement.
+    /// Opens a session for one statement that commits by itself.
     pub(crate) async fn single(&self) -> Result<PgSession> {
         if self.pooled {
             return self.transaction().await;
@@ -63,7 +63,8 @@ impl Sessions {
         Ok(PgSession { conn: self.acquire().await?, begun: TxStart::No, looks: false, persistent: true })
     }
 
-    /// A claim: its connection leads to the history that this process knows.
+    /// Opens a session for a claim. Checks behind a pooler that its connection has the timeline that this process
+    /// knows.
     pub(crate) async fn claiming(&self) -> Result<PgSession> {
         match self.timeline.as_ref().filter(|_| self.pooled) {
             Some(timeline) => self.checked(timeline).await,
@@ -71,7 +72,8 @@ impl Sessions {
         }
     }
 
-    /// A transaction behind a pooler, which may lead to another server by now: it is checked as it begins.
+    /// Begins a transaction behind a pooler, which may have changed the server. Checks the timeline as the transaction
+    /// begins.
     async fn checked(&self, timeline: &Timeline) -> Result<PgSession> {
         let mut conn = self.acquire().await?;
         let begin = AssertSqlSafe(format!("{}; {}", self.begin, timeline.check_pooled()));
@@ -93,17 +95,17 @@ impl Sessions {
         Ok(session)
     }
 
-    /// A statement or several that change nothing.
+    /// Opens a session for read-only statements.
     pub(crate) async fn look(&self) -> Result<PgSession> {
         Ok(PgSession { looks: true, ..self.single().await? })
     }
 
-    /// The same, with one view of everything.
+    /// Opens a read-only transaction: all statements see one snapshot.
     pub(crate) async fn view(&self) -> Result<PgSession> {
         Ok(PgSession { looks: true, ..self.transaction().await? })
     }
 
-    /// A change of several statements.
+    /// Begins a transaction of several statements.
     pub(crate) async fn transaction(&self) -> Result<PgSession> {
         if let (Some(timeline), true, Some(_)) = (&self.timeline, self.pooled, self.known) {
             return self.checked(timeline).await;
@@ -117,7 +119,7 @@ impl Sessions {
         Ok(PgSession { conn, begun: TxStart::Plain, looks: false, persistent: !self.pooled })
     }
 
-    /// A transaction for a handler.
+    /// Begins a transaction for a handler.
     pub(crate) async fn handlers_transaction(&self) -> Result<PgSession> {
         let mut conn = self.pool.acquire().await?;
         if !conn.is_begun() {
@@ -134,15 +136,15 @@ impl Sessions {
 /// Begin mode of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TxStart {
-    /// Not at all: each statement commits by itself.
+    /// No transaction: each statement commits by itself.
     No,
-    /// By us, unseen by the driver.
+    /// The store began it, unseen by the driver.
     Plain,
-    /// Through the driver, which makes a savepoint of every transaction that a handler begins within.
+    /// The driver began it. A transaction that a handler begins in it is a savepoint.
     Counted,
 }
 
-/// A change under way. Dropping it rolls it back.
+/// A statement or transaction in progress. Dropping it rolls it back.
 pub(crate) struct PgSession {
     conn: PooledConn,
     begun: TxStart,
@@ -156,13 +158,13 @@ impl PgSession {
         if self.begun == TxStart::No && !self.looks { TxPhase::Commit } else { TxPhase::Before }
     }
 
-    /// A statement that answers with rows.
+    /// Runs a statement and returns its rows.
     pub(crate) async fn rows(&mut self, query: Query<'_>) -> Result<Vec<PgRow>> {
         let (phase, query) = (self.phase(), query.persistent(self.persistent));
         self.conn.answer(phase, async |connection: &mut PgConnection| query.fetch_all(connection).await).await
     }
 
-    /// A statement that answers with how many rows it changed.
+    /// Runs a statement and returns the number of changed rows.
     pub(crate) async fn run(&mut self, query: Query<'_>) -> Result<u64> {
         let (phase, query) = (self.phase(), query.persistent(self.persistent));
         let done = self
@@ -172,7 +174,7 @@ impl PgSession {
         Ok(done.rows_affected())
     }
 
-    /// Several statements without values.
+    /// Runs several statements without values.
     pub(crate) async fn batch(&mut self, sql: Arc<str>) -> Result<()> {
         let phase = self.phase();
         self.conn
@@ -183,7 +185,7 @@ impl PgSession {
         Ok(())
     }
 
-    /// Refuses to go on if a handler has ended the transaction that it was given, or begun another one instead.
+    /// Returns an error if the handler ended its transaction, or began another one instead.
     pub(crate) async fn check_own(&mut self) -> Result<()> {
         let rows = self.rows(sqlx::query(FIXED.transaction_probe)).await?;
         if rows.first().map_or(Ok(false), |row| get(row, 0))? {
@@ -197,7 +199,8 @@ impl PgSession {
         self.persistent
     }
 
-    /// Rolls back what is open, and gives the connection back. If that fails, it is as if the change were dropped.
+    /// Rolls back, and returns the connection to the pool. If the rollback fails, the effect is the same as dropping
+    /// the session.
     pub(crate) async fn undo(mut self) {
         let undone = self
             .conn
@@ -213,7 +216,7 @@ impl PgSession {
         self.begun == TxStart::Counted && self.persistent && self.conn.is_waited_for()
     }
 
-    /// Refuses to continue if the handler ended its transaction: only the store may commit what a handler wrote.
+    /// Returns an error if the handler ended its transaction: only the store may commit a handler's writes.
     fn check_depth(&self) -> Result<()> {
         if self.begun == TxStart::Counted && Manager::get_transaction_depth(&self.conn) != 1 {
             let what = "a transaction that the handler began within its own was left open";
@@ -222,8 +225,8 @@ impl PgSession {
         Ok(())
     }
 
-    /// Completes the claim of a handler's transaction and commits it; in one round trip, if that also begins the next one. Nothing
-    /// of it is committed if the claim is lost.
+    /// Completes the claim of a handler's transaction and commits. Needs one round trip if that also begins the next
+    /// transaction. Commits nothing if the claim is lost.
     pub(crate) async fn finish(mut self, completion: String) -> Result<Settled> {
         self.check_depth()?;
         if !self.chains() {
@@ -232,7 +235,7 @@ impl PgSession {
                 PipelineResult::Failed { error, .. } => refusal(error),
             };
         }
-        // The completion is the second of its two statements, and the COMMIT comes behind them.
+        // The completion is the second of its two statements. The COMMIT follows them.
         let sql = format!("{completion};\n{}", FIXED.transaction_chain);
         match self.send(TxPhase::HandlersCommit, sql).await? {
             PipelineResult::All => self.conn.return_to_pool(),
@@ -245,7 +248,7 @@ impl PgSession {
         Ok(Settled::Applied)
     }
 
-    /// Commits what is open, and gives the connection back.
+    /// Commits, and returns the connection to the pool.
     pub(crate) async fn end(mut self) -> Result<()> {
         self.check_depth()?;
         if self.chains() {
@@ -278,7 +281,7 @@ impl PgSession {
         Ok(())
     }
 
-    /// Sends several statements without values. `lost` says what it means if no answer comes.
+    /// Sends several statements without values. `lost` is the phase for the error if no answer arrives.
     async fn send(&mut self, lost: TxPhase, sql: String) -> Result<PipelineResult> {
         self.conn
             .answer(lost, async |connection: &mut PgConnection| {
@@ -364,7 +367,7 @@ pub(crate) async fn run(connection: &mut PgConnection, sql: &'static str) -> sql
     connection.execute(sqlx::raw_sql(sql)).await.map(|_| ())
 }
 
-/// A query with one of our statements.
+/// Returns a query with a statement of the store.
 pub(crate) fn query<'q>(sql: &Arc<str>) -> Query<'q> {
     sqlx::query(AssertSqlSafe(Arc::clone(sql)))
 }
@@ -373,7 +376,7 @@ pub(crate) fn query<'q>(sql: &Arc<str>) -> Query<'q> {
 mod tests {
     use super::*;
 
-    // FAULTS A4: a cancel that comes between the COMMIT and the BEGIN behind it finds everything committed.
+    // FAULTS A4: a cancel between the COMMIT and the next BEGIN finds everything committed.
     #[test]
     fn what_fails_behind_a_commit_is_no_proof_that_it_failed() {
         assert_eq!(

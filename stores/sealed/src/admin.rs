@@ -1,4 +1,4 @@
-//! Operator views, opened with the keys of this process.
+//! Operator views, opened with the keys of this process. Tests: `tests/at_rest.rs`.
 
 use async_trait::async_trait;
 use oncebox_core::store::{
@@ -30,7 +30,7 @@ impl<S: Inspect> InspectLayer for Sealed<S> {
         let opened = page.entries.into_iter().map(|entry| self.open_entry(&filter.inbox, entry));
         // The next page begins with the entries that had no room, and continues with the rest of the store.
         let mut rest = filter.clone();
-        // The store has chosen by handler, and may call it by another of its keys.
+        // The store has filtered by handler, and may return the handler under another of its keys.
         rest.handler = None;
         let mut made = rest.page(opened.map(|entry| Ok((entry.cursor(), Some(entry)))), false)?;
         made.next = made.next.or(page.next);

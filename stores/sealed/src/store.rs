@@ -66,7 +66,7 @@ impl<S: Store> StoreLayer for Sealed<S> {
         for _ in 1..ROUNDS {
             let claimed = self.store.claim(params).await?;
             let (readable, unreadable) = self.readable(claimed, &params.policies).await?;
-            // There may be others behind them.
+            // There may be more entries behind the unreadable ones.
             if unreadable == 0 || !readable.is_empty() {
                 return Ok(readable);
             }

@@ -25,7 +25,7 @@ pub(crate) fn make_private(path: &Path) {
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         match options.open(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && !path.exists() => {
-                // A link to a file that is not there: that one is made.
+                // The path is a link to a missing file. Create its target.
                 let Ok(target) = std::fs::read_link(&path) else { return };
                 path = path.parent().unwrap_or(Path::new("")).join(target);
             }
@@ -34,7 +34,7 @@ pub(crate) fn make_private(path: &Path) {
     }
 }
 
-/// The files of a database that other users may read or write, with their modes.
+/// Returns the files of a database that other users may read or write, with their modes.
 #[cfg(unix)]
 fn wide(database: &Path) -> Vec<(PathBuf, u32)> {
     use std::os::unix::fs::MetadataExt as _;
@@ -71,7 +71,7 @@ pub(crate) fn examine(database: &Path) -> Option<Finding> {
     })
 }
 
-/// Warns in the log, once for each store that is opened.
+/// Logs a warning, once per opened store.
 pub(crate) fn warn(database: &Path) {
     if let Some(finding) = examine(database) {
         tracing::warn!(fix = finding.fix, "{}", finding.what);

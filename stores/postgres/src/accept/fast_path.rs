@@ -29,8 +29,8 @@ pub(super) struct FastPath<'a> {
 }
 
 impl<'a> FastPath<'a> {
-    /// Nothing if a message needs the long path. `looks` says whether many look for known keys first; they always do if they may
-    /// have been forgotten.
+    /// Returns `None` if a message needs the long path. With `looks`, a statement for many messages looks up known keys
+    /// first. It always does so if the sweep may have deleted one of the keys.
     pub(super) fn new(db: &Db, offers: &'a [Offered], round: &[usize], looks: bool) -> Option<Self> {
         let chosen = chosen(offers, round);
         let (_, first) = chosen.first()?;
@@ -113,12 +113,12 @@ fn together<'a>(
         .bind(message.headers().encode())
 }
 
-/// Nothing if all values are the first one, which is sent once then.
+/// Returns `None` if all values are equal: then the first one is sent once.
 fn unless_same<T: PartialEq>(values: Vec<T>) -> Option<Vec<T>> {
     values.windows(2).any(|pair| pair[0] != pair[1]).then_some(values)
 }
 
-/// Reads the one row that tells of many messages.
+/// Reads the one row with the results of many messages.
 pub(super) fn said(rows: &[PgRow]) -> Result<Vec<AcceptRow>> {
     let row = rows.first().ok_or_else(|| corrupt("a batch was not answered"))?;
     let places: Vec<i32> = list(row, 0)?;
@@ -149,7 +149,7 @@ pub(super) fn said(rows: &[PgRow]) -> Result<Vec<AcceptRow>> {
     Ok(said)
 }
 
-/// A list of which nothing stands for an empty one.
+/// Reads a list. NULL is an empty one.
 fn list<'r, T>(row: &'r PgRow, column: usize) -> Result<Vec<T>>
 where
     Vec<T>: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
