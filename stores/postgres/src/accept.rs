@@ -246,11 +246,11 @@ async fn offer(
     let mut locks = lines.locks();
     for round in &rounds {
         let offered = long_way(db, offers, round, std::mem::take(&mut locks), &lines);
-        let said = said(&session.rows(offered).await?)?;
+        let found = read_rows(&session.rows(offered).await?)?;
         if unordered {
-            add_unordered(db, &mut session, offers, &said).await?;
+            add_unordered(db, &mut session, offers, &found).await?;
         }
-        verdicts.extend(verdicts_of(offers, said)?);
+        verdicts.extend(verdicts_of(offers, found)?);
     }
     session.end().await?;
     Ok(verdicts)
@@ -270,21 +270,21 @@ async fn offer_round(
         match session.rows(query).await {
             Ok(rows) => {
                 session.end().await?;
-                let said = match statement {
+                let found = match statement {
                     Statement::New if rows.is_empty() => {
                         db.duplicate_expectation.learn(true);
                         looks = true;
                         continue;
                     }
-                    Statement::New | Statement::Plain => fast_path::said(&rows)?,
-                    Statement::One => said(&rows)?,
+                    Statement::New | Statement::Plain => fast_path::read_rows(&rows)?,
+                    Statement::One => read_rows(&rows)?,
                 };
-                let known = said.iter().any(|said| !said.is_new);
+                let known = found.iter().any(|row| !row.is_new);
                 // A single message predicts little about batches, unless its key is known.
                 if known || statement != Statement::One {
                     db.duplicate_expectation.learn(known);
                 }
-                return verdicts_of(offers, said);
+                return verdicts_of(offers, found);
             }
             // Nothing of the statement was stored.
             Err(error) if error.kind() == ErrorKind::Corrupt => break,
@@ -298,7 +298,7 @@ async fn offer_round(
     let mut session = sessions.single().await?;
     let rows = session.rows(long_way(db, offers, round, Vec::new(), &TouchedQueues::default())).await?;
     session.end().await?;
-    verdicts_of(offers, said(&rows)?)
+    verdicts_of(offers, read_rows(&rows)?)
 }
 
 /// Splits a batch into statements: one inbox, each key once, not too large. Keeps the order of a key's messages.
@@ -352,20 +352,20 @@ fn long_way<'a>(
     let inbox = chosen.first().map_or(0, |(_, offer)| offer.inbox);
     let mut entries = (Vec::new(), Vec::new());
     // Many messages go to the same few handlers.
-    let mut asked: Vec<&[i16]> = Vec::new();
+    let mut distinct: Vec<&[i16]> = Vec::new();
     let mut by_message = Vec::with_capacity(chosen.len());
     for (at, offer) in &chosen {
-        let known = asked.iter().position(|handlers| *handlers == offer.doubted);
-        by_message.push(place(known.unwrap_or(asked.len())));
+        let known = distinct.iter().position(|handlers| *handlers == offer.doubted);
+        by_message.push(place(known.unwrap_or(distinct.len())));
         if known.is_none() {
-            asked.push(&offer.doubted);
+            distinct.push(&offer.doubted);
         }
         for handler in offer.keep_order() {
             entries.0.push(*at);
             entries.1.push(handler);
         }
     }
-    let numbered = asked.iter().enumerate();
+    let numbered = distinct.iter().enumerate();
     let pairs = numbered.flat_map(|(number, handlers)| handlers.iter().map(move |id| (place(number), *id)));
     let doubted: (Vec<i32>, Vec<i16>) = pairs.unzip();
     let accept = query(&db.sql.accept)
@@ -427,11 +427,11 @@ struct KnownWith {
 }
 
 /// Reads a row for each message.
-fn said(rows: &[PgRow]) -> Result<Vec<AcceptRow>> {
-    rows.iter().map(said_in).collect()
+fn read_rows(rows: &[PgRow]) -> Result<Vec<AcceptRow>> {
+    rows.iter().map(read_row).collect()
 }
 
-fn said_in(row: &PgRow) -> Result<AcceptRow> {
+fn read_row(row: &PgRow) -> Result<AcceptRow> {
     let known = match get(row, 4)? {
         Some(fingerprint) => Some(KnownWith { fingerprint, handlers: get(row, 5)?, age: get(row, 6)? }),
         None => None,
@@ -445,18 +445,18 @@ fn said_in(row: &PgRow) -> Result<AcceptRow> {
     })
 }
 
-fn verdicts_of(offers: &[Offered], said: Vec<AcceptRow>) -> Result<Vec<(usize, OfferOutcome)>> {
-    said.into_iter().map(|said| verdict(offers, said)).collect()
+fn verdicts_of(offers: &[Offered], found: Vec<AcceptRow>) -> Result<Vec<(usize, OfferOutcome)>> {
+    found.into_iter().map(|row| verdict(offers, row)).collect()
 }
 
-fn verdict(offers: &[Offered], said: AcceptRow) -> Result<(usize, OfferOutcome)> {
-    let index = usize::try_from(said.place).unwrap_or(usize::MAX);
+fn verdict(offers: &[Offered], row: AcceptRow) -> Result<(usize, OfferOutcome)> {
+    let index = usize::try_from(row.place).unwrap_or(usize::MAX);
     let offer = offers.get(index).ok_or_else(|| corrupt("an answer is for no message"))?;
-    let verdict = match (said.seq.map(Seq), said.known) {
-        (Some(seq), _) if said.is_new => OfferOutcome::Answer(Accepted::First(seq)),
+    let verdict = match (row.seq.map(Seq), row.known) {
+        (Some(seq), _) if row.is_new => OfferOutcome::Answer(Accepted::First(seq)),
         (Some(seq), Some(with)) => known(offer, known_for(seq, with.age), &with.fingerprint, &with.handlers),
         (Some(_), None) => return Err(corrupt("an answer knows a message and says nothing of it")),
-        (None, _) if said.is_stale => {
+        (None, _) if row.is_stale => {
             OfferOutcome::RareCase(RareCase::Quarantine(QuarantineReason::Stale, None))
         }
         (None, _) => OfferOutcome::Raced,

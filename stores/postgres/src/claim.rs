@@ -65,12 +65,12 @@ pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>>
     let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Vec::new()) };
     let caller = Caller::of_claim(params);
     let wants: Vec<&ClaimQuota> = params.wants.iter().filter(|want| want.limit > 0).collect();
-    let (mut looks, mut kin) = (Vec::new(), HandlerAliases::default());
+    let (mut looks, mut aliases) = (Vec::new(), HandlerAliases::default());
     for (index, want) in wants.iter().enumerate() {
         let handlers = db.route(inbox, &want.route).await?;
         if handlers.len() > 1 {
-            kin.wants.extend(handlers.iter().map(|_| number(index)));
-            kin.handlers.extend(&handlers);
+            aliases.wants.extend(handlers.iter().map(|_| number(index)));
+            aliases.handlers.extend(&handlers);
         }
         for handler in handlers {
             looks.extend(db.all_lanes().into_iter().map(|lane| ClaimTarget {
@@ -86,8 +86,8 @@ pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>>
         return held(db, &caller).await;
     }
     match params.mode {
-        ClaimMode::Healthy => healthy((db, &control), params, &wants, looks, &kin).await,
-        ClaimMode::Suspect => suspects((db, &control), params, &wants, &looks, &kin).await,
+        ClaimMode::Healthy => healthy((db, &control), params, &wants, looks, &aliases).await,
+        ClaimMode::Suspect => suspects((db, &control), params, &wants, &looks, &aliases).await,
     }
 }
 
@@ -96,28 +96,29 @@ async fn healthy(
     params: &ClaimParams,
     wants: &[&ClaimQuota],
     mut looks: Vec<ClaimTarget>,
-    kin: &HandlerAliases,
+    aliases: &HandlerAliases,
 ) -> Result<Vec<Claimed>> {
     let caller = Caller::of_claim(params);
     let mut limits: Vec<usize> = wants.iter().map(|want| want.limit).collect();
     let mut found = ClaimRows::default();
     let mut goes_on = false;
     // The short statement cannot follow a line over the keys of a renamed handler.
-    let mut short = kin.wants.is_empty() && db.cursors.take_few(looks.iter().map(ClaimTarget::place));
+    let mut short = aliases.wants.is_empty() && db.cursors.take_few(looks.iter().map(ClaimTarget::place));
     while !looks.is_empty() {
         let exact = share_out(&mut looks, &limits);
         let extent = if exact { ScanExtent::Oldest } else { ScanExtent::Many };
         let from = |look: &ClaimTarget| (look.place(), if look.at_all { ScanExtent::All } else { extent });
         let starts = db.cursors.starts(looks.iter().map(from));
         let mut session = control.claiming().await.map_err(|error| lost_after(goes_on, error))?;
-        let round = ClaimRound { db, params, looks: &looks, starts: &starts, kin, limits: &limits, goes_on };
+        let round =
+            ClaimRound { db, params, looks: &looks, starts: &starts, aliases, limits: &limits, goes_on };
         let start = Instant::now();
-        let asked = round.query(&mut session, exact, short).await;
+        let result = round.query(&mut session, exact, short).await;
         // A failed scan counts with its time, too.
         for (look, _) in looks.iter().zip(&starts).filter(|(_, start)| start.least == 0) {
             db.cursors.looked_back(look.place(), start.elapsed());
         }
-        let (answer, by_short) = asked?;
+        let (answer, by_short) = result?;
         session.end().await.map_err(|error| lost_after(goes_on, error))?;
         if !answer.is_all() {
             return held(db, &caller).await.map_err(unread);
@@ -244,7 +245,7 @@ struct ClaimRound<'a> {
     params: &'a ClaimParams,
     looks: &'a [ClaimTarget],
     starts: &'a [ScanStart],
-    kin: &'a HandlerAliases,
+    aliases: &'a HandlerAliases,
     limits: &'a [usize],
     /// True if an earlier round found entries.
     goes_on: bool,
@@ -275,8 +276,8 @@ impl ClaimRound<'_> {
         let sql = if exact { &self.db.sql.claim_oldest } else { &self.db.sql.claim_all };
         let claim = self
             .places(sql)
-            .bind(self.kin.wants.clone())
-            .bind(self.kin.handlers.clone())
+            .bind(self.aliases.wants.clone())
+            .bind(self.aliases.handlers.clone())
             .bind(self.leasts())
             .bind(shares(|share| share.all))
             .bind(shares(|share| share.others))
@@ -320,7 +321,7 @@ async fn suspects(
     params: &ClaimParams,
     wants: &[&ClaimQuota],
     looks: &[ClaimTarget],
-    kin: &HandlerAliases,
+    aliases: &HandlerAliases,
 ) -> Result<Vec<Claimed>> {
     let caller = Caller::of_claim(params);
     let limits: Vec<i64> = wants.iter().map(|want| count(want.limit)).collect();
@@ -328,8 +329,8 @@ async fn suspects(
         .map(|number| count(Suspicion::from_stored(number).company(params.company_factor)))
         .collect::<Vec<_>>();
     let suspects = at(under(query(&db.sql.claim_suspect), db, params.claim_id, params.lease), looks)
-        .bind(kin.wants.clone())
-        .bind(kin.handlers.clone())
+        .bind(aliases.wants.clone())
+        .bind(aliases.handlers.clone())
         .bind(limits)
         .bind(company)
         .bind(params.idle);

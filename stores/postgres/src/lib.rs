@@ -147,9 +147,9 @@ impl Store for Postgres {
     async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
         let settled = settle::settle(&self.inner.db, batch).await?;
         // Other processes may have handlers for released entries, and for followers of a settled entry.
-        let told =
+        let notifies =
             |one: &Settlement| one.claim.order.is_some() || matches!(one.next, NextState::Pending { .. });
-        if batch.iter().any(told) {
+        if batch.iter().any(notifies) {
             self.inner.waker.work();
         }
         Ok(settled)

@@ -39,8 +39,8 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
     };
     let erasing = match &action.kind {
         ActionKind::Erase { key, discard_unfinished } => {
-            let asked = (key, *discard_unfinished);
-            match Erasing::new(db, &action.inbox, asked, &names).await {
+            let target = (key, *discard_unfinished);
+            match Erasing::new(db, &action.inbox, target, &names).await {
                 Ok(erasing) => Some(erasing),
                 Err(error) => return known(db, action).await?.map(Some).ok_or(error),
             }

@@ -170,8 +170,8 @@ pub(crate) fn read(text: &str) -> Result<PgConnectOptions> {
     let connect = PgConnectOptions::from_url(&url).map_err(|_| unreadable())?;
     // PgBouncer refuses this parameter by default, and no server since PostgreSQL 12 needs it.
     let connect = connect.extra_float_digits(None);
-    let says = mode.is_some() || is_near(&connect);
-    Ok(if says { connect } else { connect.ssl_mode(PgSslMode::Require) })
+    let is_decided = mode.is_some() || is_near(&connect);
+    Ok(if is_decided { connect } else { connect.ssl_mode(PgSslMode::Require) })
 }
 
 /// Checks that files with certificates and keys can be read, if TLS may be used.

@@ -39,13 +39,13 @@ struct Shared {
 /// The tasks that notify and listen. They end when this is dropped.
 #[derive(Default)]
 pub(crate) struct Tasks {
-    telling: Mutex<Option<AbortHandle>>,
+    notifying: Mutex<Option<AbortHandle>>,
     listening: Mutex<Option<AbortHandle>>,
 }
 
 impl Drop for Tasks {
     fn drop(&mut self) {
-        for task in [self.telling.get_mut().take(), self.listening.get_mut().take()].into_iter().flatten() {
+        for task in [self.notifying.get_mut().take(), self.listening.get_mut().take()].into_iter().flatten() {
             task.abort();
         }
     }
@@ -112,13 +112,13 @@ impl Tasks {
         let task = tokio::spawn(async move {
             loop {
                 shared.there.notified().await;
-                if let Err(error) = tell(&shared, &sessions, &notify).await {
+                if let Err(error) = send_notify(&shared, &sessions, &notify).await {
                     tracing::debug!(%error, "cannot notify other processes of work");
                 }
                 pause(PAUSE).await;
             }
         });
-        *self.telling.lock() = Some(task.abort_handle());
+        *self.notifying.lock() = Some(task.abort_handle());
     }
 
     /// Starts the task that listens to other processes, at the first call.
@@ -131,7 +131,7 @@ impl Tasks {
     }
 }
 
-async fn tell(shared: &Shared, sessions: &Sessions, notify: &Arc<str>) -> Result<()> {
+async fn send_notify(shared: &Shared, sessions: &Sessions, notify: &Arc<str>) -> Result<()> {
     let mut session = sessions.single().await?;
     session.rows(query(notify).bind(shared.channel.clone()).bind(shared.me.clone())).await?;
     session.end().await

@@ -46,7 +46,7 @@ async fn ship_slowly(message: Message, cx: &mut Context<Postgres>) -> Result<(),
     Ok(())
 }
 
-// DESIGN rules 1 and 2, FAULTS A9: two processes, one body; the other is told at once that it has to wait.
+// DESIGN rules 1 and 2, FAULTS A9: of two processes, one runs the body. The other one learns at once that it must wait.
 #[tokio::test]
 async fn a_duplicate_of_another_process_is_busy_and_its_body_does_not_run() {
     let (play, store) = play().await;
@@ -69,7 +69,7 @@ async fn a_duplicate_of_another_process_is_busy_and_its_body_does_not_run() {
     assert_eq!((play.runs.load(Ordering::Relaxed), play.schema.count("@shipment").await), (1, 1));
 }
 
-// DESIGN rule 1: busy says that the work is being done. A duplicate that has not ended does no work.
+// DESIGN rule 1: busy means that the work is being done. A duplicate that has not ended does no work.
 #[tokio::test]
 async fn duplicates_are_not_in_each_others_way() {
     let (play, store) = play().await;
@@ -86,7 +86,7 @@ async fn duplicates_are_not_in_each_others_way() {
     }
 }
 
-/// Adds to two accounts, in the order that the message says. The first two runs meet in between.
+/// Adds to two accounts, in the order of the message. The first two runs meet in between.
 async fn transfer(message: Message, cx: &mut Context<Postgres>) -> Result<(), BoxError> {
     let play = cx.data::<Arc<TransferFixture>>()?;
     let run = play.runs.fetch_add(1, Ordering::Relaxed);
@@ -103,7 +103,7 @@ async fn transfer(message: Message, cx: &mut Context<Postgres>) -> Result<(), Bo
     Ok(())
 }
 
-// FAULTS E7: a real deadlock; the one that PostgreSQL ended is run again.
+// FAULTS E7: a real deadlock. The run that PostgreSQL ended is repeated.
 #[tokio::test]
 async fn two_inline_handlers_that_deadlock_are_both_done() {
     let (play, store) = play().await;

@@ -261,8 +261,8 @@ pub(crate) fn quarantined(
     let after = filter.after.map_or(0, |id| id.0);
     // One extra row shows that there is another page.
     let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1);
-    let asked = params![inbox.id, reason, after, limit, filter.tenant.as_deref()];
-    let mut rows = statement.query(asked).map_err(store_error)?;
+    let values = params![inbox.id, reason, after, limit, filter.tenant.as_deref()];
+    let mut rows = statement.query(values).map_err(store_error)?;
     while let Some(row) = rows.next().map_err(store_error)? {
         if page.quarantined.len() == filter.limit {
             page.next = page.quarantined.last().map(|last| last.id);

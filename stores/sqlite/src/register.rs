@@ -36,10 +36,10 @@ pub(crate) fn register(work: &mut WriteTx<'_>, params: &RegisterParams) -> Resul
     let (fresh, until) = (work.now.after(params.hold / 2), work.now.after(params.hold));
     for (handler, window) in params.all() {
         // Skip windows that a process registered recently.
-        let said = |one: &RegisteredWindow| {
+        let is_registered = |one: &RegisteredWindow| {
             (one.handler.as_ref(), millis(one.window)) == (handler, millis(window)) && one.until >= fresh
         };
-        if !known.iter().any(said) {
+        if !known.iter().any(is_registered) {
             let handler = handler.map_or("", HandlerKey::as_str);
             work.statement(SQL.register)?
                 .execute(params![inbox, handler, millis(window), until.as_millis()])

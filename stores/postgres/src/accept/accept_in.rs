@@ -196,14 +196,14 @@ fn values(
     let chosen = chosen(offers, round);
     let inbox = chosen.first().map_or(0, |(_, offer)| offer.inbox);
     let (mut entry_places, mut entry_handlers) = (Vec::new(), Vec::new());
-    let (mut asked, mut asked_handlers) = (Vec::new(), Vec::new());
+    let (mut doubted_places, mut doubted_handlers) = (Vec::new(), Vec::new());
     for (number, (at, offer)) in chosen.iter().enumerate() {
         for handler in offer.keep_order() {
             entry_places.push(*at);
             entry_handlers.push(handler);
         }
-        asked.extend(std::iter::repeat_n(place(number), offer.doubted.len()));
-        asked_handlers.extend_from_slice(&offer.doubted);
+        doubted_places.extend(std::iter::repeat_n(place(number), offer.doubted.len()));
+        doubted_handlers.extend_from_slice(&offer.doubted);
     }
     let bytes = |of: fn(&Offered) -> Vec<u8>| SqlValue::Byteas(column(&chosen, |offer| Some(of(offer))));
     let texts =
@@ -237,8 +237,8 @@ fn values(
         line_handlers,
         line_keys,
         SqlValue::Int4s((0..chosen.len()).map(place).collect()),
-        SqlValue::Int4s(asked),
-        SqlValue::Int2s(asked_handlers),
+        SqlValue::Int4s(doubted_places),
+        SqlValue::Int2s(doubted_handlers),
     ]
 }
 

@@ -119,11 +119,11 @@ fn unless_same<T: PartialEq>(values: Vec<T>) -> Option<Vec<T>> {
 }
 
 /// Reads the one row with the results of many messages.
-pub(super) fn said(rows: &[PgRow]) -> Result<Vec<AcceptRow>> {
+pub(super) fn read_rows(rows: &[PgRow]) -> Result<Vec<AcceptRow>> {
     let row = rows.first().ok_or_else(|| corrupt("a batch was not answered"))?;
     let places: Vec<i32> = list(row, 0)?;
     let seqs: Vec<i64> = list(row, 1)?;
-    let mut said: Vec<AcceptRow> = places
+    let mut found: Vec<AcceptRow> = places
         .into_iter()
         .zip(seqs)
         .map(|(place, seq)| AcceptRow { place, seq: Some(seq), is_new: true, is_stale: false, known: None })
@@ -143,10 +143,10 @@ pub(super) fn said(rows: &[PgRow]) -> Result<Vec<AcceptRow>> {
                 }
                 _ => None,
             };
-            said.push(AcceptRow { place, seq, is_new: false, is_stale, known });
+            found.push(AcceptRow { place, seq, is_new: false, is_stale, known });
         }
     }
-    Ok(said)
+    Ok(found)
 }
 
 /// Reads a list. NULL is an empty one.
