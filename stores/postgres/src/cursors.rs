@@ -14,9 +14,9 @@ pub(crate) type LaneHandler = (i16, i16);
 const LOOK_BACK: Duration = Duration::from_secs(1);
 /// Share of the time for full scans, one part in this many, while vacuum cannot remove deleted rows.
 const LOOK_BACK_SHARE: u32 = 20;
-/// The same for a claim that would otherwise return empty without a full scan.
+/// Share of the time for full scans of claims that would otherwise return empty, one part in this many.
 const SHARE_OF_NOTHING: u32 = 4;
-/// Maximum wait of late entries, however long a scan takes.
+/// Maximum wait of late entries, also if a scan takes long.
 const LONGEST_REST: Duration = Duration::from_secs(10);
 /// Below this count of claimed entries, a scan passes few deleted rows.
 const MIN_CLAIMED: u64 = 5_000;

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Calls of accept that wait during a commit share the next batch. Claims and settlements run on their own connections
-//! with fixed plans. A handler that asks for a transaction gets one on a third set of connections, and the store writes
+//! with fixed plans. A handler that requests a transaction gets one on a third set of connections, and the store writes
 //! its completion in it. Tests: `tests/`, one file per subject.
 
 mod accept;

@@ -134,7 +134,7 @@ impl Ingest {
     }
 }
 
-/// Stores batch after batch until the last caller is gone. A batch is never delayed to fill it, unless another one is
+/// Stores batches until the last caller is dropped. A batch is never delayed to fill it, unless another one is
 /// being stored: then it needs enough messages to run beside it.
 async fn write(ingest: Ingest, mut queue: mpsc::UnboundedReceiver<AcceptCall>) {
     let mut waiting = VecDeque::new();

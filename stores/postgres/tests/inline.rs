@@ -61,10 +61,10 @@ async fn a_duplicate_of_another_process_is_busy_and_its_body_does_not_run() {
     assert_eq!(in_time(second.process(message("1"))).await.expect("an answer"), Processed::Busy);
     assert_eq!(in_time(second.receive(message("1"))).await.expect("an answer"), Receipt::Busy);
     play.go.add_permits(1);
-    let (processed, told) = in_time(working).await.expect("no panic").expect("the first ends");
+    let (processed, stored) = in_time(working).await.expect("no panic").expect("the first ends");
     assert_eq!(processed, Processed::Done);
     let (processed, again) = second.process_with_results(message("1")).await.expect("an answer");
-    assert_eq!((processed, &again), (Processed::Duplicate, &told));
+    assert_eq!((processed, &again), (Processed::Duplicate, &stored));
     assert_eq!(again.get("ship").map(|result| &result[..]), Some(&b"run 1"[..]));
     assert_eq!((play.runs.load(Ordering::Relaxed), play.schema.count("@shipment").await), (1, 1));
 }
@@ -175,8 +175,8 @@ async fn once(store: &Postgres, tx: &mut PgConnection, result: &str) -> Option<S
         store.once_record(tx, "orders", "1", "ship", result).await.expect("record");
         return None;
     }
-    let told = store.once_recall(tx, "orders", "1", "ship").await.expect("recall");
-    told.map(|told| String::from_utf8_lossy(&told).into_owned())
+    let stored = store.once_recall(tx, "orders", "1", "ship").await.expect("recall");
+    stored.map(|stored| String::from_utf8_lossy(&stored).into_owned())
 }
 
 #[tokio::test]
@@ -187,9 +187,9 @@ async fn once_keeps_a_result_in_the_callers_own_transaction() {
         let mut tx = shop.begin().await.expect("begin");
         assert_eq!(once(&store, &mut tx, "lost").await, None);
         tx.rollback().await.expect("rollback");
-        for (result, told) in [("kept", None), ("late", Some("kept"))] {
+        for (result, stored) in [("kept", None), ("late", Some("kept"))] {
             let mut tx = shop.begin().await.expect("begin");
-            assert_eq!(once(&store, &mut tx, result).await.as_deref(), told);
+            assert_eq!(once(&store, &mut tx, result).await.as_deref(), stored);
             tx.commit().await.expect("commit");
         }
     }

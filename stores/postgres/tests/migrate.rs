@@ -216,7 +216,7 @@ async fn one_lane_and_sixty_four_do_the_same() {
         assert!(used <= i64::from(lanes) && (lanes == 1 || used > 32), "{used} of {lanes} lanes");
         settle(&store, &fixture::claim(&store, "h", 1).await, &rejected()).await;
         assert_eq!(complete_all(&store, "h").await, 199);
-        // Existing tables keep their lanes, whatever the options request.
+        // Existing tables keep their lanes, although the options request others.
         let again = schema.options().lanes(3).clock(clock.shared()).open().await.expect("the store opens");
         assert!(
             matches!(accept(&again, "7").await, Accepted::Duplicate(_)),

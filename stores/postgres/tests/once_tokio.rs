@@ -79,11 +79,11 @@ async fn a_result_is_kept_in_a_transaction_of_either_driver() {
     store.record(&mut tx, &inbox, &key, &handler, b"kept").await.expect("record");
     tx.commit().await.expect("commit");
     let mut tx = theirs.transaction().await.expect("begin");
-    let told = store.recall(&mut tx, &inbox, &key, &handler).await.expect("recall");
-    assert_eq!(told.as_deref(), Some(&b"kept"[..]));
+    let stored = store.recall(&mut tx, &inbox, &key, &handler).await.expect("recall");
+    assert_eq!(stored.as_deref(), Some(&b"kept"[..]));
     let mut tx = ours.begin().await.expect("begin");
-    let told = store.once_recall(&mut tx, "orders", "1", "charge").await.expect("recall");
-    assert_eq!(told.as_deref(), Some(&b"kept"[..]));
+    let stored = store.once_recall(&mut tx, "orders", "1", "charge").await.expect("recall");
+    assert_eq!(stored.as_deref(), Some(&b"kept"[..]));
 }
 
 #[tokio::test]

@@ -88,8 +88,8 @@ async fn the_doctor_sees_what_is_missing() {
     assert_eq!(missing.severity, Severity::Danger);
     assert!(missing.what.contains("oncebox_scheduled_head"), "{missing}");
     let late = ExamineParams::new(inbox(), params.now.after(std::time::Duration::from_mins(1)));
-    let told = store.examine(&late).await.expect("examine");
-    assert!(told.iter().any(|finding| finding.code == "clock_skew"), "{told:?}");
+    let findings = store.examine(&late).await.expect("examine");
+    assert!(findings.iter().any(|finding| finding.code == "clock_skew"), "{findings:?}");
 }
 
 async fn codes(schema: &Schema, change: impl FnOnce(&mut ExamineParams)) -> Vec<&'static str> {

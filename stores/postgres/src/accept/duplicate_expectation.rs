@@ -1,4 +1,4 @@
-//! Decides whether the next batch looks up its keys before it inserts them.
+//! Decides whether the next batch looks up its keys before it inserts them. Tests: `tests/unlooked.rs`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,4 +1,5 @@
-//! Rare cases of accept: quarantines a message, or adds entries to a known message.
+//! Rare cases of accept: quarantines a message, or adds entries to a known message. Tests: `tests/accept_races.rs`,
+//! `tests/locks.rs`.
 
 use std::collections::HashMap;
 
@@ -138,7 +139,7 @@ pub(crate) fn order_of(
     OrderKey::of(inbox, &message.with_ordering_key(key?))
 }
 
-/// Returns these handlers and all handlers that are the same as one of them.
+/// Returns these handlers and all handlers that are linked with one of them.
 pub(crate) async fn group_of(db: &Db, session: &mut PgSession, handlers: &[i16]) -> Result<Vec<i16>> {
     let rows = session.rows(query(&db.sql.names_group).bind(handlers.to_vec())).await?;
     rows.iter().map(|row| get(row, 0)).collect()

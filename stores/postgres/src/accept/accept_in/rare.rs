@@ -1,5 +1,5 @@
-//! Rare cases of an accept in a transaction: quarantines a message, or adds entries to a known message. The same steps as
-//! `rare_cases.rs`, in the one transaction that there is.
+//! Rare cases of an accept in a transaction: quarantines a message, or adds entries to a known message. The same steps
+//! as `rare_cases.rs`, in the caller's transaction. Tests: `tests/accept_in.rs`, `tests/accept_in_tokio.rs`.
 
 use std::collections::HashMap;
 
