@@ -1,4 +1,4 @@
-//! Short forms of operator actions, for tests.
+//! Short forms of operator actions, for tests. Tests: the conformance suite calls every step.
 
 use std::time::Duration;
 

@@ -26,7 +26,7 @@ impl LongOperation {
 }
 
 impl StoreClient {
-    /// Checks a bulk operation and its count. One that was recorded before continues, whatever the count is now.
+    /// Checks a bulk operation and its count. A recorded operation continues without a check of the count.
     pub(crate) async fn plan_bulk(&self, action: &wire::BulkAction) -> OperatorResult<LongOperation> {
         let audit = action.audit();
         let mut bulk = self.bulk_of(&action.plan())?.id(audit.operation.0);

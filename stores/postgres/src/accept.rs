@@ -22,7 +22,7 @@ use fast_path::{FastPath, Statement};
 use rare_cases::{add_unordered, handle_rare_cases, unordered_entries};
 pub(crate) use rare_cases::{group_of, order_of};
 
-/// The most messages in one statement.
+/// Maximum messages in one statement.
 const MAX_ROUND: usize = 1_000;
 /// Maximum retries for messages that raced with another message under the same key.
 const RACES: usize = 100;
@@ -33,16 +33,16 @@ pub(crate) struct Offered {
     /// Number of timeline changes that the process knew when it read these ids.
     changes: u64,
     inbox: i16,
-    /// The lane of its key, and that of the message.
+    /// Lane of the key, and lane of the message.
     lane: i16,
     home: i16,
-    /// By route: the number of its key, then those of former keys that have another one.
+    /// By route: the id of its key, then the ids of former keys with another id.
     routes: Vec<Vec<i16>>,
-    /// The numbers of the keys, in order.
+    /// Ids of the keys, sorted.
     handlers: Vec<i16>,
-    /// Those of them that ignore ordering keys.
+    /// The keys in `handlers` that ignore ordering keys.
     ignore_order: Vec<i16>,
-    /// If it may have been forgotten: the numbers of all of its handlers' keys, former ones included, or 0 if it has none.
+    /// If the key may have been swept: the ids of all current and former keys of its handlers, or 0 without handlers.
     doubted: Vec<i16>,
 }
 
@@ -75,12 +75,12 @@ impl Offered {
         self.inbox
     }
 
-    /// The lane of its key.
+    /// Returns the lane of the key.
     pub(crate) fn lane(&self) -> i16 {
         self.lane
     }
 
-    /// About how much is sent for it.
+    /// Returns the approximate number of bytes that the store sends for the message.
     pub(crate) fn bytes(&self) -> usize {
         self.new.message.payload().len() + 256
     }
@@ -103,12 +103,12 @@ impl Offered {
         }
     }
 
-    /// The handlers whose entries ignore the order of this message. Empty if it has none.
+    /// Returns the handlers whose entries ignore the order of this message. Empty if it has no order.
     fn unordered(&self) -> &[i16] {
         if self.new.order.is_some() { &self.ignore_order } else { &[] }
     }
 
-    /// Splits handlers that are added to a stored message into those that keep its order and the others. Leaves out an empty part.
+    /// Splits handlers that are added to a stored message: those that keep its order, the others. Omits an empty part.
     fn split_by_order(
         &self,
         added: Vec<i16>,
@@ -120,13 +120,13 @@ impl Offered {
         [(ordered, order), (unordered, None)].into_iter().filter(|(added, _)| !added.is_empty())
     }
 
-    /// The handlers whose entries have the order of the message, if it has one.
+    /// Returns the handlers whose entries have the order of the message, if it has one.
     fn keep_order(&self) -> impl Iterator<Item = i16> {
         self.handlers.iter().copied().filter(|handler| !self.unordered().contains(handler))
     }
 }
 
-/// Text columns take no NUL. Said before the message shares a statement with others.
+/// Refuses a message with a NUL character in a text column, before it shares a statement with others.
 fn refuse_nul(new: &NewMessage) -> Result<()> {
     let message = &new.message;
     let texts = [
@@ -148,9 +148,9 @@ fn refuse_nul(new: &NewMessage) -> Result<()> {
 /// Result of one message in a batch.
 enum OfferOutcome {
     Answer(Accepted),
-    /// Its key came in at the same moment: it has to be offered again.
+    /// Another call stored the same key at the same moment. The message must be offered again.
     Raced,
-    /// It needs more than the one statement.
+    /// The message needs more than one statement.
     RareCase(RareCase),
 }
 
@@ -167,7 +167,7 @@ pub(crate) struct StoredBatch {
     pub(crate) work: bool,
 }
 
-/// Stores a batch. Everything new of it is stored in one commit.
+/// Stores a batch. One commit stores all new messages.
 pub(crate) async fn store(db: &Db, sessions: &Sessions, offers: &[Offered]) -> Result<StoredBatch> {
     let oldest = offers.iter().map(|offer| offer.changes).min();
     let sessions = &oldest.map_or_else(|| sessions.clone(), |changes| sessions.knowing(changes));
@@ -212,7 +212,7 @@ pub(crate) async fn store(db: &Db, sessions: &Sessions, offers: &[Offered]) -> R
     )))
 }
 
-/// Error after a part of the batch was committed. The same call again finds out which messages are stored.
+/// Returns an error for a batch that is partly committed. A repeat of the call finds out which messages are stored.
 fn partly(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::ReadOnly | ErrorKind::Denied => {
@@ -223,7 +223,7 @@ fn partly(error: Error) -> Error {
     }
 }
 
-/// Offers messages: in one statement that commits by itself, unless a key or an inbox makes it several.
+/// Offers messages: in one statement that commits by itself, unless a repeated key or a second inbox needs several.
 async fn offer(
     db: &Db,
     sessions: &Sessions,
@@ -242,22 +242,22 @@ async fn offer(
     let single = rounds.len() == 1 && !unordered;
     let mut session = if single { sessions.single().await? } else { sessions.transaction().await? };
     let mut verdicts = Vec::with_capacity(indexes.len());
-    // The first takes all locks, so that they are taken in order. What it does not know of yet it leaves as it is.
+    // The first round takes all locks, in order. A round leaves messages that it does not know yet unchanged.
     let mut locks = lines.locks();
     for round in &rounds {
         let offered = long_way(db, offers, round, std::mem::take(&mut locks), &lines);
-        let said = said(&session.rows(offered).await?)?;
+        let found = read_rows(&session.rows(offered).await?)?;
         if unordered {
-            add_unordered(db, &mut session, offers, &said).await?;
+            add_unordered(db, &mut session, offers, &found).await?;
         }
-        verdicts.extend(verdicts_of(offers, said)?);
+        verdicts.extend(verdicts_of(offers, found)?);
     }
     session.end().await?;
     Ok(verdicts)
 }
 
-/// Offers messages in one statement, or in two if one that was stored without looking is known. The short statement fails if a key comes in
-/// from elsewhere at the same moment; the long one waits for it.
+/// Offers messages in one statement. Uses a second one if the first skipped the lookup and a key is known. The short
+/// statement fails if another process stores one of the keys at the same moment; the long one waits for it.
 async fn offer_round(
     db: &Db,
     sessions: &Sessions,
@@ -270,26 +270,26 @@ async fn offer_round(
         match session.rows(query).await {
             Ok(rows) => {
                 session.end().await?;
-                let said = match statement {
+                let found = match statement {
                     Statement::New if rows.is_empty() => {
                         db.duplicate_expectation.learn(true);
                         looks = true;
                         continue;
                     }
-                    Statement::New | Statement::Plain => fast_path::said(&rows)?,
-                    Statement::One => said(&rows)?,
+                    Statement::New | Statement::Plain => fast_path::read_rows(&rows)?,
+                    Statement::One => read_rows(&rows)?,
                 };
-                let known = said.iter().any(|said| !said.is_new);
-                // One by itself says little of how batches fare, unless it was known.
+                let known = found.iter().any(|row| !row.is_new);
+                // A single message predicts little about batches, unless its key is known.
                 if known || statement != Statement::One {
                     db.duplicate_expectation.learn(known);
                 }
-                return verdicts_of(offers, said);
+                return verdicts_of(offers, found);
             }
             // Nothing of the statement was stored.
             Err(error) if error.kind() == ErrorKind::Corrupt => break,
             Err(error) => {
-                // The insert may have waited for a transaction that changes a known key. A lookup does not wait for it.
+                // The insert may have waited for a transaction that changes a known key. A lookup does not wait.
                 db.duplicate_expectation.learn(true);
                 return Err(error);
             }
@@ -298,10 +298,10 @@ async fn offer_round(
     let mut session = sessions.single().await?;
     let rows = session.rows(long_way(db, offers, round, Vec::new(), &TouchedQueues::default())).await?;
     session.end().await?;
-    verdicts_of(offers, said(&rows)?)
+    verdicts_of(offers, read_rows(&rows)?)
 }
 
-/// Cuts a batch into statements: of one inbox, with each key once, and not too large. The order of a key's messages is kept.
+/// Splits a batch into statements: one inbox, each key once, not too large. Keeps the order of a key's messages.
 fn rounds(offers: &[Offered], indexes: &[usize]) -> Vec<Vec<usize>> {
     let mut by_inbox: BTreeMap<i16, Vec<Vec<usize>>> = BTreeMap::new();
     let mut seen: Vec<HashSet<Key>> = Vec::new();
@@ -320,8 +320,8 @@ fn rounds(offers: &[Offered], indexes: &[usize]) -> Vec<Vec<usize>> {
     }
     let mut rounds: Vec<_> = by_inbox.into_values().flatten().collect();
     for round in rounds.iter_mut().filter(|round| round.len() > MAX_ROUND) {
-        // A statement stores its keys in their order. So do several: two batches that share keys must not wait for each other in a
-        // ring. Those with an ordering key stay in the order in which they came; their lines are locked before any of them.
+        // All statements store keys in the same order, so that batches with common keys cannot deadlock. Messages with
+        // an ordering key keep their order of arrival; the transaction locks their lines first.
         round.sort_by_key(|index| {
             let offer = &offers[*index];
             offer.new.order.is_none().then_some((offer.lane, offer.new.key))
@@ -330,17 +330,17 @@ fn rounds(offers: &[Offered], indexes: &[usize]) -> Vec<Vec<usize>> {
     rounds.iter().flat_map(|round| round.chunks(MAX_ROUND).map(<[usize]>::to_vec)).collect()
 }
 
-/// The messages of a round, with their places.
+/// Returns the messages of a round, with their places in the batch.
 fn chosen<'a>(offers: &'a [Offered], round: &[usize]) -> Vec<(i32, &'a Offered)> {
     round.iter().map(|index| (place(*index), &offers[*index])).collect()
 }
 
-/// One value of each message.
+/// Returns one value of each message.
 fn column<'a, T>(chosen: &[(i32, &'a Offered)], value: impl Fn(&'a Offered) -> T) -> Vec<T> {
     chosen.iter().map(|(_, offer)| value(offer)).collect()
 }
 
-/// The statement for all kinds of messages of one inbox, with the locks that it takes first.
+/// Returns the statement for all kinds of messages of one inbox. It takes `locks` first.
 fn long_way<'a>(
     db: &Db,
     offers: &'a [Offered],
@@ -352,20 +352,20 @@ fn long_way<'a>(
     let inbox = chosen.first().map_or(0, |(_, offer)| offer.inbox);
     let mut entries = (Vec::new(), Vec::new());
     // Many messages go to the same few handlers.
-    let mut asked: Vec<&[i16]> = Vec::new();
+    let mut distinct: Vec<&[i16]> = Vec::new();
     let mut by_message = Vec::with_capacity(chosen.len());
     for (at, offer) in &chosen {
-        let known = asked.iter().position(|handlers| *handlers == offer.doubted);
-        by_message.push(place(known.unwrap_or(asked.len())));
+        let known = distinct.iter().position(|handlers| *handlers == offer.doubted);
+        by_message.push(place(known.unwrap_or(distinct.len())));
         if known.is_none() {
-            asked.push(&offer.doubted);
+            distinct.push(&offer.doubted);
         }
         for handler in offer.keep_order() {
             entries.0.push(*at);
             entries.1.push(handler);
         }
     }
-    let numbered = asked.iter().enumerate();
+    let numbered = distinct.iter().enumerate();
     let pairs = numbered.flat_map(|(number, handlers)| handlers.iter().map(move |id| (place(number), *id)));
     let doubted: (Vec<i32>, Vec<i16>) = pairs.unzip();
     let accept = query(&db.sql.accept)
@@ -394,7 +394,7 @@ fn long_way<'a>(
     lines.bind(accept).bind(by_message).bind(doubted.0).bind(doubted.1)
 }
 
-/// The tenants of all messages; nothing is sent if none has one.
+/// Returns the tenants of all messages. `None` if no message has one.
 fn tenants<'a>(chosen: &[(i32, &'a Offered)]) -> Option<Vec<Option<&'a str>>> {
     let tenants = column(chosen, |offer| offer.new.message.tenant());
     tenants.iter().any(Option::is_some).then_some(tenants)
@@ -411,7 +411,7 @@ fn place(index: usize) -> i32 {
 /// Row that a statement returned for one message.
 struct AcceptRow {
     place: i32,
-    /// Its number; nothing if it raced with another, or is stale.
+    /// Number of the message. `None` if it raced with another, or is stale.
     seq: Option<i64>,
     is_new: bool,
     is_stale: bool,
@@ -422,16 +422,16 @@ struct AcceptRow {
 struct KnownWith {
     fingerprint: Vec<u8>,
     handlers: Vec<u8>,
-    /// For how long it is known, in milliseconds.
+    /// Time since the key was stored, in milliseconds.
     age: i64,
 }
 
 /// Reads a row for each message.
-fn said(rows: &[PgRow]) -> Result<Vec<AcceptRow>> {
-    rows.iter().map(said_in).collect()
+fn read_rows(rows: &[PgRow]) -> Result<Vec<AcceptRow>> {
+    rows.iter().map(read_row).collect()
 }
 
-fn said_in(row: &PgRow) -> Result<AcceptRow> {
+fn read_row(row: &PgRow) -> Result<AcceptRow> {
     let known = match get(row, 4)? {
         Some(fingerprint) => Some(KnownWith { fingerprint, handlers: get(row, 5)?, age: get(row, 6)? }),
         None => None,
@@ -445,18 +445,18 @@ fn said_in(row: &PgRow) -> Result<AcceptRow> {
     })
 }
 
-fn verdicts_of(offers: &[Offered], said: Vec<AcceptRow>) -> Result<Vec<(usize, OfferOutcome)>> {
-    said.into_iter().map(|said| verdict(offers, said)).collect()
+fn verdicts_of(offers: &[Offered], found: Vec<AcceptRow>) -> Result<Vec<(usize, OfferOutcome)>> {
+    found.into_iter().map(|row| verdict(offers, row)).collect()
 }
 
-fn verdict(offers: &[Offered], said: AcceptRow) -> Result<(usize, OfferOutcome)> {
-    let index = usize::try_from(said.place).unwrap_or(usize::MAX);
+fn verdict(offers: &[Offered], row: AcceptRow) -> Result<(usize, OfferOutcome)> {
+    let index = usize::try_from(row.place).unwrap_or(usize::MAX);
     let offer = offers.get(index).ok_or_else(|| corrupt("an answer is for no message"))?;
-    let verdict = match (said.seq.map(Seq), said.known) {
-        (Some(seq), _) if said.is_new => OfferOutcome::Answer(Accepted::First(seq)),
+    let verdict = match (row.seq.map(Seq), row.known) {
+        (Some(seq), _) if row.is_new => OfferOutcome::Answer(Accepted::First(seq)),
         (Some(seq), Some(with)) => known(offer, known_for(seq, with.age), &with.fingerprint, &with.handlers),
         (Some(_), None) => return Err(corrupt("an answer knows a message and says nothing of it")),
-        (None, _) if said.is_stale => {
+        (None, _) if row.is_stale => {
             OfferOutcome::RareCase(RareCase::Quarantine(QuarantineReason::Stale, None))
         }
         (None, _) => OfferOutcome::Raced,
@@ -485,7 +485,7 @@ fn known(offer: &Offered, known: KnownMessage, fingerprint: &[u8], handlers: &[u
     OfferOutcome::RareCase(RareCase::AddHandlers)
 }
 
-/// The handlers of a message that have no entry yet, under their key or a former one; with all of these.
+/// Returns the handlers of a message without an entry under their key or a former one, each with all of its keys.
 fn missing<'a>(offer: &'a Offered, present: &[i16]) -> Vec<&'a [i16]> {
     let routes = offer.routes.iter().map(Vec::as_slice);
     routes.filter(|ids| !ids.iter().any(|id| present.contains(id))).collect()

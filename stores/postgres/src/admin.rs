@@ -56,7 +56,7 @@ pub(crate) async fn count(db: &Db, inbox: &InboxName, tenant: Option<&str>) -> R
     Ok(counts)
 }
 
-/// Lines of an inbox that an operator holds back, with their order keys.
+/// Returns the ordering keys of an inbox that an operator paused, with their order keys.
 pub(crate) async fn paused_keys(
     db: &Db,
     session: &mut PgSession,
@@ -106,7 +106,8 @@ pub(crate) async fn list(db: &Db, filter: &EntryFilter) -> Result<EntryPage> {
     filter.page(rows.iter().map(|row| listed(row, inbox)), rows.len() == EntryFilter::EXAMINED)
 }
 
-/// A row of a list: its place, and the entry unless it is of another inbox, was replayed, or is not remembered any more.
+/// Reads a row of a list: its position, and its entry. No entry if it belongs to another inbox, was replayed, or is
+/// deleted.
 fn listed(row: &PgRow, inbox: i16) -> Result<(EntryCursor, Option<EntryView>)> {
     let cursor = EntryCursor::new(Seq(get(row, 0)?), handler_key(row, 1)?);
     let gone = get::<Option<&[u8]>>(row, 10)?.is_none();
@@ -119,7 +120,7 @@ fn listed(row: &PgRow, inbox: i16) -> Result<(EntryCursor, Option<EntryView>)> {
     Ok((cursor, Some(entry.of_message(Timestamp::from_millis(get(row, 11)?), tenant, label))))
 }
 
-/// The label in the columns from `first` on: source, id, type, ordering key.
+/// Reads the label in the columns from `first` on: source, id, type, ordering key.
 fn label(row: &PgRow, first: usize) -> Result<MessageLabel> {
     let ordering_key = get::<Option<&[u8]>>(row, first + 3)?.map(Into::into);
     let (source, kind): (&str, &str) = (get(row, first)?, get(row, first + 2)?);
@@ -154,7 +155,7 @@ pub(crate) async fn show(db: &Db, inbox: &InboxName, key: &Key) -> Result<Option
     let mut view = MessageView::new(*key);
     let mut session = db.reads().await?;
     if let Some(found) = find(db, &mut session, inbox, key).await? {
-        // The message itself may have left before its key, or be damaged: the rest is shown.
+        // Retention may delete a message before its key, or the message may be damaged. Show the rest.
         let message = unless_damaged(message(db, &mut session, found.seq).await)?;
         let message = message.unwrap_or_else(|error| {
             tracing::error!(seq = found.seq.0, %error, "a stored message is damaged");
@@ -200,7 +201,7 @@ pub(crate) async fn quarantined(db: &Db, filter: &QuarantineFilter) -> Result<Qu
         .bind(inbox)
         .bind(filter.reason.map(QuarantineReason::as_str))
         .bind(filter.after.map_or(0, |id| id.0))
-        // One more than asked tells whether there is another page.
+        // One extra row shows that there is another page.
         .bind(i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1))
         .bind(tenant);
     let mut session = db.reads().await?;
@@ -237,7 +238,7 @@ pub(crate) struct ProofRow {
 }
 
 impl ProofRow {
-    /// An entry, with what is known of its message.
+    /// Adds the known parts of the message to an entry.
     fn label(&self, entry: EntryView, message: Option<&Message>) -> EntryView {
         entry.of_message(self.received_at, self.tenant.clone(), message.map(MessageLabel::of))
     }
@@ -289,7 +290,7 @@ pub(crate) struct Operating<'a> {
 }
 
 impl<'a> Operating<'a> {
-    /// Finds the names, before a connection is taken.
+    /// Reads the names, before the caller takes a connection.
     pub(crate) async fn new(
         db: &'a Db,
         inbox: &'a InboxName,
@@ -309,7 +310,7 @@ impl<'a> Operating<'a> {
         self.origin == entry.origin
     }
 
-    /// The line that the entry stands in, while it is not finished: lane, handler and order key.
+    /// Returns lane, handler and order key of an unfinished entry with an ordering key.
     pub(crate) async fn line(
         &self,
         session: &mut PgSession,
@@ -332,7 +333,7 @@ impl<'a> Operating<'a> {
         let seq = found.seq;
         let message = unless_damaged(message(db, session, seq).await)?;
         let rows = session.rows(query(&db.sql.admin_order).bind(seq.0).bind(handler)).await?;
-        // One that is finished has the place that its message asks for.
+        // A finished entry gets the order key of its message.
         let order = match rows.first() {
             Some(row) => row::order(row, 0)?,
             None => message.as_ref().ok().and_then(|message| OrderKey::of(self.inbox, message.as_ref()?)),
@@ -349,7 +350,7 @@ impl<'a> Operating<'a> {
             Some(row) if get::<i64>(row, 0)? != seq.0 => return Ok(None),
             Some(_) => {}
         }
-        // The latest generation is the one that can still be acted on.
+        // Operators can act only on the latest generation.
         let current = entries(db, session, &self.handlers, seq, key).await?;
         let current = current.into_iter().filter(|entry| entry.origin == self.origin);
         let mut entry = current.max_by_key(|entry| entry.generation).ok_or_else(missing)?;
@@ -427,7 +428,7 @@ fn missing(key: &Key, handler: &HandlerKey) -> Error {
     Error::new(ErrorKind::NotFound, format!("no entry of handler {handler:?} is stored for key {key}"))
 }
 
-/// Pauses or resumes a handler; says whether that changed anything.
+/// Pauses or resumes a handler. Returns true if that changed its state.
 pub(crate) async fn set_paused(db: &Db, session: &mut PgSession, handler: i16, paused: bool) -> Result<bool> {
     Ok(session.run(query(&db.sql.admin_set_paused).bind(handler).bind(paused)).await? == 1)
 }

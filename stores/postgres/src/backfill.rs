@@ -14,7 +14,7 @@ use crate::session::{PgSession, query};
 /// A message that has no entry for the handler yet.
 struct Missing {
     seq: i64,
-    /// The lane of its key.
+    /// Lane of the key.
     lane: i16,
     digest: Vec<u8>,
     order: Option<Vec<u8>>,
@@ -29,7 +29,7 @@ pub(crate) async fn backfill(db: &Db, params: &BackfillParams) -> Result<Backfil
     let route = db.link(inbox, &params.route).await?;
     let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
     let page = query(&db.sql.backfill_page).bind(params.after.map_or(0, |seq| seq.0)).bind(limit);
-    // One transaction: as long as it has looked at the messages, no partition of them is dropped.
+    // One transaction: its read locks keep the partitions of the messages from being dropped.
     let mut session = control.transaction().await?;
     let rows = session.rows(page).await?;
     let group = group_of(db, &mut session, &route).await?;
@@ -39,7 +39,7 @@ pub(crate) async fn backfill(db: &Db, params: &BackfillParams) -> Result<Backfil
             chosen.extend(missing(row, params, &group)?);
         }
     }
-    // Asked after the messages: what was forgotten before one of them came back is known by now.
+    // Query after the messages: each sweep before a redelivery of one of them is visible by now.
     let forgotten = session.rows(query(&db.sql.accept_forgotten).bind(group.clone())).await?;
     let forgotten: Option<i64> = forgotten.first().map_or(Ok(None), |row| get(row, 0))?;
     let all = chosen.len();
@@ -53,9 +53,9 @@ pub(crate) async fn backfill(db: &Db, params: &BackfillParams) -> Result<Backfil
     Ok(Backfilled::new(added, last.filter(|_| full)).stale(stale))
 }
 
-/// A message of the page, if it is for the handler and has no entry for it.
+/// Returns a message of the page if it is for the handler and has no entry for it.
 fn missing(row: &PgRow, params: &BackfillParams, group: &[i16]) -> Result<Option<Missing>> {
-    // The message itself may have left before its key: then there is nothing to handle.
+    // Retention may delete a message before its key. Then there is nothing to handle.
     let Some(kind) = get::<Option<&str>>(row, 5)? else { return Ok(None) };
     let handlers = decode_handlers(get(row, 4)?);
     if !params.takes(kind) || group.iter().any(|id| handlers.contains(id)) {
@@ -73,7 +73,7 @@ fn missing(row: &PgRow, params: &BackfillParams, group: &[i16]) -> Result<Option
     }))
 }
 
-/// Adds the entries; returns how many. Locks as accepting does when it adds handlers: first lines, then keys.
+/// Adds the entries and returns their number. Lock order as in accept: first lines, then keys.
 async fn add(
     db: &Db,
     session: &mut PgSession,
@@ -93,7 +93,7 @@ async fn add(
     if !lines.is_empty() {
         lines.lock(db, session).await?;
     }
-    // They are a page, and so in the order of their numbers.
+    // A page is in the order of the numbers.
     let seqs: Vec<i64> = chosen.iter().map(|message| message.seq).collect();
     let erased = Fingerprint::ERASED.as_bytes().to_vec();
     let rows = session.rows(query(&db.sql.backfill_hold).bind(seqs).bind(erased)).await?;
@@ -101,7 +101,7 @@ async fn add(
     for row in &rows {
         known.insert(get::<i64>(row, 0)?, decode_handlers(get(row, 1)?));
     }
-    // What was swept meanwhile is not there any more, and what was delivered again may have its entry.
+    // Skip messages that were swept meanwhile. A message that was delivered again may have its entry already.
     let chosen: Vec<Missing> = chosen
         .into_iter()
         .filter_map(|message| {

@@ -16,11 +16,11 @@ use crate::error::unread;
 use crate::session::{PgSession, Query, Sessions, query};
 use crate::settle::settle;
 
-/// Maximum entries of a claim that takes the oldest over all lanes. Above it, each lane gives a share.
+/// Maximum entries of a claim that takes the oldest over all lanes. A larger claim takes a share of each lane.
 const EXACT: usize = 31;
 /// Minimum share of a lane. Below it, the claim takes the oldest over all lanes.
 const LEAST_SHARE: usize = 8;
-/// Up to this many are claimed by the short statement.
+/// Maximum entries of a claim by the short statement.
 const FAST_PATH_LIMIT: usize = 8;
 
 /// One scan target: a handler in a lane, and the `ClaimQuota` that it counts against. A lane is a fixed share of an inbox's
@@ -41,19 +41,19 @@ impl ClaimTarget {
     }
 }
 
-/// The keys of handlers that have several, by want: a line runs through all of them.
+/// Keys of handlers with several keys, by want. A line spans all keys of its handler.
 #[derive(Default)]
 struct HandlerAliases {
     wants: Vec<i32>,
     handlers: Vec<i16>,
 }
 
-/// The number of a want in the statements.
+/// Returns the number of a want in the statements.
 fn number(want: usize) -> i32 {
     i32::try_from(want + 1).unwrap_or(i32::MAX)
 }
 
-/// Maximum entries to claim from one target, and the maximum of those that waited before.
+/// Maximum entries to claim from one target: all, and entries that waited before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct TargetLimits {
     all: usize,
@@ -65,12 +65,12 @@ pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>>
     let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Vec::new()) };
     let caller = Caller::of_claim(params);
     let wants: Vec<&ClaimQuota> = params.wants.iter().filter(|want| want.limit > 0).collect();
-    let (mut looks, mut kin) = (Vec::new(), HandlerAliases::default());
+    let (mut looks, mut aliases) = (Vec::new(), HandlerAliases::default());
     for (index, want) in wants.iter().enumerate() {
         let handlers = db.route(inbox, &want.route).await?;
         if handlers.len() > 1 {
-            kin.wants.extend(handlers.iter().map(|_| number(index)));
-            kin.handlers.extend(&handlers);
+            aliases.wants.extend(handlers.iter().map(|_| number(index)));
+            aliases.handlers.extend(&handlers);
         }
         for handler in handlers {
             looks.extend(db.all_lanes().into_iter().map(|lane| ClaimTarget {
@@ -86,8 +86,8 @@ pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>>
         return held(db, &caller).await;
     }
     match params.mode {
-        ClaimMode::Healthy => healthy((db, &control), params, &wants, looks, &kin).await,
-        ClaimMode::Suspect => suspects((db, &control), params, &wants, &looks, &kin).await,
+        ClaimMode::Healthy => healthy((db, &control), params, &wants, looks, &aliases).await,
+        ClaimMode::Suspect => suspects((db, &control), params, &wants, &looks, &aliases).await,
     }
 }
 
@@ -96,28 +96,29 @@ async fn healthy(
     params: &ClaimParams,
     wants: &[&ClaimQuota],
     mut looks: Vec<ClaimTarget>,
-    kin: &HandlerAliases,
+    aliases: &HandlerAliases,
 ) -> Result<Vec<Claimed>> {
     let caller = Caller::of_claim(params);
     let mut limits: Vec<usize> = wants.iter().map(|want| want.limit).collect();
     let mut found = ClaimRows::default();
     let mut goes_on = false;
-    // The short statement cannot follow the line of a renamed handler over its keys.
-    let mut short = kin.wants.is_empty() && db.cursors.take_few(looks.iter().map(ClaimTarget::place));
+    // The short statement cannot follow a line over the keys of a renamed handler.
+    let mut short = aliases.wants.is_empty() && db.cursors.take_few(looks.iter().map(ClaimTarget::place));
     while !looks.is_empty() {
         let exact = share_out(&mut looks, &limits);
         let extent = if exact { ScanExtent::Oldest } else { ScanExtent::Many };
         let from = |look: &ClaimTarget| (look.place(), if look.at_all { ScanExtent::All } else { extent });
         let starts = db.cursors.starts(looks.iter().map(from));
         let mut session = control.claiming().await.map_err(|error| lost_after(goes_on, error))?;
-        let round = ClaimRound { db, params, looks: &looks, starts: &starts, kin, limits: &limits, goes_on };
+        let round =
+            ClaimRound { db, params, looks: &looks, starts: &starts, aliases, limits: &limits, goes_on };
         let start = Instant::now();
-        let asked = round.query(&mut session, exact, short).await;
-        // One that failed has taken its time as well.
+        let result = round.query(&mut session, exact, short).await;
+        // A failed scan counts with its time, too.
         for (look, _) in looks.iter().zip(&starts).filter(|(_, start)| start.least == 0) {
             db.cursors.looked_back(look.place(), start.elapsed());
         }
-        let (answer, by_short) = asked?;
+        let (answer, by_short) = result?;
         session.end().await.map_err(|error| lost_after(goes_on, error))?;
         if !answer.is_all() {
             return held(db, &caller).await.map_err(unread);
@@ -139,7 +140,8 @@ async fn healthy(
     found.claimed(db, &caller).await.map_err(unread)
 }
 
-/// Takes note of what a claim has got in a place, and says whether it looks there again. `found`: whether it has found anything at all.
+/// Records the findings of a claim for a place. Returns the target if the claim must scan it again. `found` is true if
+/// the claim has found an entry anywhere.
 fn look_again(
     db: &Db,
     look: &ClaimTarget,
@@ -148,7 +150,7 @@ fn look_again(
     (limits, found): (&[usize], bool),
 ) -> Option<ClaimTarget> {
     let (all, got, filled) = (got, got.of(look), limits[look.want] == 0);
-    // One that gave its whole share may have more.
+    // A target that returned its whole share may have more entries.
     let whole = got.share.all >= look.share.all || got.share.others >= look.share.others;
     let rest = match whole || filled {
         true => Remainder::Behind,
@@ -231,19 +233,19 @@ fn share_out(looks: &mut [ClaimTarget], limits: &[usize]) -> bool {
         let all = rest[look.want].div_ceil(places[look.want]);
         rest[look.want] -= all;
         places[look.want] -= 1;
-        // So that retries leave room for what is new.
+        // Retries leave room for new entries.
         look.share = TargetLimits { all, others: all.div_ceil(2) };
     }
     exact
 }
 
-/// One statement of a claim, which may need several.
+/// One statement of a claim. A claim may need several.
 struct ClaimRound<'a> {
     db: &'a Db,
     params: &'a ClaimParams,
     looks: &'a [ClaimTarget],
     starts: &'a [ScanStart],
-    kin: &'a HandlerAliases,
+    aliases: &'a HandlerAliases,
     limits: &'a [usize],
     /// True if an earlier round found entries.
     goes_on: bool,
@@ -274,8 +276,8 @@ impl ClaimRound<'_> {
         let sql = if exact { &self.db.sql.claim_oldest } else { &self.db.sql.claim_all };
         let claim = self
             .places(sql)
-            .bind(self.kin.wants.clone())
-            .bind(self.kin.handlers.clone())
+            .bind(self.aliases.wants.clone())
+            .bind(self.aliases.handlers.clone())
             .bind(self.leasts())
             .bind(shares(|share| share.all))
             .bind(shares(|share| share.others))
@@ -301,7 +303,7 @@ fn count(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// The places to look at, and which want each is for.
+/// Binds the places to scan, and the want of each.
 fn at(query: Query<'static>, looks: &[ClaimTarget]) -> Query<'static> {
     query
         .bind(looks.iter().map(|look| look.lane).collect::<Vec<_>>())
@@ -319,7 +321,7 @@ async fn suspects(
     params: &ClaimParams,
     wants: &[&ClaimQuota],
     looks: &[ClaimTarget],
-    kin: &HandlerAliases,
+    aliases: &HandlerAliases,
 ) -> Result<Vec<Claimed>> {
     let caller = Caller::of_claim(params);
     let limits: Vec<i64> = wants.iter().map(|want| count(want.limit)).collect();
@@ -327,8 +329,8 @@ async fn suspects(
         .map(|number| count(Suspicion::from_stored(number).company(params.company_factor)))
         .collect::<Vec<_>>();
     let suspects = at(under(query(&db.sql.claim_suspect), db, params.claim_id, params.lease), looks)
-        .bind(kin.wants.clone())
-        .bind(kin.handlers.clone())
+        .bind(aliases.wants.clone())
+        .bind(aliases.handlers.clone())
         .bind(limits)
         .bind(company)
         .bind(params.idle);

@@ -30,7 +30,7 @@ mod column {
     pub(super) const CRASHES: usize = 18;
     pub(super) const GENERATIONS: usize = 19;
     pub(super) const LEASED: usize = 20;
-    /// Only in answers about what a claim id holds: healthy work never runs alone.
+    /// Only in rows that a claim id reads back: healthy entries never run alone.
     pub(super) const ALONE: usize = 21;
 }
 
@@ -84,7 +84,7 @@ impl<'a> Caller<'a> {
         Self { id: *claim_id, inbox, routes: routes.iter().collect(), policies }
     }
 
-    /// The inbox of a handler, the key that the caller knows it by, and its origin.
+    /// Returns the inbox of a handler, the key that the caller knows, and the origin.
     async fn named(&self, db: &Db, handler: i16) -> Result<(InboxName, HandlerKey, HandlerKey)> {
         let (name, found) = db.by_handler(handler).await?;
         let known = match db.known_inbox(self.inbox).await? {
@@ -154,7 +154,7 @@ impl ClaimRows {
         self.messages.extend(other.messages);
     }
 
-    /// The claims, oldest due first. An entry whose message cannot be read is rejected here: it must not keep the others waiting.
+    /// Returns the claims, oldest due first. Rejects an entry with an unreadable message: it must not delay the others.
     pub(crate) async fn claimed(mut self, db: &Db, caller: &Caller<'_>) -> Result<Vec<Claimed>> {
         let Caller { id, policies, .. } = *caller;
         debug_assert!(self.messages.len() <= self.entries.len(), "messages of others were read");
@@ -227,7 +227,7 @@ fn waited(row: &PgRow) -> Result<Option<Vec<WaitedState>>> {
     Ok(Some(counts.map(waited).collect()))
 }
 
-/// The key of a message that cannot be read.
+/// Returns a placeholder for the key of an unreadable message.
 fn no_key() -> oncebox_core::Key {
     oncebox_core::Key::from_bytes([0; 32])
 }

@@ -1,9 +1,9 @@
 //! Connection pool: lends a connection to one user at a time, and lends it again only if it is clean. Tests:
 //! `tests/connections.rs`.
 //!
-//! The driver's own pool asks the server on every return, and gives a connection back inside an open transaction when a
-//! `begin()` is dropped half-way. Here a connection comes back in one of two ways: its user says that it is clean, or
-//! it is rolled back first.
+//! The driver's own pool sends a query on every return. After a `begin()` that is dropped half-way, it lends a
+//! connection inside an open transaction. This pool takes a connection back in one of two ways: its user confirms that
+//! it is clean, or the pool rolls it back first.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -26,11 +26,11 @@ use crate::timeline::Timeline;
 /// The driver's counter of nested transactions.
 pub(crate) type Manager = <sqlx::Postgres as sqlx::Database>::TransactionManager;
 
-/// A connection that was idle for longer is asked whether it still lives before it is lent: a server that was restarted
-/// meanwhile is not a reason to fail.
+/// Maximum idle time of a connection that is lent without a check. The pool pings a connection that was idle for
+/// longer, so that a restart of the server causes no error.
 const TRUST: Duration = Duration::from_secs(1);
 
-/// A number of connections to one database, opened when they are needed.
+/// A pool of connections to one database, opened on demand.
 #[derive(Clone)]
 pub(crate) struct Pool {
     inner: Arc<Inner>,
@@ -40,9 +40,9 @@ struct Inner {
     /// Purpose of the connection, shown as `application_name`.
     name: &'static str,
     login: Login,
-    /// Which of its hosts was the primary last.
+    /// Index of the host that was the primary last.
     primary: AtomicUsize,
-    /// Sent once on every new connection; empty through a pooler, which would not keep it.
+    /// SQL sent once on every new connection. Empty through a pooler, which would not keep the settings.
     setup: Arc<str>,
     /// Checks a new connection before its first use.
     timeline: Option<Arc<Timeline>>,
@@ -55,7 +55,7 @@ struct Inner {
 #[derive(Default)]
 struct IdleConnections {
     idle: Vec<Idle>,
-    /// With a transaction begun for one of those who wait: never more of these than of those.
+    /// Connections with a transaction begun for a waiting caller. Never more than waiting callers.
     begun: Vec<PgConnection>,
     waiting: usize,
 }
@@ -65,7 +65,7 @@ struct Idle {
     since: Instant,
 }
 
-/// One that waits for a connection.
+/// A caller that waits for a connection.
 struct PoolWaiter<'a>(&'a Pool);
 
 impl<'a> PoolWaiter<'a> {
@@ -88,7 +88,7 @@ impl Drop for PoolWaiter<'_> {
         let surplus = shelf.begun.split_off(left);
         drop(shelf);
         for connection in surplus {
-            // Another connection may have taken its place: then the pool closes it.
+            // Another connection may have taken the place. Then the pool closes this one.
             if let Ok(place) = Arc::clone(&self.0.inner.places).try_acquire_owned() {
                 self.0.clean(connection, Some(place));
             }
@@ -111,7 +111,7 @@ impl Pool {
         Self { inner: Arc::new(Inner { name, login, primary, setup, timeline, places, shelf, patience }) }
     }
 
-    /// Borrows a connection. Waits for one to be free, but not for ever.
+    /// Borrows a connection. Waits at most `patience` for a free one.
     pub(crate) async fn acquire(&self) -> Result<PooledConn> {
         let inner = &self.inner;
         let waiting = PoolWaiter::new(self);
@@ -134,7 +134,8 @@ impl Pool {
             if idle.since.elapsed() < TRUST || self.is_alive(&mut idle.connection).await {
                 return Ok(self.pooled(idle.connection, place, false));
             }
-            // The others are of the same age or older: a server that hangs is waited for once, not once for each.
+            // The other idle connections are of the same age or older. Close them, so that callers wait for a hanging
+            // server once, and not once per connection.
             self.forget_idle();
         }
         let connection = tokio::time::timeout(inner.patience, self.connect()).await;
@@ -161,8 +162,8 @@ impl Pool {
         Ok(connection)
     }
 
-    /// Refuses a pooler in transaction mode: it lends the server process of one open connection to another one. Opens two
-    /// connections or more, and sets nothing on them.
+    /// Refuses a pooler in transaction mode: it lends the server process of one open connection to another one. Opens
+    /// two connections or more, and changes no settings on them.
     pub(crate) async fn refuse_transaction_mode(&self) -> Result<()> {
         let patience = self.inner.patience;
         let late = |_| unusable("not answering");
@@ -172,7 +173,7 @@ impl Pool {
             for _ in 0..3 {
                 let mut other = self.open().await?;
                 let held = process(&mut other, FIXED.session_hold_process).await?;
-                // While the other one holds its process, this one gets a new one.
+                // While the other connection holds its process, this one gets a new process.
                 let lent = held == first || { process(&mut one, FIXED.session_process).await? != first };
                 if lent {
                     return Ok(true);
@@ -180,7 +181,7 @@ impl Pool {
             }
             Ok(false)
         };
-        // Without an answer there is nothing to refuse: the store meets the same error soon, if it lasts.
+        // Without an answer there is nothing to refuse. If the error lasts, the store will report it soon.
         let lent: Result<bool> = tokio::time::timeout(patience, lent).await.unwrap_or(Ok(false));
         if lent? {
             let what = "the PostgreSQL URL leads to a pooler in transaction mode, such as PgBouncer with `pool_mode = transaction`, which \
@@ -191,7 +192,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Connects to the host that was the primary last, or to the first other one that is.
+    /// Connects to the host that was the primary last, or to the first other host that is the primary now.
     async fn open(&self) -> Result<PgConnection> {
         let inner = &*self.inner;
         let logins = inner.login.current();
@@ -202,7 +203,7 @@ impl Pool {
         let mut errors = Vec::with_capacity(logins.len());
         for place in (last..).take(logins.len()).map(|place| place % logins.len()) {
             let options = &logins[place];
-            // One that hangs leaves time for the others.
+            // Each host gets a part of the time, so that a host that hangs leaves time for the others.
             let patience = inner.patience / u32::try_from(logins.len()).unwrap_or(u32::MAX);
             let opened = async {
                 let mut connection = self.open_one(options).await?;
@@ -220,7 +221,7 @@ impl Pool {
             });
         }
         let hosts = hosts(&logins);
-        // A wrong password is mostly the same at all of them, and is not waited for at a start.
+        // A wrong password is mostly wrong at all hosts, and a start must not wait for it.
         let refused = |error: &Error| matches!(error.kind(), ErrorKind::Denied | ErrorKind::InvalidConfig);
         if let Some(denied) = errors.iter().position(refused) {
             return Err(errors.swap_remove(denied));
@@ -253,9 +254,9 @@ impl Pool {
         self.inner.shelf.lock().idle.push(Idle { connection, since: Instant::now() });
     }
 
-    /// Rolls back whatever is open on a connection, and keeps it if that worked. Its place is free then.
+    /// Rolls back an open transaction, and keeps the connection if that succeeded. Then frees its place.
     fn clean(&self, mut connection: PgConnection, place: Option<OwnedSemaphorePermit>) {
-        // Without a runtime it is closed; the server rolls back what is open on it.
+        // Without a runtime, the connection is closed, and the server rolls back its transaction.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let pool = self.clone();
         runtime.spawn(async move {
@@ -267,7 +268,7 @@ impl Pool {
         });
     }
 
-    /// Forgets all idle connections: one of them was found dead, so the others may be.
+    /// Closes all idle connections: one of them was dead, so the others may be dead, too.
     pub(crate) fn forget_idle(&self) {
         let forgotten = std::mem::take(&mut self.inner.shelf.lock().idle);
         drop(forgotten);
@@ -280,7 +281,7 @@ async fn process(connection: &mut PgConnection, sql: &'static str) -> Result<i32
     row::get(&row, 0)
 }
 
-/// The hosts and ports, for people.
+/// Returns the hosts and ports as text.
 pub(crate) fn hosts(options: &[PgConnectOptions]) -> String {
     let all: Vec<String> =
         options.iter().map(|one| format!("{}:{}", one.get_host(), one.get_port())).collect();
@@ -291,7 +292,7 @@ fn unusable(state: &str) -> Error {
     Error::new(ErrorKind::Unavailable, format!("PostgreSQL is {state}"))
 }
 
-/// A connection that could not be opened has changed nothing.
+/// Maps the error of a failed connect, which changed nothing.
 pub(crate) fn connect_error(error: sqlx::Error, options: &PgConnectOptions) -> Error {
     match error {
         sqlx::Error::Io(_) => {
@@ -305,7 +306,7 @@ pub(crate) fn connect_error(error: sqlx::Error, options: &PgConnectOptions) -> E
              on a private network, `sslmode=disable` in the URL turns TLS off and sends everything in clear text",
         )
         .caused_by(innermost(error)),
-        // PgBouncer says so, and says it again however often it is asked.
+        // PgBouncer returns this error for every attempt.
         sqlx::Error::Database(error) if error.message().starts_with(UNSUPPORTED) => {
             let name = error.message().rsplit(':').next().unwrap_or_default().trim().to_owned();
             let what = format!(
@@ -324,17 +325,17 @@ const UNSUPPORTED: &str = "unsupported startup parameter";
 /// A borrowed connection.
 pub(crate) struct PooledConn {
     pool: Pool,
-    /// There until it is given back or dropped.
+    /// `None` after the connection was returned or dropped.
     connection: Option<PgConnection>,
     place: Option<OwnedSemaphorePermit>,
     /// True if the last user began a transaction for the next one.
     begun: bool,
-    /// Lost, or left in the middle of an answer.
+    /// True if the connection is lost, or was left in the middle of an answer.
     broken: bool,
 }
 
 impl PooledConn {
-    /// Gives the connection back: no transaction is open on it, and no answer outstanding.
+    /// Returns the connection to the pool. It must have no open transaction and no outstanding answer.
     pub(crate) fn give_back(mut self) {
         if let Some(connection) = self.connection.take() {
             self.pool.keep(connection);
@@ -361,7 +362,7 @@ impl PooledConn {
         shelf.begun.len() < shelf.waiting
     }
 
-    /// Waits for an answer, but not for ever.
+    /// Waits at most `patience` for an answer.
     pub(crate) async fn answer<T>(
         &mut self,
         phase: TxPhase,
@@ -405,17 +406,17 @@ impl DerefMut for PooledConn {
 impl Drop for PooledConn {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take() else { return };
-        // A lost connection is closed. Otherwise its user did not confirm that it is clean.
+        // A lost connection is closed. Any other one is rolled back, because its user did not confirm that it is clean.
         if !self.broken {
             self.pool.clean(connection, self.place.take());
         }
     }
 }
 
-/// Brings a connection to a known state, whatever was going on.
+/// Rolls back every open transaction of a connection.
 pub(crate) async fn roll_back(connection: &mut PgConnection) -> sqlx::Result<()> {
     if Manager::get_transaction_depth(connection) == 0 {
-        // The driver does not count what a dropped `begin()` has opened.
+        // The driver does not count a transaction that a dropped `begin()` opened.
         connection.execute(sqlx::raw_sql(FIXED.transaction_rollback)).await?;
     }
     while Manager::get_transaction_depth(connection) > 0 {

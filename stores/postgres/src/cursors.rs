@@ -14,9 +14,9 @@ pub(crate) type LaneHandler = (i16, i16);
 const LOOK_BACK: Duration = Duration::from_secs(1);
 /// Share of the time for full scans, one part in this many, while vacuum cannot remove deleted rows.
 const LOOK_BACK_SHARE: u32 = 20;
-/// The same for a claim that would otherwise return empty without a full scan.
+/// Share of the time for full scans of claims that would otherwise return empty, one part in this many.
 const SHARE_OF_NOTHING: u32 = 4;
-/// Maximum wait of late entries, however long a scan takes.
+/// Maximum wait of late entries, also if a scan takes long.
 const LONGEST_REST: Duration = Duration::from_secs(10);
 /// Below this count of claimed entries, a scan passes few deleted rows.
 const MIN_CLAIMED: u64 = 5_000;
@@ -34,22 +34,22 @@ pub(crate) struct Cursors {
 #[derive(Default)]
 struct KnownCursors {
     places: HashMap<LaneHandler, ClaimCursor>,
-    /// When the cursors were last noted as recent.
+    /// Time of the last update of `recent` in all cursors.
     noted: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct ClaimCursor {
-    /// Behind what was claimed last.
+    /// Position after the last claimed entry.
     next: i64,
-    /// Where that was, the last two times that it was noted.
+    /// The last two recorded values of `next`.
     recent: [i64; 2],
     /// True if the last claim found less than its limit.
     short: bool,
-    /// True if it found almost nothing.
+    /// True if the last claim found almost nothing.
     few: bool,
     claimed: u64,
-    /// When it was last looked at from its start, and how long that took.
+    /// Time and duration of the last scan from the start.
     looked_back: Option<(Instant, Duration)>,
     /// Number of times that work arrived before the cursor. A concurrent claim does not know of it.
     backs: u64,
@@ -65,9 +65,9 @@ pub(crate) struct ScanStart {
 /// Range that a claim scans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScanExtent {
-    /// For as many as there are.
+    /// A claim of as many entries as there are.
     Many,
-    /// For the oldest: some that lie before what was claimed may have been left.
+    /// A claim of the oldest entries. Some before the last claimed entry may have been left.
     Oldest,
     /// From the start.
     All,
@@ -76,13 +76,14 @@ pub(crate) enum ScanExtent {
 /// Rule for a second scan after a claim that found less than its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RescanRule {
-    /// It has seen what there is.
+    /// The claim has seen all entries.
     No,
-    /// After this time: it may have passed something, but to look at everything now would take too much of the time.
+    /// After this time: the claim may have passed entries, but a full scan now would exceed the share of time for such
+    /// scans.
     After(Duration),
-    /// At what it may have passed just now.
+    /// Scan entries that the claim may have passed just now.
     Recent,
-    /// At everything.
+    /// Scan from the start.
     All,
 }
 
@@ -100,11 +101,11 @@ pub(crate) struct LaneFindings {
 /// Position of entries that a claim may have left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remainder {
-    /// More behind what was found: it is all that was asked for, here or elsewhere.
+    /// More entries may follow: the claim reached its limit, here or elsewhere.
     Behind,
-    /// Only what was passed.
+    /// Only entries that the claim passed.
     Passed,
-    /// The same, and nothing was found anywhere.
+    /// Only passed entries, and the claim found nothing in any place.
     PassedByAll,
 }
 
@@ -130,7 +131,7 @@ impl ClaimCursor {
         }
     }
 
-    /// Claims go on behind this, or from there.
+    /// Sets the position after which claims continue.
     fn go_on(&mut self, next: i64) {
         self.next = next;
         self.recent = self.recent.map(|recent| recent.min(next));
@@ -138,7 +139,7 @@ impl ClaimCursor {
 }
 
 impl Cursors {
-    /// Where to look from in each place.
+    /// Returns the position where the scan of each place starts.
     pub(crate) fn starts(&self, places: impl Iterator<Item = (LaneHandler, ScanExtent)>) -> Vec<ScanStart> {
         let mut known = self.known.lock();
         let now = Instant::now();
@@ -155,7 +156,7 @@ impl Cursors {
         places.map(start).collect()
     }
 
-    /// It was looked at a place from its start, which took so long.
+    /// Records a scan of a place from its start, and its duration.
     pub(crate) fn looked_back(&self, place: LaneHandler, took: Duration) {
         self.known.lock().places.entry(place).or_default().looked_back = Some((Instant::now(), took));
     }
@@ -167,14 +168,14 @@ impl Cursors {
         places.all(|place| known.places.get_mut(&place).is_some_and(|cursor| mem::take(&mut cursor.few)))
     }
 
-    /// Looks at everything again: numbers may have gone back with the history of the database.
+    /// Resets all cursors: numbers may have gone back with the history of the database.
     pub(crate) fn forget(&self) {
         for cursor in self.known.lock().places.values_mut() {
             *cursor = ClaimCursor { backs: cursor.backs + 1, ..ClaimCursor::default() };
         }
     }
 
-    /// There is work from this number on.
+    /// Moves the cursor back: there is work from this number on.
     pub(crate) fn rewind(&self, place: LaneHandler, seq: i64) {
         let mut known = self.known.lock();
         let cursor = known.places.entry(place).or_default();
@@ -182,14 +183,14 @@ impl Cursors {
         cursor.go_on(cursor.next.min(seq));
     }
 
-    /// This is what a claim has found in a place. Whether it looks there again.
+    /// Records the findings of a claim for a place. Returns the rule for a second scan.
     pub(crate) fn found(&self, place: LaneHandler, start: ScanStart, found: LaneFindings) -> RescanRule {
         let mut known = self.known.lock();
         let cursor = known.places.entry(place).or_default();
         cursor.claimed = cursor.claimed.saturating_add(found.untouched);
         if found.untouched > 0 && cursor.backs == start.backs {
             let next = found.last.saturating_add(1);
-            // After a look back there may be more of what came late, before what was claimed before.
+            // After a scan from the start, there may be more late entries before the last claimed one.
             cursor.go_on(if found.rest == Remainder::Behind { next } else { next.max(cursor.next) });
         }
         cursor.short = found.rest != Remainder::Behind;
@@ -232,7 +233,7 @@ mod tests {
         LaneFindings { untouched: 0, last: 0, few: true, rest: Remainder::PassedByAll };
     const NO_MORE: LaneFindings = LaneFindings { untouched: 0, last: 0, few: true, rest: Remainder::Passed };
 
-    /// One that has passed many, up to 99, and where it takes an hour to look at everything.
+    /// Returns cursors that have passed many entries, up to 99. A full scan of the place takes an hour.
     fn after_many() -> Cursors {
         let cursors = Cursors::default();
         let first = start(&cursors, ScanExtent::Many);
@@ -242,7 +243,7 @@ mod tests {
         cursors
     }
 
-    /// As if the time for which a cursor counts as recent had passed.
+    /// Acts as if the time for which a cursor counts as recent had passed.
     fn pass_time(cursors: &Cursors) {
         for _ in 0..2 {
             cursors.known.lock().noted = None;
@@ -273,7 +274,7 @@ mod tests {
         }
     }
 
-    // FAULTS E15: with a snapshot held open, what is gone is passed seldom.
+    // FAULTS E15: while a snapshot is held open, claims seldom scan over deleted rows.
     #[test]
     fn a_claim_that_finds_less_looks_at_what_it_may_have_passed() {
         let cursors = after_many();

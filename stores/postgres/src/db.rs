@@ -1,4 +1,4 @@
-//! Shared state of every verb: statements, connections, names and lane numbers.
+//! Shared state of every verb: statements, connections, names and lane numbers. Tests: the testkit's conformance suite.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +19,12 @@ use crate::timeline::Timeline;
 use crate::vacuum::VacuumSchedule;
 use crate::wake::Waker;
 
-/// The bits of a message's number that say its lane.
+/// Bits of a message's number that are its lane.
 const LANE_BITS: i64 = 63;
 /// Number of advisory locks for order queues: enough that unrelated queues seldom share one, and few enough for the
 /// server's lock table.
 const BUCKETS: u16 = 256;
-/// A span of time so long that it never ends, and can still be added to any time.
+/// An endless duration in milliseconds. Its sum with any time does not overflow.
 pub(crate) const FOREVER: i64 = i64::MAX / 4;
 
 pub(crate) struct Db {
@@ -37,50 +37,50 @@ pub(crate) struct Db {
     pub(crate) vacuum: VacuumSchedule,
     pub(crate) timeline: Arc<Timeline>,
     pub(crate) waker: Waker,
-    /// The clock to go by; the server's own if there is none.
+    /// Injected clock. `None`: the server's clock counts.
     pub(crate) clock: Option<SharedClock>,
     pub(crate) lanes: i16,
-    /// The identity of the tables: marks in the transaction of another database find another one.
+    /// Identity of the tables. A mark in the transaction of another database finds another identity.
     pub(crate) incarnation: Arc<str>,
-    /// Tells our advisory locks from those of another inbox in the same database.
+    /// Class of the store's advisory locks, which separates them from those of another inbox in the same database.
     pub(crate) lock_class: i32,
-    /// The same for the locks of callers' transactions that accept.
+    /// Class of the locks of callers' transactions that accept.
     pub(crate) open_class: i32,
 }
 
 impl Db {
-    /// Time of the injected clock. `None`: the server's clock counts.
+    /// Returns the time of the injected clock. `None`: the server's clock counts.
     pub(crate) fn now(&self) -> Option<i64> {
         self.clock.as_ref().map(|clock| clock.now().as_millis())
     }
 
-    /// The lane of a key.
+    /// Returns the lane of a key.
     pub(crate) fn lane_of(&self, key: &Key) -> i16 {
         i16::from(key.as_bytes()[0]) % self.lanes
     }
 
-    /// The lane of a message: of its order key if it has one, so that a line lies in one lane.
+    /// Returns the lane of a message. Uses its order key if it has one, so that a line is in one lane.
     pub(crate) fn home_of(&self, key: &Key, order: Option<&OrderKey>) -> i16 {
         order.map_or_else(|| self.lane_of(key), |order| i16::from(order.as_bytes()[0]) % self.lanes)
     }
 
-    /// One view of everything, for operators.
+    /// Returns a session with one snapshot for all queries, for operators.
     pub(crate) async fn reads(&self) -> Result<PgSession> {
         self.reads.view().await
     }
 
-    /// Every lane there is.
+    /// Returns all lanes.
     pub(crate) fn all_lanes(&self) -> Vec<i16> {
         (0..self.lanes).collect()
     }
 }
 
-/// The lane of a message, as its number says.
+/// Returns the lane in a message's number.
 pub(crate) fn lane(seq: Seq) -> i16 {
     i16::try_from(seq.0 & LANE_BITS).unwrap_or(0)
 }
 
-/// A span of time, in the unit of the tables.
+/// Converts a duration to milliseconds, the unit of the tables.
 pub(crate) fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).map_or(FOREVER, |millis| millis.min(FOREVER))
 }
@@ -105,7 +105,7 @@ impl TouchedQueues {
         self.lines.is_empty()
     }
 
-    /// The locks of the lines, in the order in which everybody takes them. Afterwards each line is there once.
+    /// Returns the locks of the lines, in the order in which every caller takes them. Removes repeated lines.
     pub(crate) fn locks(&mut self) -> Vec<i32> {
         self.lines.sort_unstable();
         self.lines.dedup();
@@ -115,27 +115,27 @@ impl TouchedQueues {
         buckets
     }
 
-    /// Takes the locks of the lines, for the rest of the transaction.
+    /// Takes the locks of the lines until the transaction ends.
     pub(crate) async fn lock(&mut self, db: &Db, session: &mut PgSession) -> Result<()> {
         let locks = self.locks();
         session.rows(query(&db.sql.order_lock).bind(db.lock_class).bind(locks)).await?;
         Ok(())
     }
 
-    /// Lets the first of each line go that may, and parks those that one before them parks.
+    /// Releases the first entry of each line if it may run, and parks the entries behind one that parks.
     pub(crate) async fn release(&self, db: &Db, session: &mut PgSession) -> Result<Released> {
         let rows = session.rows(self.bind(query(&db.sql.order_release).bind(db.now()))).await?;
         let released = |row: &PgRow| Ok(((get(row, 0)?, get(row, 1)?), get(row, 2)?));
         Ok(Released(rows.iter().map(released).collect::<Result<_>>()?))
     }
 
-    /// Makes those pending again that nothing parks any more.
+    /// Makes parked entries pending again if no entry parks them any more.
     pub(crate) async fn unpark(&self, db: &Db, session: &mut PgSession) -> Result<()> {
         session.run(self.bind(query(&db.sql.order_unpark))).await?;
         Ok(())
     }
 
-    /// The same after an entry has joined that may be older than one that was let go before.
+    /// Like `release`, after an entry has joined that may be older than the released one.
     pub(crate) async fn rearrange(&self, db: &Db, session: &mut PgSession) -> Result<Released> {
         session.run(self.bind(query(&db.sql.order_wait_turn))).await?;
         self.release(db, session).await
@@ -149,7 +149,7 @@ impl TouchedQueues {
     }
 }
 
-/// Where followers became work: they may have lower numbers than what was claimed last.
+/// Places where followers became claimable. A follower may have a lower number than the last claimed entry.
 #[derive(Debug, Default)]
 #[must_use = "claims may look past what was let go"]
 pub(crate) struct Released(Vec<((i16, i16), i64)>);
@@ -164,7 +164,7 @@ impl Released {
         self.0
     }
 
-    /// Lanes, handlers and numbers from the columns from `first` on.
+    /// Reads lanes, handlers and numbers from the columns from `first` on.
     pub(crate) fn of(row: &PgRow, first: usize) -> Result<Self> {
         let lanes = get::<Option<Vec<i16>>>(row, first)?.unwrap_or_default();
         let handlers = get::<Option<Vec<i16>>>(row, first + 1)?.unwrap_or_default();
@@ -176,7 +176,7 @@ impl Released {
         self.0.extend(other.0);
     }
 
-    /// Has the claims of this process look at it. To be said when it is committed.
+    /// Makes claims of this process scan the released entries. Call it after the commit.
     pub(crate) fn notify(self, db: &Db) {
         for (place, seq) in self.0 {
             db.cursors.rewind(place, seq);
@@ -184,13 +184,13 @@ impl Released {
     }
 }
 
-/// Of the order key alone: a handler may have several keys, and a line runs through all of them.
+/// Returns the lock of an order key. The handler does not count, because a line spans all keys of its handler.
 fn bucket(order_key: &[u8]) -> i32 {
     let hash = order_key.iter().skip(1).take(2).fold(0, |hash, byte| hash << 8 | u16::from(*byte));
     i32::from(hash % BUCKETS)
 }
 
-/// A number for an advisory lock, of anything.
+/// Hashes parts to the number of an advisory lock.
 pub(crate) fn lock_number(parts: &[&[u8]]) -> i64 {
     let mut hash = Sha256::new();
     for part in parts {

@@ -10,18 +10,18 @@ use crate::db::{Db, Released, TouchedQueues};
 use crate::row::get;
 use crate::session::{PgSession, query};
 
-/// An erasure, with the names that it needs: found before a connection is taken.
+/// An erasure, with its names. They are read before the caller takes a connection.
 pub(crate) struct Erasing<'a> {
     db: &'a Db,
     key: &'a Key,
     inbox: i16,
     handlers: Vec<i16>,
     discard_unfinished: bool,
-    /// The entries that were not finished when it was begun.
+    /// Entries that were unfinished when the erasure began.
     unfinished: Vec<Operating<'a>>,
 }
 
-/// The handlers of the entries of a message that are not finished.
+/// Returns the handlers of a message's unfinished entries.
 pub(crate) async fn unfinished(db: &Db, inbox: &InboxName, key: &Key) -> Result<Vec<HandlerKey>> {
     let Some(inbox) = db.known_inbox(inbox).await? else { return Ok(Vec::new()) };
     let handlers = db.handlers_of(inbox).await?;
@@ -45,7 +45,7 @@ impl<'a> Erasing<'a> {
         (key, discard_unfinished): (&'a Key, bool),
         names: &'a [HandlerKey],
     ) -> Result<Self> {
-        // Marks name their inbox themselves: it may be known by nothing else yet.
+        // Marks store the name of their inbox, which may have no id yet.
         let inbox_id = db.inbox(inbox).await?;
         let mut unfinished = Vec::with_capacity(names.len());
         for name in names {
@@ -55,7 +55,7 @@ impl<'a> Erasing<'a> {
         Ok(Self { db, key, inbox: inbox_id, handlers, discard_unfinished, unfinished })
     }
 
-    /// Does it; nothing if an entry changed meanwhile.
+    /// Erases the content. Returns `None` if an entry changed meanwhile.
     pub(crate) async fn attempt(
         &self,
         session: &mut PgSession,
@@ -65,7 +65,7 @@ impl<'a> Erasing<'a> {
         let found = admin::find(db, session, inbox, key).await?;
         let (digest, mut discarded) = (key.as_bytes().to_vec(), 0);
         if let Some(found) = &found {
-            // As everybody does: first lines, all of them at once, then the key.
+            // The lock order of every caller: first all lines at once, then the key.
             let mut lines = TouchedQueues::default();
             for one in &self.unfinished {
                 if let Some((lane, handler, order)) = one.line(session, found.seq).await? {
@@ -80,11 +80,11 @@ impl<'a> Erasing<'a> {
                 Some(row) if get::<i64>(row, 0)? == found.seq.0 => {}
                 _ => return Ok(None),
             }
-            // All of it is decided before anything is changed.
+            // Decide everything before the first change.
             let mut chosen = Vec::new();
             for entry in admin::entries(db, session, &self.handlers, found.seq, key).await? {
                 if decide(entry.status, self.discard_unfinished)?.is_some() {
-                    // One that was not there before: its line is not locked.
+                    // The entry is new, so its line is not locked.
                     let Some(one) = self.unfinished.iter().find(|one| one.is_for(&entry)) else {
                         return Ok(None);
                     };

@@ -4,14 +4,14 @@ use std::fmt;
 
 use oncebox_core::{Error, ErrorKind};
 
-/// When something failed, as far as the caller's change goes.
+/// Phase of a change in which a statement failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TxPhase {
-    /// Inside an open transaction: whatever went wrong, nothing of it is stored.
+    /// Inside an open transaction. After any error, nothing is stored.
     Before,
-    /// The statement commits by itself, or is a COMMIT: if the answer is lost, it is not known what happened.
+    /// The statement commits by itself, or is a COMMIT. If the answer is lost, the outcome is unknown.
     Commit,
-    /// The COMMIT of what a handler wrote: what is checked only now is the handler's to mend.
+    /// The COMMIT of a handler's writes. The handler must fix errors of deferred constraints.
     HandlersCommit,
 }
 
@@ -19,13 +19,13 @@ pub(crate) enum TxPhase {
 pub(crate) const GRANTS: &str =
     "; `oncebox migrate grants --role NAME` prints all that the owner of the tables has to grant";
 
-/// Maps an error of the driver. Never holds the URL, and so no password.
+/// Maps an error of the driver. The result never contains the URL, and so no password.
 pub(crate) fn store_error(error: sqlx::Error, phase: TxPhase) -> Error {
     let (kind, what) = match &error {
         sqlx::Error::Database(database) => {
             let code = database.code().unwrap_or_default().into_owned();
             let mapped = by_code(&code, phase);
-            // The server's own words say which table, which role, which value.
+            // PostgreSQL's message names the table, role or value.
             let mut what = format!("{} ({})", mapped.what(), database.message());
             if code == "42501" && phase != TxPhase::HandlersCommit {
                 what.push_str(GRANTS);
@@ -60,8 +60,8 @@ pub(crate) fn innermost(error: sqlx::Error) -> oncebox_core::BoxError {
     }
 }
 
-/// An error that the server answered with, as the cause of one that says its words already. The driver would say them again,
-/// twice, and with a line of the server's source.
+/// An error of the server, as the cause of an error that already contains its message. The driver's text would repeat
+/// the message twice, with a line of the server's source.
 #[derive(Debug)]
 struct ServerError {
     error: sqlx::Error,
@@ -76,7 +76,7 @@ impl fmt::Display for ServerError {
 
 impl std::error::Error for ServerError {}
 
-/// The connection is gone, or did not answer in time.
+/// Returns the error for a connection that is gone, or did not answer in time.
 pub(crate) fn lost(phase: TxPhase) -> Error {
     match phase {
         TxPhase::Before => Error::new(ErrorKind::Unavailable, "the connection to PostgreSQL was lost"),
@@ -87,13 +87,13 @@ pub(crate) fn lost(phase: TxPhase) -> Error {
     }
 }
 
-/// The class of an SQLSTATE.
+/// Maps an SQLSTATE to an error.
 pub(crate) fn by_code(code: &str, phase: TxPhase) -> Error {
     let (kind, what) = match code {
-        // The server ended the session: what it had in hand may or may not have been committed.
+        // The server ended the session. Its statement may or may not have been committed.
         "57P01" | "57P02" | "57P05" | "25P03" | "25P04" => return lost(phase),
         _ if code.starts_with("08") => return lost(phase),
-        // A constraint or a trigger: nothing of ours is checked at a commit.
+        // A deferred constraint or a trigger of the handler: the store has none of its own.
         _ if phase == TxPhase::HandlersCommit
             && (["22", "23", "P0"].contains(&code.get(..2).unwrap_or_default()) || code == "42501") =>
         {
@@ -112,7 +112,7 @@ pub(crate) fn by_code(code: &str, phase: TxPhase) -> Error {
         }
         "25006" => (ErrorKind::ReadOnly, "PostgreSQL takes no writes: it is a standby, or set to read only"),
         "25P02" => (ErrorKind::Handler, "the transaction was aborted by an error that was ignored"),
-        // No transaction, or another one, in which our savepoint is not.
+        // No transaction, or another one without the store's savepoint.
         "25P01" | "3B001" => {
             (ErrorKind::TransactionEnded, "the handler has ended the transaction that it was given")
         }
@@ -124,7 +124,7 @@ pub(crate) fn by_code(code: &str, phase: TxPhase) -> Error {
             (ErrorKind::InvalidMessage, "PostgreSQL cannot store a value")
         }
         "28P01" | "28000" | "3D000" => (ErrorKind::Denied, "PostgreSQL refused the login"),
-        // Whatever it is, the same statement fails again.
+        // The same statement would fail again.
         _ if code.starts_with("42") || code == "0A000" => {
             (ErrorKind::InvalidConfig, "PostgreSQL refused a statement")
         }
@@ -142,7 +142,7 @@ pub(crate) fn by_code(code: &str, phase: TxPhase) -> Error {
 /// failure.
 pub(crate) fn is_transient(error: &(dyn std::error::Error + 'static)) -> bool {
     let again = |code: &str| matches!(code, "40001" | "40P01");
-    // The cause of an error of the driver is asked too: some wrappers hand on the causes of an error, but not the error.
+    // Check the causes of a driver error, too: some wrappers keep the causes of an error, but not the error.
     let driver =
         error.downcast_ref::<sqlx::Error>().or_else(|| Some(&error.downcast_ref::<ServerError>()?.error));
     let database = match driver {
@@ -202,7 +202,7 @@ pub(crate) fn refused(error: &sqlx::Error) -> Option<&str> {
 pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(database) => database.code().is_some_and(|code| {
-            // The last one: a handler has removed what was prepared.
+            // 26000: a handler deallocated the prepared statements.
             matches!(&*code, "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "26000")
                 || code.starts_with("08")
         }),
@@ -211,7 +211,7 @@ pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
     }
 }
 
-/// A value of an answer cannot be read; the answer itself has come.
+/// Returns the error for an unreadable value of a received row.
 pub(crate) fn unreadable(error: sqlx::Error) -> Error {
     store_error(error, TxPhase::Before)
 }

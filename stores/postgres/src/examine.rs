@@ -1,4 +1,4 @@
-//! Findings of `doctor` that the server knows: settings, indexes, dead rows, old transactions, failovers. Tests:
+//! Findings of `doctor` from the server: settings, indexes, dead rows, old transactions, failovers. Tests:
 //! `tests/operations.rs`.
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::row::get;
 use crate::session::{PgSession, query};
 use crate::timeline::failovers;
 
-/// A table with more dead rows than this, and than living ones, costs every reader.
+/// Minimum dead rows of a finding. A table with more dead rows than live rows slows every reader.
 const DEAD: i64 = 100_000;
 /// Maximum failovers per report.
 const FAILOVERS: i64 = 10;
@@ -40,7 +40,7 @@ pub(crate) async fn examine(db: &Db, plan: &SchemaPlan, params: &ExamineParams) 
     Ok(findings)
 }
 
-/// Settings and the clock.
+/// Checks the server's settings and clock.
 async fn server(db: &Db, session: &mut PgSession, params: &ExamineParams) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for row in session.rows(query(&db.sql.examine_settings)).await? {
@@ -99,7 +99,7 @@ async fn windows(
     Ok(params.windows(&registered, late, now))
 }
 
-/// Indexes that are missing or cannot be used.
+/// Finds missing or invalid indexes.
 async fn indexes(db: &Db, session: &mut PgSession, plan: &SchemaPlan) -> Result<Vec<Finding>> {
     let mut wanted: Vec<String> = Vec::new();
     for step in plan.steps() {
@@ -123,7 +123,7 @@ async fn indexes(db: &Db, session: &mut PgSession, plan: &SchemaPlan) -> Result<
     Ok(findings)
 }
 
-/// Commits that wait for a standby.
+/// Finds commits that wait for a standby.
 async fn waiting(db: &Db, session: &mut PgSession) -> Result<Option<Finding>> {
     let rows = session.rows(query(&db.sql.schema_waiting)).await?;
     let Some(row) = rows.first() else { return Ok(None) };
@@ -133,7 +133,7 @@ async fn waiting(db: &Db, session: &mut PgSession) -> Result<Option<Finding>> {
     Ok(Some(Finding::new(Severity::Warning, "commits_wait_for_standby", what, fix)))
 }
 
-/// Windows that have no end.
+/// Finds windows without an end.
 async fn unending(db: &Db, session: &mut PgSession, params: &ExamineParams) -> Result<Option<Finding>> {
     let question = query(&db.sql.examine_windows).bind(params.inbox.as_str().to_owned()).bind(FOREVER);
     let rows = session.rows(question).await?;
@@ -141,7 +141,7 @@ async fn unending(db: &Db, session: &mut PgSession, params: &ExamineParams) -> R
     Ok(params.unending(handlers))
 }
 
-/// Entries whose message is gone.
+/// Finds entries without a message.
 async fn lost(db: &Db, session: &mut PgSession) -> Result<Option<Finding>> {
     let looked = i64::try_from(ExamineParams::LOOKED).unwrap_or(i64::MAX);
     let rows = session.rows(query(&db.sql.examine_lost).bind(looked)).await?;
@@ -149,7 +149,7 @@ async fn lost(db: &Db, session: &mut PgSession) -> Result<Option<Finding>> {
     Ok(ExamineParams::lost(count.unsigned_abs()))
 }
 
-/// Tables with more dead rows than living ones.
+/// Finds tables with more dead rows than live rows.
 async fn tables(db: &Db, session: &mut PgSession) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for row in session.rows(query(&db.sql.examine_tables).bind(DEAD)).await? {
@@ -164,7 +164,7 @@ async fn tables(db: &Db, session: &mut PgSession) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Transactions that keep dead rows from being removed.
+/// Finds transactions that keep vacuum from removing dead rows.
 async fn transactions(db: &Db, session: &mut PgSession, params: &ExamineParams) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     let long = i64::try_from(params.long_transaction.as_secs()).unwrap_or(i64::MAX);

@@ -1,5 +1,5 @@
-//! The functions of the store in the database. Their names have versions, so that a build calls those that it was made with, and
-//! processes of two builds work side by side. A published function never changes: a change is a new file with the next version.
+//! The functions of the store in the database. Their names contain a version, so that processes of two builds work side
+//! by side and each calls its own. A published function never changes: a change is a new file with the next version.
 //! Tests: `tests/functions.rs`.
 
 use std::borrow::Cow;
@@ -15,7 +15,7 @@ use crate::sql::{Statements, with_values};
 /// Name of the step that creates functions.
 const STEP: &str = "functions";
 
-/// Every function that this build calls: the name behind the prefix, and the statement that creates it.
+/// All functions that this build calls: the name after the prefix, and the statement that creates the function.
 const FUNCTIONS: [(&str, &str); 13] = [
     ("accept_new_v1", include_str!("../functions/accept_new_v1.sql")),
     ("accept_v1", include_str!("../functions/accept_v1.sql")),
@@ -52,12 +52,13 @@ pub(crate) fn step(
     Some(Migration { version, name: STEP, sql: Cow::Owned(text) })
 }
 
-/// Returns true for the step of [`step`], which is not recorded: the catalogue of the server shows what is there.
+/// Returns true for the result of [`step`]. The store does not record this step: the server's catalogue lists the
+/// functions.
 pub(crate) fn is_step(step: &Migration) -> bool {
     step.name == STEP
 }
 
-/// Returns those functions that are not `present`, without the prefix.
+/// Returns the functions that are not `present`, without the prefix.
 fn missing(plan: &SchemaPlan, present: &[String]) -> Vec<&'static str> {
     let names = FUNCTIONS.iter().map(|(name, _)| *name);
     names.filter(|name| !present.contains(&format!("{}{name}", plan.place.prefix))).collect()

@@ -1,4 +1,5 @@
-//! History of a message: attempts, duplicates, and what its entries wait for.
+//! History of a message: attempts, duplicates, and the entries that block its entries. Tests: the testkit's conformance
+//! suite.
 
 use oncebox_core::state::{ErrorText, Status, Suspicion};
 use oncebox_core::store::{Attempt, ClaimId, DuplicateCount, EntryAhead, LeaseHolder, MessageHistory, Seq};

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Calls of accept that wait during a commit share the next batch. Claims and settlements run on their own connections
-//! with fixed plans. A handler that asks for a transaction gets one on a third set of connections, and the store writes
+//! with fixed plans. A handler that requests a transaction gets one on a third set of connections, and the store writes
 //! its completion in it. Tests: `tests/`, one file per subject.
 
 mod accept;
@@ -112,7 +112,7 @@ impl Postgres {
         Self::options(url)?.open().await
     }
 
-    /// Connects with other settings.
+    /// Returns settings for a connection, to change before it is opened.
     pub fn options(url: &str) -> Result<PostgresOptions> {
         PostgresOptions::new(url)
     }
@@ -139,17 +139,17 @@ impl Store for Postgres {
 
     async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
         let params = params.clone();
-        // A claim scans over the remains of deleted rows.
+        // Claims scan over deleted rows that vacuum has not removed.
         vacuum::if_due(&self.inner.db);
         self.claimed(async move |db| claim::claim(&db, &params).await).await
     }
 
     async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
         let settled = settle::settle(&self.inner.db, batch).await?;
-        // What was given back, or let go because another one of its order has ended, may be for other processes.
-        let told =
+        // Other processes may have handlers for released entries, and for followers of a settled entry.
+        let notifies =
             |one: &Settlement| one.claim.order.is_some() || matches!(one.next, NextState::Pending { .. });
-        if batch.iter().any(told) {
+        if batch.iter().any(notifies) {
             self.inner.waker.work();
         }
         Ok(settled)
@@ -222,7 +222,7 @@ impl Postgres {
 impl Wakeups for Postgres {
     fn subscribe(&self) -> Wakeup {
         let inner = &self.inner;
-        // Only a process that waits for work needs to listen to others.
+        // Only a process that waits for work must listen for notifications.
         if !inner.options.pooled {
             inner.tasks.listen(&inner.waker, &inner.options.login);
         }

@@ -14,7 +14,7 @@ use crate::error::{TxPhase, lost};
 use crate::options::STATEMENTS;
 use crate::url;
 
-/// Where the server is and how a session logs in. Clones share it, so that all pools of a store change together.
+/// Hosts and login options. Clones share them, so that all pools of a store change together.
 #[derive(Clone)]
 pub(crate) struct Login(Arc<RwLock<Hosts>>);
 
@@ -31,7 +31,7 @@ impl Login {
         Arc::clone(&self.0.read())
     }
 
-    /// The same for a store of its own.
+    /// Returns a copy that later changes of this login do not affect.
     pub(crate) fn unshared(&self) -> Self {
         Self(Arc::new(RwLock::new(self.current())))
     }
@@ -41,11 +41,11 @@ fn with_cache(hosts: Vec<PgConnectOptions>) -> Hosts {
     hosts.into_iter().map(|one| one.statement_cache_capacity(STATEMENTS)).collect()
 }
 
-/// The URLs of some hosts without user and password, to compare places.
+/// Returns the URLs of hosts without user and password, to compare them.
 fn places(hosts: &[PgConnectOptions]) -> Vec<String> {
     let place = |options: &PgConnectOptions| {
         let mut url = options.to_url_lossy();
-        // A URL of PostgreSQL can have a login, so it can be without one.
+        // Both calls succeed, because a PostgreSQL URL may have a login.
         let _ = (url.set_username(""), url.set_password(None));
         url.into()
     };
@@ -53,21 +53,21 @@ fn places(hosts: &[PgConnectOptions]) -> Vec<String> {
 }
 
 impl Postgres {
-    /// Tells whether a URL holds a password. It need not be the URL of a database.
+    /// Returns true if a URL contains a password. Accepts any URL.
     pub fn url_has_password(url: &str) -> bool {
         url::has_password(url)
     }
 
-    /// Tells whether two URLs differ in nothing but user and password.
+    /// Returns true if two URLs differ only in user and password.
     pub fn urls_differ_in_login_alone(url: &str, other: &str) -> Result<bool> {
         Ok(places(&url::read_all(url)?) == places(&url::read_all(other)?))
     }
 
-    /// Uses the user and password of this URL for connections that are opened from now on; those that are open stay as they are.
-    /// For a password that was rotated while the store is in use.
+    /// Uses the user and password of this URL for new connections. Open connections stay as they are. For a password
+    /// that is rotated while the store is in use.
     ///
-    /// It logs in once to try them. If that fails, the store keeps the login that it has. The rest of the URL has to be what it
-    /// was: another database is another store.
+    /// Logs in once to test them. If that fails, the store keeps its login. The rest of the URL must be unchanged:
+    /// another database is another store.
     pub async fn change_login(&self, url: &str) -> Result<()> {
         let (login, patience) = (&self.inner.options.login, self.inner.options.patience);
         let new = with_cache(url::read_all(url)?);
@@ -75,7 +75,7 @@ impl Postgres {
             let what = "the URL names another database, server or setting; only user and password can change while the store is in use";
             return Err(Error::new(ErrorKind::InvalidConfig, what));
         }
-        // One host that takes the login is enough: the others may be away.
+        // One host that accepts the login is enough: the others may be down.
         let mut taken = Err(lost(TxPhase::Before));
         for options in new.iter() {
             taken = try_login(options, patience).await;
@@ -92,7 +92,7 @@ impl Postgres {
 async fn try_login(options: &PgConnectOptions, patience: Duration) -> Result<()> {
     match tokio::time::timeout(patience, PgConnection::connect_with(options)).await {
         Ok(Ok(connection)) => {
-            // The server notices either way.
+            // An error does not matter: the server notices the end of the connection either way.
             let _ = tokio::time::timeout(patience, connection.close()).await;
             Ok(())
         }

@@ -21,7 +21,7 @@ pub(crate) struct MarkQuery {
     pub(crate) inbox: String,
     pub(crate) handler: String,
     pub(crate) fingerprint: Option<Vec<u8>>,
-    /// The tables that the caller's transaction has to be in.
+    /// Identity of the tables that the caller's transaction must use.
     pub(crate) home: Arc<str>,
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn recorded(marks: u64) -> Result<()> {
     Ok(())
 }
 
-/// Leaves a result with a mark.
+/// Stores a result with a mark.
 pub(crate) async fn record(
     place: MarkRef,
     result: &[u8],
@@ -125,7 +125,7 @@ pub(crate) async fn record(
     recorded(done.rows_affected())
 }
 
-/// The result that was left with a mark.
+/// Returns the stored result of a mark.
 pub(crate) async fn recall(
     place: MarkRef,
     persistent: bool,
@@ -134,7 +134,7 @@ pub(crate) async fn recall(
     Ok(find(place, persistent, connection).await?.flatten().map(Into::into))
 }
 
-/// Finds a mark, and the result that was left with it.
+/// Finds a mark and its stored result.
 pub(crate) async fn find(
     place: MarkRef,
     persistent: bool,
@@ -246,8 +246,8 @@ pub(crate) async fn check_open(connection: &mut sqlx::PgConnection) -> Result<()
     Ok(())
 }
 
-/// The driver has not begun a transaction here. Then the caller did so in words of its own, or there is none: a mark would be
-/// stored at once, and work that fails would never be done.
+/// Checks for a transaction that the caller began with its own SQL, unseen by the driver. Without a transaction, the
+/// mark would be stored at once, and failed work would never be repeated.
 async fn in_transaction(connection: &mut sqlx::PgConnection) -> Result<()> {
     use crate::error::{TxPhase, store_error};
     use sqlx::Executor as _;

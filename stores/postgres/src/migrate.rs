@@ -13,8 +13,8 @@ use crate::row::get;
 use crate::session::{PgSession, Sessions, query};
 use crate::sql::{Namespace, Statements, with_values};
 
-/// Every step of the tables, in order: its version, its name, and its SQL with the names left open. Steps are only ever added. Version 1
-/// belongs to builds that were never published.
+/// All migrations of the tables, in order: version, name, and SQL with template names. Migrations are only added.
+/// Version 1 belongs to unpublished builds.
 const STEPS: &[(u32, &str, &str)] = &[(2, "inbox", include_str!("../migrations/0002_inbox.sql"))];
 
 /// CHECK constraints of the four tables that every message uses. `checks(true)` adds them with the tables.
@@ -29,7 +29,7 @@ pub(crate) struct SchemaPlan {
 }
 
 impl SchemaPlan {
-    /// Every step of the tables, as it is run.
+    /// Returns all migrations of the tables, with the configured names.
     pub(crate) fn steps(&self) -> Vec<Migration> {
         let render = |sql: &str| self.place.render(sql);
         let mut steps: Vec<_> = STEPS
@@ -40,7 +40,7 @@ impl SchemaPlan {
                 sql: Cow::Owned(render(sql).to_string()),
             })
             .collect();
-        // With the tables themselves: later, it would read every row.
+        // Add the checks with the tables: later, PostgreSQL would read every row to validate them.
         if let (true, Some(first)) = (self.checks, steps.first_mut()) {
             first.sql.to_mut().push_str(&render(CHECKS));
         }
@@ -48,7 +48,7 @@ impl SchemaPlan {
     }
 }
 
-/// Everything that [`apply`] runs on an empty database, as one text.
+/// Returns the SQL that [`apply`] runs on an empty database, as one text.
 pub(crate) fn whole(plan: &SchemaPlan) -> String {
     let statements = Statements::new(&plan.place);
     let mut sql = format!("{};\n{};\n", statements.schema_create_schema, statements.schema_create);
@@ -63,7 +63,7 @@ pub(crate) fn whole(plan: &SchemaPlan) -> String {
     sql
 }
 
-/// The version of the tables that this build knows.
+/// Returns the latest version of the tables that this build knows.
 fn latest(plan: &SchemaPlan) -> u32 {
     plan.steps().last().map_or(0, |last| last.version)
 }
@@ -88,7 +88,7 @@ pub(crate) async fn current(sessions: &Sessions, sql: &Statements) -> Result<u32
     Ok(version)
 }
 
-/// The steps that are missing; an error if the schema is newer than this build, or of an unpublished one.
+/// Returns the missing steps. Returns an error if the schema is newer than this build, or of an unpublished build.
 pub(crate) async fn pending(
     sessions: &Sessions,
     sql: &Statements,
@@ -142,13 +142,14 @@ pub(crate) async fn check(sessions: &Sessions, sql: &Statements, plan: &SchemaPl
     }
 }
 
-/// Applies what is missing, in one transaction and under a lock: two that start at once do it once.
+/// Applies missing steps, in one transaction and under a lock. Two processes that start at the same time apply them
+/// once.
 pub(crate) async fn apply(
     sessions: &Sessions,
     sql: &Statements,
     plan: &SchemaPlan,
 ) -> Result<Vec<Migration>> {
-    // Looked at first without a lock, and without any right to change the schema.
+    // Check first without a lock, and without the right to change the schema.
     if pending(sessions, sql, plan).await?.is_empty() {
         return Ok(Vec::new());
     }
@@ -166,7 +167,7 @@ pub(crate) async fn apply(
                 "the tables {}* are not there, or not up to date, and could not be made; a role that may CREATE there runs `oncebox \
                  migrate apply` first: {}",
                 plan.place,
-                // Not those of a role that only works with the tables.
+                // Omit the advice for a role that only uses the tables.
                 error.what().strip_suffix(GRANTS).unwrap_or(error.what())
             );
             Error::new(ErrorKind::InvalidConfig, what)
@@ -175,7 +176,7 @@ pub(crate) async fn apply(
     })
 }
 
-/// Says so if commits wait for a standby: the caller sees a commit without an answer, and another process a lock that is not free.
+/// Explains an error if commits wait for a standby: then a commit gets no answer, and another process waits for a lock.
 async fn waits_for_standby(sessions: &Sessions, sql: &Statements) -> Option<String> {
     let mut session = sessions.look().await.ok()?;
     let rows = session.rows(query(&sql.schema_waiting)).await.ok()?;

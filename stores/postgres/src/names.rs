@@ -36,16 +36,16 @@ struct NameRows {
 #[derive(Clone)]
 pub(crate) struct CachedHandler {
     inbox: i16,
-    /// The newest of its keys, and the first one.
+    /// Newest and first key of the handler.
     pub(crate) key: HandlerKey,
     pub(crate) origin: HandlerKey,
-    /// The same for all handlers that turned out to be one.
+    /// Same value for all handlers that were linked as one.
     group: i16,
 }
 
 impl NameCache {
-    /// Forgets all names: the database may have lost some, and given their numbers to others. `count` counts that before a name
-    /// can be read again.
+    /// Drops all names: the database may have lost some, and reused their ids. Calls `count` before a name can be read
+    /// again.
     pub(crate) fn forget(&self, count: impl FnOnce() -> u64) {
         let mut known = self.known.write();
         *known = NameRows::default();
@@ -66,7 +66,7 @@ impl NameCache {
         Some((known.by_id.get(&handler.inbox)?.clone(), handler.clone()))
     }
 
-    /// The numbers of a route's keys, each once, if they are known as one handler.
+    /// Returns the distinct ids of a route's keys, if the cache knows them as one handler.
     fn linked(&self, inbox: i16, route: &Route) -> Option<Vec<i16>> {
         let known = self.known.read();
         let ids = known.handlers.get(&inbox)?;
@@ -92,7 +92,7 @@ impl NameCache {
 }
 
 impl Db {
-    /// The number of an inbox, if it has one.
+    /// Returns the id of an inbox, if it has one.
     pub(crate) async fn known_inbox(&self, name: &InboxName) -> Result<Option<i16>> {
         if let Some(id) = self.names.inbox_id(name) {
             return Ok(Some(id));
@@ -101,7 +101,8 @@ impl Db {
         Ok(self.names.inbox_id(name))
     }
 
-    /// The number of an inbox, made if it is new. Mostly it is known: what asks the server is no part of every call's state.
+    /// Returns the id of an inbox. Creates it if it is new. The id is mostly cached, so the query is boxed to keep the
+    /// future small.
     pub(crate) async fn inbox(&self, name: &InboxName) -> Result<i16> {
         match self.known_inbox(name).await? {
             Some(id) => Ok(id),
@@ -116,7 +117,7 @@ impl Db {
         self.known_inbox(name).await?.ok_or_else(|| corrupt("an inbox that was just added is missing"))
     }
 
-    /// The number of a handler, if it has one.
+    /// Returns the id of a handler, if it has one.
     pub(crate) async fn known_handler(&self, inbox: i16, key: &HandlerKey) -> Result<Option<i16>> {
         if let Some(id) = self.names.handler_id(inbox, key) {
             return Ok(Some(id));
@@ -125,7 +126,7 @@ impl Db {
         Ok(self.names.handler_id(inbox, key))
     }
 
-    /// The number of a handler, made if it is new.
+    /// Returns the id of a handler. Creates it if it is new.
     pub(crate) async fn handler(&self, inbox: i16, key: &HandlerKey) -> Result<i16> {
         match self.names.handler_id(inbox, key) {
             Some(id) => Ok(id),
@@ -133,7 +134,7 @@ impl Db {
         }
     }
 
-    /// The numbers of a route's keys, that of the current one first. Its keys are linked if they are not.
+    /// Returns the ids of a route's keys, the current key first. Links the keys if they are not linked yet.
     pub(crate) async fn link(&self, inbox: i16, route: &Route) -> Result<Vec<i16>> {
         match self.names.linked(inbox, route) {
             Some(ids) => Ok(ids),
@@ -178,7 +179,7 @@ impl Db {
         self.names.linked(inbox, route).ok_or_else(|| corrupt("keys that were just linked are not"))
     }
 
-    /// The numbers of a route's keys for a claim, which asks all the time: nothing is made if no key is known.
+    /// Returns the ids of a route's keys for a claim. Claims run often, so this creates nothing if no key is known.
     pub(crate) async fn route(&self, inbox: i16, route: &Route) -> Result<Vec<i16>> {
         if let Some(ids) = self.names.linked(inbox, route) {
             return Ok(ids);
@@ -199,14 +200,14 @@ impl Db {
         ids.filter_map(|id| known.by_handler.get(id)).map(|handler| handler.group).collect()
     }
 
-    /// The first key of some routes that has a number.
+    /// Returns the first key of the routes with this id.
     pub(crate) fn key_in(&self, inbox: i16, routes: &[&Route], id: i16) -> Option<HandlerKey> {
         let known = self.names.known.read();
         let ids = known.handlers.get(&inbox)?;
         routes.iter().flat_map(|route| route.keys()).find(|key| ids.get(*key) == Some(&id)).cloned()
     }
 
-    /// A handler's number, its inbox and what it is called.
+    /// Returns the inbox and the names of a handler.
     pub(crate) async fn by_handler(&self, id: i16) -> Result<(InboxName, CachedHandler)> {
         if let Some(found) = self.names.by_handler(id) {
             return Ok(found);
@@ -247,12 +248,12 @@ impl Db {
         self.names.handler_id(inbox, key)
     }
 
-    /// The numbers of an inbox's handlers.
+    /// Returns the ids of an inbox's handlers.
     pub(crate) async fn handlers_of(&self, inbox: i16) -> Result<Vec<i16>> {
         Ok(self.keys_of(inbox).await?.into_keys().collect())
     }
 
-    /// The handlers of an inbox: the keys of each.
+    /// Returns the handlers of an inbox, with all keys of each.
     pub(crate) async fn keys_of(&self, inbox: i16) -> Result<BTreeMap<i16, Vec<HandlerKey>>> {
         self.load_names().await?;
         let mut keys: BTreeMap<i16, Vec<HandlerKey>> = BTreeMap::new();

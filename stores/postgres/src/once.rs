@@ -32,7 +32,7 @@ impl Postgres {
         self.once_key(tx, &inbox, &key, handler).await
     }
 
-    /// The same for another kind of key: with a source, or of another [`KeyStrategy`].
+    /// Like [`once`](Self::once), for another kind of key: with a source, or of another [`KeyStrategy`].
     pub async fn once_key(
         &self,
         tx: &mut PgConnection,
@@ -123,7 +123,7 @@ impl MarkIn<Transaction<'_, sqlx::Postgres>> for Postgres {
     }
 }
 
-/// The inbox and key of an id that `once` is called with.
+/// Returns the inbox and key of an id that `once` is called with.
 pub(crate) fn once_key(inbox: &str, id: &[u8]) -> Result<(InboxName, Key)> {
     let inbox = InboxName::new(inbox)?;
     let message = Message::new(id.to_vec(), "once", "");

@@ -14,14 +14,14 @@ use crate::writer::BatchWriter;
 use crate::{Inner, Postgres, PostgresOptions, accept, cursors, error, names, options, row, vacuum};
 
 impl PostgresOptions {
-    /// Connects.
+    /// Connects, checks the schema and starts the store's tasks.
     pub async fn open(self) -> Result<Postgres> {
         self.check()?;
         self.opened().await.map_err(error::at_start)
     }
 
     async fn opened(mut self) -> Result<Postgres> {
-        // The login of one store is not that of another, though both are opened with the same options.
+        // Two stores that are opened with the same options must not share a login.
         self.login = self.login.unshared();
         let sql = Statements::new(&self.plan.place);
         self.refuse_transaction_mode().await?;

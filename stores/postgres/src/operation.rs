@@ -39,8 +39,8 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
     };
     let erasing = match &action.kind {
         ActionKind::Erase { key, discard_unfinished } => {
-            let asked = (key, *discard_unfinished);
-            match Erasing::new(db, &action.inbox, asked, &names).await {
+            let target = (key, *discard_unfinished);
+            match Erasing::new(db, &action.inbox, target, &names).await {
                 Ok(erasing) => Some(erasing),
                 Err(error) => return known(db, action).await?.map(Some).ok_or(error),
             }
@@ -49,7 +49,7 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
     };
     let operating = match &action.kind {
         ActionKind::Entry { key, handler, operation } => {
-            // What was done before is answered, even if the entry has left since.
+            // A repeated action returns its recorded result, even if the entry was deleted since.
             match Operating::new(db, &action.inbox, key, handler, *operation).await {
                 Ok(operating) => Some(operating),
                 Err(error) => return known(db, action).await?.map(Some).ok_or(error),
@@ -84,7 +84,7 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
     let done = match done {
         None => None,
         Some(Ok(Some(answer))) => Some(answer),
-        // A worker took the entry meanwhile, or it is refused.
+        // A worker took the entry meanwhile, or the action was refused.
         Some(not_done) => {
             session.undo().await;
             return not_done.map(|_| None);
@@ -115,7 +115,7 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
     Ok(Some(Acted::now(answer)))
 }
 
-/// Holds one ordering key of a handler back, or lets it go on; says whether that changed anything.
+/// Pauses or resumes one ordering key of a handler. Returns true if that changed its state.
 async fn pause_key(
     db: &Db,
     session: &mut PgSession,
@@ -157,7 +157,7 @@ async fn begin(db: &Db, session: &mut PgSession, inbox: i16, action: &Action) ->
     Ok(!session.rows(add).await?.is_empty())
 }
 
-/// The answer to an action that was done before; nothing if none was done under its identity.
+/// Returns the recorded result of an action. `None` if no action with this id was done.
 async fn known(db: &Db, action: &Action) -> Result<Option<Acted>> {
     let mut session = db.control.look().await?;
     let rows = session.rows(query(&db.sql.operation_known).bind(uuid(action.id))).await?;
@@ -186,7 +186,7 @@ pub(crate) async fn audit(db: &Db, filter: &AuditFilter) -> Result<AuditPage> {
     let question = query(&db.sql.operation_audit)
         .bind(inbox)
         .bind(filter.before.unwrap_or(i64::MAX))
-        // One more than asked tells whether there is another page.
+        // One extra row shows that there is another page.
         .bind(i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1))
         .bind(filter.id.map(uuid))
         .bind(filter.parent.map(uuid))
@@ -227,7 +227,7 @@ fn read(row: &PgRow) -> Result<OperationView> {
     })
 }
 
-/// Forgets records past their window, a bounded number at a time; returns how many.
+/// Deletes records past their window, a bounded number per call. Returns the number of deleted records.
 pub(crate) async fn forget(
     db: &Db,
     session: &mut PgSession,

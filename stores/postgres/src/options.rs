@@ -208,7 +208,7 @@ impl PostgresOptions {
         self.units_on(None, name, files, size, begin)
     }
 
-    /// The same for connections that are checked against the timeline that the process knows.
+    /// Returns sessions on connections that are checked against the timeline that the process knows.
     fn units_on(
         &self,
         timeline: Option<&Arc<Timeline>>,

@@ -1,4 +1,4 @@
-//! Orphans: entries that wait for a handler that no running process registered.
+//! Orphans: entries that wait for a handler that no running process registered. Tests: the testkit's conformance suite.
 
 use oncebox_core::store::{Orphan, OrphanParams};
 use oncebox_core::time::Timestamp;

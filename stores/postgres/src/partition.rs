@@ -10,35 +10,36 @@ use crate::db::{Db, lock_number, millis};
 use crate::row::get;
 use crate::session::{PgSession, query};
 
-/// The most messages that are moved out of the way when a partition is dropped. With more, it stays a while longer.
+/// Maximum messages that are moved before a partition is dropped. A partition that must keep more is dropped later.
 const KEPT: i64 = 10_000;
-/// The bits of a number below its partition.
+/// Number of bits of a sequence number below its partition.
 const PARTITION_BITS: u32 = 36;
-/// The bits of a number below its count within the partition.
+/// Number of bits of a sequence number below its count within the partition.
 const COUNT_BITS: u32 = 6;
 
-/// The most messages that a partition may be asked to take: half of what its numbers reach for, because it goes on for a
-/// while when it cannot be ended at once.
+/// Maximum size setting of a partition: half of its numbers, because a full partition that cannot be ended at once
+/// takes more messages for a while.
 pub(crate) const MAX_SIZE: i64 = 1 << (PARTITION_BITS - COUNT_BITS - 1);
 
-/// When a partition ends.
+/// Limits at which a partition ends.
 #[derive(Clone, Debug)]
 pub(crate) struct PartitionLimits {
-    /// After this time.
+    /// Maximum age.
     pub(crate) life: Duration,
-    /// Or with this many messages.
+    /// Maximum messages.
     pub(crate) size: i64,
     /// Retention of messages. Default: as long as their keys.
     pub(crate) payload: Option<Duration>,
 }
 
-/// The place of a message within its partition.
+/// Returns the position of a message within its partition.
 pub(crate) const fn count_of(seq: i64) -> i64 {
     (seq & ((1 << PARTITION_BITS) - 1)) >> COUNT_BITS
 }
 
-/// Makes, ends and drops partitions as it is time: not before `retention`, the longest window of all, is over. What cannot be done now is done next time: nothing depends on it. What
-/// will not go better next time, such as a missing privilege, is an error.
+/// Creates, ends and drops partitions when they are due. Drops no partition whole before `retention`, the
+/// longest window of all, has passed. The next call repeats a failed step, because no other work depends on
+/// it. Returns an error that a repeat cannot fix, such as a missing privilege.
 pub(crate) async fn look_after(db: &Db, partitions: &PartitionLimits, retention: Duration) -> Result<()> {
     let looked_after = async {
         let (current, now) = go_on(db, partitions).await?;
@@ -53,10 +54,10 @@ pub(crate) async fn look_after(db: &Db, partitions: &PartitionLimits, retention:
     }
 }
 
-/// Ends the partition if it is time; returns the current one and the time.
+/// Ends the partition if it is due. Returns the current partition and the time.
 pub(crate) async fn go_on(db: &Db, partitions: &PartitionLimits) -> Result<(i64, i64)> {
     let mut session = db.control.transaction().await?;
-    // Asked first: what is read afterwards stays true while we have it.
+    // Take the lock first, so that the state read after it stays true.
     let alone = alone(db, &mut session).await?;
     let rows = session.rows(query(&db.sql.partition_state).bind(db.now())).await?;
     let Some(row) = rows.first() else {
@@ -77,7 +78,7 @@ pub(crate) async fn go_on(db: &Db, partitions: &PartitionLimits) -> Result<(i64,
         return Ok((current, now));
     }
     session.batch(Arc::clone(&db.sql.partition_patience)).await?;
-    // The one that comes next is there since the last time; the one after it is made ahead.
+    // The next partition exists since the last call. Create the one after it ahead of time.
     for next in [current + 1, current + 2] {
         session.rows(query(&db.sql.partition_make).bind(next)).await?;
     }
@@ -115,7 +116,8 @@ async fn drop_old(
     Ok(())
 }
 
-/// Drops a partition, or only its messages. Says whether it did: it does not while much of it is still needed.
+/// Drops a partition, or only its messages. Returns false, and drops nothing, while too many of its messages are
+/// needed.
 async fn drop_one(db: &Db, id: i64, whole: bool) -> Result<bool> {
     let (first, last) = (id << PARTITION_BITS, ((id + 1) << PARTITION_BITS) - 1);
     let mut session = db.control.transaction().await?;
@@ -124,7 +126,7 @@ async fn drop_one(db: &Db, id: i64, whole: bool) -> Result<bool> {
     }
     session.batch(Arc::clone(&db.sql.partition_patience)).await?;
     session.batch(Arc::clone(&db.sql.partition_lock_messages)).await?;
-    // Checks again: from here on no process can add work to a message of the partition.
+    // Check again: from here on no process can add work to a message of the partition.
     let Some(kept) = needed(db, &mut session, whole, first, last).await? else { return Ok(false) };
     let sql = if whole { &db.sql.partition_drop } else { &db.sql.partition_drop_payload };
     session.rows(query(sql).bind(id).bind(kept)).await?;
@@ -132,7 +134,7 @@ async fn drop_one(db: &Db, id: i64, whole: bool) -> Result<bool> {
     Ok(true)
 }
 
-/// The messages of a partition that must stay; nothing if they are too many.
+/// Returns the messages of a partition that must stay. `None` if they are too many.
 async fn needed(
     db: &Db,
     session: &mut PgSession,

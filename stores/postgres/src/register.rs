@@ -32,7 +32,8 @@ pub(crate) async fn register(db: &Db, params: &RegisterParams) -> Result<()> {
     session.end().await
 }
 
-/// Records how the process treats tenants, or refuses it. Processes that register at the same moment are compared with each other.
+/// Records the tenant setting of the process, or refuses a different one. Also compares processes that register at the
+/// same moment.
 async fn record_tenants(db: &Db, inbox: i16, params: &RegisterParams) -> Result<()> {
     if params.tenancy.is_none() {
         return Ok(());
@@ -53,7 +54,7 @@ async fn record_tenants(db: &Db, inbox: i16, params: &RegisterParams) -> Result<
     }
 }
 
-/// The windows that a sweep goes by, and the time.
+/// Returns the windows for a sweep, and the time.
 pub(crate) async fn windows(
     db: &Db,
     session: &mut PgSession,
@@ -64,7 +65,7 @@ pub(crate) async fn windows(
     Ok((RetentionWindows::new(params, &windows, now), now))
 }
 
-/// Everything that was said of an inbox, and the time.
+/// Returns all registered windows of an inbox, and the time.
 pub(crate) async fn registered(
     db: &Db,
     session: &mut PgSession,
@@ -74,7 +75,7 @@ pub(crate) async fn registered(
     let (mut windows, mut now) = (Vec::new(), Timestamp::ZERO);
     for row in &rows {
         now = Timestamp::from_millis(get(row, 3)?);
-        // Without any there is one row for the time alone.
+        // Without registered windows, there is one row with only the time.
         let Some(handler) = get::<Option<String>>(row, 0)? else { continue };
         let handler = if handler.is_empty() { None } else { Some(HandlerKey::new(handler)?) };
         let until = Timestamp::from_millis(get(row, 2)?);

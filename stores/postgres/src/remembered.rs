@@ -8,15 +8,16 @@ use oncebox_core::{HandlerKey, Key};
 
 /// Maximum number of commits with their names: about 10 MB. Older ones are only counted.
 const REMEMBERED: usize = 65_536;
-/// For how long: what is older may have left with its retention, and no replica that lags further behind should be promoted.
+/// Maximum age of a remembered commit. Retention may have deleted older ones, and an operator should not promote a
+/// replica that lags further behind.
 const RECENTLY: Duration = Duration::from_mins(5);
 /// Precision of the times of commits that are only counted.
 const PRECISION: Duration = Duration::from_secs(1);
 
-/// A commit that the database has acknowledged.
+/// A commit that the database acknowledged.
 #[derive(Clone)]
 pub(crate) struct Acknowledged {
-    /// The inbox of a message.
+    /// Inbox of a message.
     pub(crate) inbox: Option<i16>,
     pub(crate) lane: i16,
     pub(crate) key: Key,
@@ -29,7 +30,7 @@ pub(crate) struct Acknowledged {
 pub(crate) enum Acknowledgement {
     /// A message, with the source and id that an operator and the sender know it by.
     Message(Arc<(Box<str>, Box<[u8]>)>),
-    /// The mark of an inline handler.
+    /// Mark of an inline handler.
     Mark(HandlerKey),
 }
 
@@ -41,7 +42,7 @@ impl Acknowledged {
         }
     }
 
-    /// The source and id of a message.
+    /// Returns the source and id of a message.
     pub(crate) fn name(&self) -> Option<(&str, &[u8])> {
         match &self.what {
             Acknowledgement::Message(name) => Some((&name.0, &name.1)),
@@ -54,7 +55,7 @@ impl Acknowledged {
 #[derive(Default)]
 pub(crate) struct Remembered {
     named: VecDeque<Acknowledged>,
-    /// Older recent commits that did not fit: the time of the first of each second, and their number.
+    /// Recent commits beyond the limit, by second: the time of the first, and their number.
     unnamed: VecDeque<(Instant, u64)>,
 }
 
@@ -82,7 +83,7 @@ impl Remembered {
         (self.named.iter().cloned().collect(), unnamed)
     }
 
-    /// Forgets what was acknowledged until `time`, inclusive.
+    /// Removes the commits acknowledged until `time`, inclusive.
     pub(crate) fn forget_until(&mut self, time: Instant) {
         self.named.retain(|one| one.at > time);
         self.unnamed.retain(|(first, _)| *first > time);

@@ -1,4 +1,4 @@
-//! Converts rows to the types of the library.
+//! Converts rows to the types of the library. Tests: the testkit's conformance suite.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use sqlx::{Decode, Postgres, Row as _, Type};
 
 use crate::error::{corrupt, unreadable};
 
-/// A column's value.
+/// Returns a column's value.
 pub(crate) fn get<'r, T: Decode<'r, Postgres> + Type<Postgres>>(row: &'r PgRow, column: usize) -> Result<T> {
     row.try_get(column).map_err(unreadable)
 }
 
-/// The message in the columns from `first` on: time, source, id, type, ordering key, headers, payload, tenant.
+/// Reads the message in the columns from `first` on: time, source, id, type, ordering key, headers, payload, tenant.
 pub(crate) fn message(row: &PgRow, first: usize) -> Result<Arc<Message>> {
     let bytes =
         |column: usize| -> Result<Bytes> { Ok(Bytes::copy_from_slice(get::<&[u8]>(row, first + column)?)) };
@@ -50,13 +50,13 @@ pub(crate) fn order_key(bytes: &[u8]) -> Result<OrderKey> {
     Ok(OrderKey::from_bytes(bytes))
 }
 
-/// A count, of which nothing stands for 0.
+/// Reads a count. NULL is 0.
 pub(crate) fn count(row: &PgRow, column: usize) -> Result<u32> {
     Ok(get::<Option<i32>>(row, column)?.map_or(0, i32::unsigned_abs))
 }
 
-/// An entry in the order of the admin queries: seq, handler, status, attempts, crashes, generation, at, reason, error,
-/// in line; and the origin of the handler in the column that is given.
+/// Reads an entry in the column order of the admin queries: seq, handler, status, attempts, crashes, generation, at,
+/// reason, error, in line. Column `origin` has the origin of the handler.
 pub(crate) fn entry(row: &PgRow, origin: usize, key: Key) -> Result<EntryView> {
     let word: &str = get(row, 2)?;
     let status = Status::ALL.into_iter().find(|status| status.as_str() == word);

@@ -1,7 +1,7 @@
 //! Sections of the SQL files: `-- name: settle_complete_one` begins a statement. The compiler cuts the files. Tests:
 //! `tests/statements.rs`.
 
-/// Begins a section, at the start of a line. The name of its statement follows.
+/// Marker at the start of a section's first line. The name of its statement follows.
 const NAME: &[u8] = b"-- name: ";
 
 /// Returns the statement `name` of a file, without the comments above it and without its last semicolon. In a constant, a
@@ -27,7 +27,7 @@ pub(crate) const fn section<'a>(file: &'a str, name: &str) -> &'a str {
     }
 }
 
-/// Returns the text behind the next `-- name: `.
+/// Returns the text after the next `-- name: `.
 const fn after_name(text: &str) -> Option<&str> {
     let mut rest = text;
     while !rest.is_empty() {
@@ -39,7 +39,7 @@ const fn after_name(text: &str) -> Option<&str> {
     None
 }
 
-/// Leaves out the comments above a statement, and the semicolon behind it.
+/// Removes the comments above a statement, and the semicolon after it.
 const fn statement(body: &str) -> &str {
     let mut sql = body;
     while starts_with(sql.as_bytes(), b"--") {
@@ -50,7 +50,7 @@ const fn statement(body: &str) -> &str {
     sql.split_at(sql.len() - 1).0
 }
 
-/// Returns the first line without its end, and the text behind it.
+/// Returns the first line without its end, and the text after it.
 const fn split_line(text: &str) -> (&str, &str) {
     let mut at = 0;
     while at < text.len() && text.as_bytes()[at] != b'\n' {

@@ -1,4 +1,4 @@
-//! One change: a statement that commits by itself, or a transaction. Tests: below, and `tests/unknown.rs`.
+//! Database sessions: a statement that commits by itself, or a transaction. Tests: below, and `tests/unknown.rs`.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -17,18 +17,19 @@ use crate::row::get;
 use crate::sql::FIXED;
 use crate::timeline::{Notice, Timeline, changed};
 
-/// A query of ours.
+/// Query of the store.
 pub(crate) type Query<'q> = SqlxQuery<'q, Postgres, PgArguments>;
 
-/// Where changes are made.
+/// Source of sessions for statements that write.
 #[derive(Clone)]
 pub(crate) struct Sessions {
     pub(crate) pool: Pool,
-    /// Starts a transaction. Through a pooler it also says what a connection of our own is told once.
+    /// Starts a transaction. Through a pooler, it also contains the settings that a direct connection gets
+    /// once.
     pub(crate) begin: Arc<str>,
-    /// True if each transaction may get another connection: then the session keeps no state between them.
+    /// True if each transaction may get another connection. Then the session keeps no state between transactions.
     pub(crate) pooled: bool,
-    /// Where tokens are claimed or messages stored: what is known of the database's history.
+    /// Known history of the database. Set for sessions that claim tokens or store messages.
     pub(crate) timeline: Option<Arc<Timeline>>,
     /// Number of timeline changes that the caller knew when it read the names that it uses.
     pub(crate) known: Option<u64>,
@@ -41,7 +42,7 @@ impl Sessions {
         Self { known: Some(changes), ..self.clone() }
     }
 
-    /// A connection to a history in which the names of the caller mean the same.
+    /// Borrows a connection. Returns an error if the timeline has changed since the caller read its names.
     async fn acquire(&self) -> Result<PooledConn> {
         let conn = self.pool.acquire().await?;
         self.refuse_former().map(|()| conn)
@@ -54,7 +55,7 @@ impl Sessions {
         }
     }
 
-    /// A change of one statement.
+    /// Opens a session for one statement that commits by itself.
     pub(crate) async fn single(&self) -> Result<PgSession> {
         if self.pooled {
             return self.transaction().await;
@@ -62,7 +63,8 @@ impl Sessions {
         Ok(PgSession { conn: self.acquire().await?, begun: TxStart::No, looks: false, persistent: true })
     }
 
-    /// A claim: its connection leads to the history that this process knows.
+    /// Opens a session for a claim. Checks behind a pooler that its connection has the timeline that this process
+    /// knows.
     pub(crate) async fn claiming(&self) -> Result<PgSession> {
         match self.timeline.as_ref().filter(|_| self.pooled) {
             Some(timeline) => self.checked(timeline).await,
@@ -70,7 +72,8 @@ impl Sessions {
         }
     }
 
-    /// A transaction behind a pooler, which may lead to another server by now: it is checked as it begins.
+    /// Begins a transaction behind a pooler, which may have changed the server. Checks the timeline as the transaction
+    /// begins.
     async fn checked(&self, timeline: &Timeline) -> Result<PgSession> {
         let mut conn = self.acquire().await?;
         let begin = AssertSqlSafe(format!("{}; {}", self.begin, timeline.check_pooled()));
@@ -92,17 +95,17 @@ impl Sessions {
         Ok(session)
     }
 
-    /// A statement or several that change nothing.
+    /// Opens a session for read-only statements.
     pub(crate) async fn look(&self) -> Result<PgSession> {
         Ok(PgSession { looks: true, ..self.single().await? })
     }
 
-    /// The same, with one view of everything.
+    /// Opens a read-only transaction: all statements see one snapshot.
     pub(crate) async fn view(&self) -> Result<PgSession> {
         Ok(PgSession { looks: true, ..self.transaction().await? })
     }
 
-    /// A change of several statements.
+    /// Begins a transaction of several statements.
     pub(crate) async fn transaction(&self) -> Result<PgSession> {
         if let (Some(timeline), true, Some(_)) = (&self.timeline, self.pooled, self.known) {
             return self.checked(timeline).await;
@@ -116,7 +119,7 @@ impl Sessions {
         Ok(PgSession { conn, begun: TxStart::Plain, looks: false, persistent: !self.pooled })
     }
 
-    /// A transaction for a handler.
+    /// Begins a transaction for a handler.
     pub(crate) async fn handlers_transaction(&self) -> Result<PgSession> {
         let mut conn = self.pool.acquire().await?;
         if !conn.is_begun() {
@@ -133,15 +136,15 @@ impl Sessions {
 /// Begin mode of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TxStart {
-    /// Not at all: each statement commits by itself.
+    /// No transaction: each statement commits by itself.
     No,
-    /// By us, unseen by the driver.
+    /// The store began it, unseen by the driver.
     Plain,
-    /// Through the driver, which makes a savepoint of every transaction that a handler begins within.
+    /// The driver began it. A transaction that a handler begins in it is a savepoint.
     Counted,
 }
 
-/// A change under way. Dropping it rolls it back.
+/// A statement or transaction in progress. Dropping it rolls it back.
 pub(crate) struct PgSession {
     conn: PooledConn,
     begun: TxStart,
@@ -155,13 +158,13 @@ impl PgSession {
         if self.begun == TxStart::No && !self.looks { TxPhase::Commit } else { TxPhase::Before }
     }
 
-    /// A statement that answers with rows.
+    /// Runs a statement and returns its rows.
     pub(crate) async fn rows(&mut self, query: Query<'_>) -> Result<Vec<PgRow>> {
         let (phase, query) = (self.phase(), query.persistent(self.persistent));
         self.conn.answer(phase, async |connection: &mut PgConnection| query.fetch_all(connection).await).await
     }
 
-    /// A statement that answers with how many rows it changed.
+    /// Runs a statement and returns the number of changed rows.
     pub(crate) async fn run(&mut self, query: Query<'_>) -> Result<u64> {
         let (phase, query) = (self.phase(), query.persistent(self.persistent));
         let done = self
@@ -171,7 +174,7 @@ impl PgSession {
         Ok(done.rows_affected())
     }
 
-    /// Several statements without values.
+    /// Runs several statements without values.
     pub(crate) async fn batch(&mut self, sql: Arc<str>) -> Result<()> {
         let phase = self.phase();
         self.conn
@@ -182,7 +185,7 @@ impl PgSession {
         Ok(())
     }
 
-    /// Refuses to go on if a handler has ended the transaction that it was given, or begun another one instead.
+    /// Returns an error if the handler ended its transaction, or began another one instead.
     pub(crate) async fn check_own(&mut self) -> Result<()> {
         let rows = self.rows(sqlx::query(FIXED.transaction_probe)).await?;
         if rows.first().map_or(Ok(false), |row| get(row, 0))? {
@@ -196,7 +199,8 @@ impl PgSession {
         self.persistent
     }
 
-    /// Rolls back what is open, and gives the connection back. If that fails, it is as if the change were dropped.
+    /// Rolls back, and returns the connection to the pool. If the rollback fails, the effect is the same as dropping
+    /// the session.
     pub(crate) async fn undo(mut self) {
         let undone = self
             .conn
@@ -212,7 +216,7 @@ impl PgSession {
         self.begun == TxStart::Counted && self.persistent && self.conn.is_waited_for()
     }
 
-    /// Refuses to continue if the handler ended its transaction: only the store may commit what a handler wrote.
+    /// Returns an error if the handler ended its transaction: only the store may commit a handler's writes.
     fn check_depth(&self) -> Result<()> {
         if self.begun == TxStart::Counted && Manager::get_transaction_depth(&self.conn) != 1 {
             let what = "a transaction that the handler began within its own was left open";
@@ -221,8 +225,8 @@ impl PgSession {
         Ok(())
     }
 
-    /// Completes the claim of a handler's transaction and commits it; in one round trip, if that also begins the next one. Nothing
-    /// of it is committed if the claim is lost.
+    /// Completes the claim of a handler's transaction and commits. Needs one round trip if that also begins the next
+    /// transaction. Commits nothing if the claim is lost.
     pub(crate) async fn finish(mut self, completion: String) -> Result<Settled> {
         self.check_depth()?;
         if !self.chains() {
@@ -231,7 +235,7 @@ impl PgSession {
                 PipelineResult::Failed { error, .. } => refusal(error),
             };
         }
-        // The completion is the second of its two statements, and the COMMIT comes behind them.
+        // The completion is the second of its two statements. The COMMIT follows them.
         let sql = format!("{completion};\n{}", FIXED.transaction_chain);
         match self.send(TxPhase::HandlersCommit, sql).await? {
             PipelineResult::All => self.conn.return_to_pool(),
@@ -244,7 +248,7 @@ impl PgSession {
         Ok(Settled::Applied)
     }
 
-    /// Commits what is open, and gives the connection back.
+    /// Commits, and returns the connection to the pool.
     pub(crate) async fn end(mut self) -> Result<()> {
         self.check_depth()?;
         if self.chains() {
@@ -277,7 +281,7 @@ impl PgSession {
         Ok(())
     }
 
-    /// Sends several statements without values. `lost` says what it means if no answer comes.
+    /// Sends several statements without values. `lost` is the phase for the error if no answer arrives.
     async fn send(&mut self, lost: TxPhase, sql: String) -> Result<PipelineResult> {
         self.conn
             .answer(lost, async |connection: &mut PgConnection| {
@@ -299,14 +303,14 @@ impl PgSession {
 /// Result of several statements that were sent together.
 enum PipelineResult {
     All,
-    /// The server has refused one, and with it all behind it. So many were done before.
+    /// The server refused a statement, and so all statements after it. `done` statements succeeded before.
     Failed {
         done: usize,
         error: sqlx::Error,
     },
 }
 
-/// Where one of several statements failed.
+/// Position of the statement that failed, of several.
 #[derive(Debug, PartialEq, Eq)]
 enum FailedAt {
     Before,
@@ -316,7 +320,7 @@ enum FailedAt {
 }
 
 impl FailedAt {
-    /// So many were done, and so many come before the COMMIT.
+    /// Returns the position from the counts of completed statements and of statements before the COMMIT.
     fn of(done: usize, before: usize) -> Self {
         match done.cmp(&before) {
             std::cmp::Ordering::Less => Self::Before,
@@ -326,12 +330,13 @@ impl FailedAt {
     }
 }
 
-/// It is committed, and only the transaction for the next one could not be begun: the connection is cleaned before it is lent.
+/// Logs that the commit succeeded, but the next transaction did not begin. The pool resets the connection
+/// before it lends it.
 fn not_begun(error: &sqlx::Error) {
     tracing::debug!(%error, "cannot begin transaction with last commit");
 }
 
-/// Why a claim was not completed: it is lost, or something is wrong.
+/// Returns `LeaseLost` if the claim is lost, or the error that prevented its completion.
 fn refusal(error: sqlx::Error) -> Result<Settled> {
     match refused(&error) {
         Some("seq") => Ok(Settled::LeaseLost),
@@ -362,7 +367,7 @@ pub(crate) async fn run(connection: &mut PgConnection, sql: &'static str) -> sql
     connection.execute(sqlx::raw_sql(sql)).await.map(|_| ())
 }
 
-/// A query with one of our statements.
+/// Returns a query with a statement of the store.
 pub(crate) fn query<'q>(sql: &Arc<str>) -> Query<'q> {
     sqlx::query(AssertSqlSafe(Arc::clone(sql)))
 }
@@ -371,7 +376,7 @@ pub(crate) fn query<'q>(sql: &Arc<str>) -> Query<'q> {
 mod tests {
     use super::*;
 
-    // FAULTS A4: a cancel that comes between the COMMIT and the BEGIN behind it finds everything committed.
+    // FAULTS A4: a cancel between the COMMIT and the next BEGIN finds everything committed.
     #[test]
     fn what_fails_behind_a_commit_is_no_proof_that_it_failed() {
         assert_eq!(

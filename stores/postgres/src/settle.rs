@@ -15,7 +15,7 @@ use crate::row::get;
 use crate::session::{PgSession, Query, query};
 use crate::sql::{FIXED, with_values};
 
-/// Claims as the columns that find their rows and fence them, in the order in which everybody locks them.
+/// Claims as columns that find and fence their rows, in the order in which every caller locks them.
 #[derive(Default)]
 struct Fences {
     places: Vec<i32>,
@@ -32,7 +32,7 @@ impl Fences {
         let mut found = Vec::new();
         let mut last: Option<(&Claim, Option<i16>)> = None;
         for (place, claim) in claims.enumerate() {
-            // Most claims of a batch are of the same handler.
+            // Most claims of a batch have the same handler.
             let handler = match last {
                 Some((same, id)) if same.inbox == claim.inbox && same.handler == claim.handler => id,
                 _ => match db.known_inbox(&claim.inbox).await? {
@@ -71,7 +71,7 @@ impl Fences {
             .bind(self.claim_ids.clone())
     }
 
-    /// The first of them alone.
+    /// Binds only the first claim.
     fn bind_one(&self, query: Query<'static>) -> Query<'static> {
         query
             .bind(self.lanes[0])
@@ -81,12 +81,12 @@ impl Fences {
             .bind(self.claim_ids[0])
     }
 
-    /// Something of each claim, in the order of the columns.
+    /// Returns one value per claim, in the order of the columns.
     fn column<T>(&self, of: impl Fn(usize) -> T) -> Vec<T> {
         self.places.iter().map(|place| of(usize::try_from(*place).unwrap_or(usize::MAX))).collect()
     }
 
-    /// The lines that the claims stand in.
+    /// Returns the lines of the claims.
     fn lines<'a>(&self, claim: impl Fn(usize) -> &'a Claim) -> TouchedQueues {
         let mut lines = TouchedQueues::default();
         for (at, order) in self.column(|at| claim(at).order).into_iter().enumerate() {
@@ -98,7 +98,7 @@ impl Fences {
     }
 }
 
-/// The places of claims that hold, as answers to all of them.
+/// Returns a result per claim from the places of the claims that hold.
 fn answers(count: usize, places: impl IntoIterator<Item = i32>) -> Vec<Settled> {
     let mut settled = vec![Settled::LeaseLost; count];
     for place in places {
@@ -109,13 +109,13 @@ fn answers(count: usize, places: impl IntoIterator<Item = i32>) -> Vec<Settled> 
     settled
 }
 
-/// The answers in a row for each claim that holds.
+/// Reads the results from one row per claim that holds.
 fn held(count: usize, rows: &[PgRow]) -> Result<Vec<Settled>> {
     let places: Vec<i32> = rows.iter().map(|row| get(row, 0)).collect::<Result<_>>()?;
     Ok(answers(count, places))
 }
 
-/// The answers in the one row of a settlement, and what it let go, if it says so.
+/// Reads the results from the one row of a settlement, and the released followers if the row has them.
 fn settled(count: usize, rows: &[PgRow]) -> Result<(Vec<Settled>, Released)> {
     let Some(row) = rows.first() else { return Ok((answers(count, []), Released::default())) };
     let released = if row.len() > 1 { Released::of(row, 1)? } else { Released::default() };
@@ -137,7 +137,8 @@ pub(crate) async fn settle(db: &Db, batch: &[Settlement]) -> Result<Vec<Settled>
     Ok(answers)
 }
 
-/// Most batches only complete, and ask for no order; theirs is the short way.
+/// Returns the statement for a batch. Most batches only complete entries without ordering keys, for which there is a
+/// short one.
 fn statement(db: &Db, fences: &Fences, batch: &[Settlement]) -> Query<'static> {
     let lines = fences.lines(|at| &batch[at].claim);
     if batch.iter().all(|settlement| settlement.is_completion() && settlement.error.is_none()) {
@@ -164,7 +165,7 @@ fn statement(db: &Db, fences: &Fences, batch: &[Settlement]) -> Query<'static> {
     in_lines(db, settlements, lines, false).bind(fences.column(|at| of(at).failure().map(EntryEvent::as_str)))
 }
 
-/// Completes claims of which some have an ordering key.
+/// Returns the statement that completes claims, some of them with an ordering key.
 fn completion(db: &Db, fences: &Fences, lines: TouchedQueues, own: bool) -> Query<'static> {
     let completion = fences
         .bind(query(&db.sql.settle).bind(db.now()))
@@ -178,7 +179,7 @@ fn completion(db: &Db, fences: &Fences, lines: TouchedQueues, own: bool) -> Quer
     in_lines(db, completion, lines, own).bind(None::<Vec<String>>)
 }
 
-/// The locks of the lines that settlements touch, and whether they must be in a handler's own transaction.
+/// Binds the locks of the touched lines. `own` is true in a handler's own transaction.
 fn in_lines(db: &Db, settlements: Query<'static>, mut lines: TouchedQueues, own: bool) -> Query<'static> {
     settlements.bind(own).bind(db.lock_class).bind(lines.locks())
 }
@@ -187,7 +188,7 @@ fn count(count: u32) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-/// Finds the repeats of settlements whose answers were lost among those that did not apply.
+/// Recognizes repeats of settlements whose answers were lost, among the settlements that did not apply.
 async fn recognise(db: &Db, fences: &Fences, batch: &[Settlement], answers: &mut [Settled]) -> Result<()> {
     let refused = |place: &i32| {
         let place = usize::try_from(*place).unwrap_or(usize::MAX);
@@ -228,8 +229,9 @@ pub(crate) async fn renew(db: &Db, params: &RenewParams) -> Result<Vec<Renewed>>
     Ok(held.into_iter().map(renewed).collect())
 }
 
-/// Completes claims in a handler's own transaction. Never the repeat of a completion: the transaction holds writes of its
-/// own, which must not come in twice. What it lets go is there when the transaction commits.
+/// Completes claims in a handler's own transaction. Never accepts the repeat of a completion: the transaction
+/// holds the handler's writes, which must not be applied twice. The commit makes the released followers
+/// visible.
 pub(crate) async fn complete(
     db: &Db,
     session: &mut PgSession,
@@ -245,7 +247,7 @@ pub(crate) async fn complete(
         settled(claims.len(), &session.rows(completion(db, &fences, lines, true)).await?)?
     };
     if settled.contains(&Settled::LeaseLost) {
-        // Lost, or the handler has ended its transaction: then nothing of it may be taken for done.
+        // The claim is lost, or the handler ended its transaction. In that case nothing counts as done.
         session.check_own().await?;
     }
     Ok((settled, released))

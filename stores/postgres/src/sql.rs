@@ -8,14 +8,15 @@ use oncebox_core::{Error, ErrorKind, Result};
 
 use crate::sections::section;
 
-/// The longest schema name or prefix: PostgreSQL cuts names at 63 bytes, and ours are added to the prefix.
+/// Maximum bytes of a schema name or prefix. PostgreSQL cuts names at 63 bytes, and the store adds its own to the
+/// prefix.
 const MAX_PREFIX: usize = 32;
 
 /// Prefix of all names in the SQL files, and the schema that they name.
 const TEMPLATE_PREFIX: &str = "oncebox_";
 const TEMPLATE_SCHEMA: &str = "public";
 
-/// Where the tables are: a schema, and what their names start with.
+/// Location of the tables: their schema and the prefix of their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Namespace {
     pub(crate) schema: String,
@@ -35,7 +36,7 @@ impl fmt::Display for Namespace {
 }
 
 impl Namespace {
-    /// Refuses what is not a plain identifier: names go into statements, quoted, but never escaped.
+    /// Refuses names that are not plain identifiers. Statements contain them quoted, but not escaped.
     pub(crate) fn check(&self) -> Result<()> {
         let plain = |name: &str| {
             name.len() <= MAX_PREFIX
@@ -86,7 +87,7 @@ impl Namespace {
 
 macro_rules! statements {
     ($($file:literal: $($name:ident),+;)*) => {
-        /// Every statement with names of tables in it, ready to be sent.
+        /// All statements with table names, ready to send.
         pub(crate) struct Statements {
             $($(pub(crate) $name: Arc<str>,)+)*
         }
@@ -103,7 +104,7 @@ macro_rules! statements {
 
 macro_rules! fixed_statements {
     ($($file:literal: $($name:ident),+;)*) => {
-        /// The statements that are the same for all tables, or whose text the caller completes.
+        /// The statements that contain no table names, or whose text the caller completes.
         pub(crate) struct FixedStatements {
             $($(pub(crate) $name: &'static str,)+)*
         }
@@ -177,10 +178,10 @@ statements! {
     "../sql/wake.sql": wake_notify;
 }
 
-/// Puts values in the place of the parameters of a statement, for text that is sent without them. A value is a number, `NULL`
-/// or quoted.
+/// Replaces the parameters of a statement by values, for SQL that is sent as text. A value is a number, `NULL` or
+/// quoted.
 pub(crate) fn with_values(sql: &str, values: &[String]) -> String {
-    // From the last one: `$1` is the start of `$10`.
+    // Replace the last one first: `$1` is the start of `$10`.
     let numbered = (1..).zip(values).collect::<Vec<(usize, _)>>();
     numbered
         .iter()

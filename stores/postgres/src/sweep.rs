@@ -31,13 +31,13 @@ pub(crate) async fn sweep(db: &Db, partitions: &PartitionLimits, params: &SweepP
     for window in page.windows.lengths().into_iter().filter(|window| *window >= start.window) {
         walks.push(SweepPosition::new(window, if window == start.window { start.seq } else { Seq(0) }));
     }
-    // A transaction for each: one that has locked keys for one window must not wait for those of another.
+    // One transaction per window: a transaction that holds the keys of one window must not wait for those of another.
     let mut walked = Ok(());
     for at in walks {
         match page.one(Some(at)).await {
             Ok(false) => return Ok(page.swept),
             Ok(true) => {}
-            // A scan that fails again and again must not keep marks and partitions for ever.
+            // A scan that always fails must not keep the sweep from marks and partitions.
             Err(error) => walked = Err(error),
         }
         if page.swept.next.is_some() || walked.is_err() {
@@ -61,7 +61,7 @@ struct SweepStep<'a> {
     inbox: i16,
     params: &'a SweepParams,
     windows: RetentionWindows,
-    /// The handlers of the inbox, and the window of each.
+    /// Handlers of the inbox, with the window of each.
     handlers: Vec<(i16, Duration)>,
     swept: Swept,
 }
@@ -98,7 +98,7 @@ impl SweepStep<'_> {
         Ok(true)
     }
 
-    /// Looks at messages that may have left one window; says where to go on.
+    /// Checks messages that may be past one window. Returns the next position.
     async fn scan_page(
         &mut self,
         session: &mut PgSession,
@@ -125,7 +125,7 @@ impl SweepStep<'_> {
         Ok((count >= limit).then_some(SweepPosition::new(at.window, last)))
     }
 
-    /// Looks at messages in order, and forgets those that are over.
+    /// Checks messages in order, and deletes those past their retention.
     async fn look(
         &mut self,
         session: &mut PgSession,
@@ -169,7 +169,7 @@ impl SweepStep<'_> {
         Ok(after_last.max(millis(window.max(SweepCursor::SETTLED))))
     }
 
-    /// Looks at messages that were left behind; returns those that are there no longer.
+    /// Checks messages again that an earlier sweep left. Returns those that no longer exist.
     async fn look_again(&mut self, session: &mut PgSession, seqs: &[Seq]) -> Result<Vec<Seq>> {
         let (ids, spans) = self.spans();
         let again = query(&self.db.sql.sweep_again)
@@ -185,14 +185,14 @@ impl SweepStep<'_> {
         Ok(get::<Vec<i64>>(row, 1)?.into_iter().map(Seq).collect())
     }
 
-    /// Counts the messages in the first column of an answer, and their entries in another.
+    /// Adds the messages in the first column of a row, and the entries in column `entries`.
     fn count_gone(&mut self, row: &PgRow, entries: usize) -> Result<()> {
         self.swept.messages += usize::try_from(get::<i64>(row, 0)?).unwrap_or(0);
         self.swept.entries += usize::try_from(get::<i64>(row, entries)?).unwrap_or(0);
         Ok(())
     }
 
-    /// The numbers of the handlers, and their windows.
+    /// Returns the ids of the handlers, and their windows.
     fn spans(&self) -> (Vec<i16>, Vec<i64>) {
         self.handlers.iter().map(|(id, window)| (*id, millis(*window))).unzip()
     }
@@ -246,8 +246,8 @@ impl SweepStep<'_> {
 struct Looked {
     count: usize,
     last: Option<Seq>,
-    /// The last before which nothing can come in any more.
+    /// The last number below which no new message can appear.
     passed: Option<Seq>,
-    /// Those up to there that have to be looked at again.
+    /// Numbers up to `passed` that a later sweep must check again.
     stays: Vec<Seq>,
 }

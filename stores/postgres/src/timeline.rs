@@ -30,17 +30,17 @@ pub(crate) struct Timeline {
     lost: Arc<str>,
     latest: Arc<str>,
     clock: Option<SharedClock>,
-    /// The greatest token that the store was given.
+    /// The greatest token of a claim.
     seen: AtomicI64,
     acknowledged: Mutex<Remembered>,
-    /// The timeline and the epoch, once they are known.
+    /// Timeline and epoch. `None` until the first check.
     known: Mutex<Option<(String, i64)>>,
     failover: Mutex<Option<Failover>>,
-    /// One connection at a time finds out what a change means.
+    /// Lets one connection at a time handle a change.
     noticing: tokio::sync::Mutex<()>,
     /// Number of timeline changes that this process noticed. Ids read before the latest change are void.
     changes: AtomicU64,
-    /// Has to forget what it remembers of the former history.
+    /// The store whose caches a change clears.
     db: OnceLock<Weak<Db>>,
 }
 
@@ -62,12 +62,12 @@ impl Timeline {
         })
     }
 
-    /// Has the caches of a store forgotten at the next change.
+    /// Sets the store whose caches the next change clears.
     pub(crate) fn belongs_to(&self, db: &Arc<Db>) {
         let _ = self.db.set(Arc::downgrade(db));
     }
 
-    /// The latest failover that this process knows of.
+    /// Returns the latest failover that this process knows of.
     pub(crate) fn failover(&self) -> Option<Failover> {
         *self.failover.lock()
     }
@@ -77,7 +77,7 @@ impl Timeline {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Refuses what was prepared before the latest change that this process noticed.
+    /// Returns an error if the timeline has changed since the count was `changes`.
     pub(crate) fn refuse_former(&self, changes: u64) -> Result<()> {
         if self.changes() == changes { Ok(()) } else { Err(changed()) }
     }
@@ -89,7 +89,7 @@ impl Timeline {
         }
     }
 
-    /// Remembers messages that are stored.
+    /// Remembers stored messages.
     pub(crate) fn acknowledged<'a>(&self, messages: impl Iterator<Item = (i16, i16, Key, &'a Message)>) {
         self.remember(messages.map(|(inbox, lane, key, message)| {
             let name = Arc::new((message.source().into(), message.id().into()));
@@ -97,7 +97,7 @@ impl Timeline {
         }));
     }
 
-    /// Remembers marks that are committed.
+    /// Remembers committed marks.
     pub(crate) fn marked(&self, marks: Vec<(i16, Key, HandlerKey)>) {
         self.remember(
             marks.into_iter().map(|(lane, key, handler)| (None, lane, key, Acknowledgement::Mark(handler))),
@@ -114,15 +114,15 @@ impl Timeline {
         self.clock.as_ref().map(|clock| clock.now().as_millis())
     }
 
-    /// The check as text, for the statement that begins a transaction.
+    /// Returns the SQL of the check, for the statement that begins a transaction.
     pub(crate) fn check_pooled(&self) -> String {
         let now = self.now().map_or_else(|| "NULL".into(), |now| now.to_string());
         let seen = self.seen.load(Ordering::Relaxed).to_string();
         with_values(&self.check, &[now, seen])
     }
 
-    /// Checks a new connection. An error says that the history changed since the last check: what the caller prepared belongs to the
-    /// former one.
+    /// Checks a new connection. Returns an error if the history changed since the last check: then the caller's values
+    /// belong to the former history.
     pub(crate) async fn check(&self, connection: &mut PgConnection) -> Result<()> {
         let check =
             query(&self.check).bind(self.now()).bind(self.seen.load(Ordering::Relaxed)).persistent(false);
@@ -130,7 +130,8 @@ impl Timeline {
         if self.is_known(&row)? {
             return Ok(());
         }
-        // The report and what is read after it are one change: a failure in between must not count the losses twice.
+        // The report and the reads after it are in one transaction: a failure between them must not count the losses
+        // twice.
         run(connection, FIXED.transaction_begin_store).await.map_err(before)?;
         let change = self.notice(connection, &row).await?;
         run(connection, FIXED.transaction_commit).await.map_err(before)?;
@@ -144,7 +145,7 @@ impl Timeline {
         Ok(self.known.lock().as_ref() == Some(&here(row)?))
     }
 
-    /// Reads the answer of a check, and finds out within an open transaction what was lost if the history changed.
+    /// Reads the result of a check. If the history changed, finds the losses within the open transaction.
     pub(crate) async fn notice(
         &self,
         connection: &mut PgConnection,
@@ -154,7 +155,7 @@ impl Timeline {
             return Ok(None);
         }
         let alone = self.noticing.lock().await;
-        // Another connection was faster, or this one waited for so long that it is the former server's.
+        // Another connection was faster, or this one waited so long that it leads to the former server.
         if self.is_known(row)? {
             return Ok(None);
         }
@@ -170,7 +171,7 @@ impl Timeline {
         Ok(Some(TimelineChange { timeline: self, here, former, failover, newest, _alone: alone }))
     }
 
-    /// Looks for the messages that this process remembers, and records those that are gone.
+    /// Searches for the messages that this process remembers, and records the lost ones.
     async fn report_lost(
         &self,
         connection: &mut PgConnection,
@@ -193,7 +194,7 @@ impl Timeline {
         }
         let lost = lost(&recent, &gone);
         let (Some(first), Some(last)) = (lost.first(), lost.last()) else { return Ok(()) };
-        // A failover takes the newest, so something older is lost only if all that is remembered is.
+        // A failover loses the newest messages. Older ones are lost only if all remembered ones are lost.
         let unnamed = unnamed.filter(|_| lost.len() == recent.len());
         let named: Vec<(&str, &[u8])> = lost.iter().filter_map(|one| one.name()).collect();
         let report = query(&self.lost)
@@ -219,19 +220,19 @@ impl Timeline {
     }
 }
 
-/// A history that this process did not know, as found in a transaction that is still open.
+/// A new history, found in a transaction that is still open.
 pub(crate) struct TimelineChange<'a> {
     timeline: &'a Timeline,
     here: (String, i64),
     former: Option<(String, i64)>,
     failover: Option<Failover>,
-    /// When the latest of what is remembered was acknowledged.
+    /// Time of the latest remembered acknowledgement.
     newest: Option<Instant>,
     _alone: tokio::sync::MutexGuard<'a, ()>,
 }
 
 impl TimelineChange<'_> {
-    /// Takes note of it, once the transaction is committed.
+    /// Applies the change. Call it after the commit.
     pub(crate) fn committed(self) -> Notice {
         let Self { timeline, here, former, failover, newest, _alone } = self;
         *timeline.failover.lock() = failover;
@@ -239,16 +240,17 @@ impl TimelineChange<'_> {
             *timeline.known.lock() = Some(here);
             return Notice::First;
         };
-        // What was acknowledged meanwhile is of the new history.
+        // Messages acknowledged meanwhile belong to the new history.
         if let Some(newest) = newest {
             timeline.acknowledged.lock().forget_until(newest);
         }
         if let Some(db) = timeline.db.get().and_then(Weak::upgrade) {
-            // With the names: a number of the new history is never taken for one of the former.
+            // Count the change while the names are cleared, so that no id of the new history is taken for one of the
+            // former.
             db.names.forget(|| timeline.changes.fetch_add(1, Ordering::AcqRel));
             db.cursors.forget();
         }
-        // Last: a connection that finds the history known goes on with what was prepared.
+        // Set this last: a connection that finds the history known continues with the caller's values.
         *timeline.known.lock() = Some(here);
         tracing::warn!(
             epoch = failover.epoch,
@@ -266,19 +268,19 @@ impl TimelineChange<'_> {
 /// Consequence of a check for the connection that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// It is the first that this process knows of.
+    /// The first history that this process knows.
     First,
     /// The caller's values belong to the former timeline.
     Changed,
 }
 
-/// The timeline and the epoch in the answer of a check.
+/// Reads timeline and epoch from the result of a check.
 fn here(row: &PgRow) -> Result<(String, i64)> {
     Ok((get(row, 0)?, get(row, 1)?))
 }
 
-/// Of the remembered messages that are gone, those that a failover took. It takes the newest: one that is older than all that are
-/// still there has left with its retention.
+/// Returns remembered messages that a failover lost. A failover loses the newest: retention deleted a missing message
+/// that is older than all present ones.
 fn lost<T: Copy>(recent: &[T], gone: &[usize]) -> Vec<T> {
     let mut present = recent.iter().enumerate().filter(|(at, _)| gone.binary_search(at).is_err());
     let oldest = present.next().map_or(0, |(at, _)| at);
@@ -298,7 +300,7 @@ fn read(row: &PgRow) -> Result<Failover> {
     Ok(failover)
 }
 
-/// The latest failovers, for the check of an operator.
+/// Returns the latest failovers, for `doctor`.
 pub(crate) async fn failovers(
     db: &Db,
     session: &mut crate::session::PgSession,
@@ -307,7 +309,7 @@ pub(crate) async fn failovers(
     session.rows(query(&db.sql.timeline_latest).bind(limit)).await?.iter().map(read).collect()
 }
 
-/// The history changed: nothing was done on the connection that noticed it.
+/// Returns the error of a connection that noticed a changed history. Nothing was done on it.
 pub(crate) fn changed() -> Error {
     let what = "the database failed over to another history; the store starts over with what it knows of it";
     Error::new(ErrorKind::Unavailable, what)

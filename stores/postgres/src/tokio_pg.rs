@@ -104,7 +104,7 @@ impl MarkIn<Transaction<'_>> for Postgres {
     }
 }
 
-/// Finds a mark, and the result that was left with it.
+/// Finds a mark and its stored result.
 async fn find(place: MarkRef, tx: &Transaction<'_>) -> Result<Option<Option<Vec<u8>>>> {
     let values: [(&(dyn ToSql + Sync), Type); 3] =
         [(&place.lane, Type::INT2), (&place.digest, Type::BYTEA), (&place.handler, Type::TEXT)];
@@ -113,7 +113,8 @@ async fn find(place: MarkRef, tx: &Transaction<'_>) -> Result<Option<Option<Vec<
 }
 
 async fn mark(mark_query: MarkQuery, tx: &Transaction<'_>) -> Result<Mark> {
-    // With the types told, the statement needs one trip, and nothing is left on a connection that a pooler may hand on.
+    // With explicit types, the statement needs one round trip, and leaves nothing on a connection that a pooler may
+    // share.
     let row = tx
         .query_typed_one(
             &mark_query.sql,
@@ -139,7 +140,7 @@ async fn mark(mark_query: MarkQuery, tx: &Transaction<'_>) -> Result<Mark> {
     row.found(mark_query.fingerprint)
 }
 
-/// The caller commits, so nothing that fails here is stored.
+/// Maps an error of the driver. The caller commits, so a failed statement stores nothing.
 pub(crate) fn store_error(error: tokio_postgres::Error) -> Error {
     let mapped = match error.code() {
         Some(code) => by_code(code.code(), TxPhase::Before),

@@ -19,18 +19,18 @@ use crate::sql::FIXED;
 /// Dropping it rolls it back; only the library commits it.
 pub struct PostgresTx {
     session: PgSession,
-    /// True if the store used it last, without an error: then the transaction is not aborted.
+    /// True if the store ran the last statement, without an error. Then the transaction is not aborted.
     sound: bool,
     savepoint: bool,
     /// Entries that completions released; workers hear of them after the commit.
     released: Released,
     /// True if the transaction completed an entry with an ordering key: then later entries may be released.
     ordered: bool,
-    /// Messages that it accepted, told after the commit.
+    /// Messages that the transaction accepted. The store reports them after the commit.
     pub(crate) staged: StagedMessages,
-    /// The same, as of the last savepoint.
+    /// Counts of `staged` at the last savepoint.
     kept: StagedCounts,
-    /// Keys that it marked, remembered after the commit.
+    /// Keys that the transaction marked. The store remembers them after the commit.
     marked: Vec<(i16, Key, HandlerKey)>,
 }
 
@@ -52,7 +52,7 @@ impl PostgresTx {
     /// Commits. Returns true if there may be work for other processes.
     pub(crate) async fn commit(mut self, db: &Db) -> Result<bool> {
         if !self.sound {
-            // A COMMIT of an aborted transaction is a silent rollback; any other statement in it is an error.
+            // A COMMIT of an aborted transaction rolls back without an error. Any other statement in it fails.
             self.session.check_own().await?;
         }
         self.session.end().await?;
@@ -134,7 +134,7 @@ impl PostgresTx {
             let settled = self.session.finish(completion).await?;
             return Ok((settled, settled == Settled::Applied && self.staged.committed(db)));
         }
-        // Boxed: what is seldom done must not make the future large that every handler has.
+        // Boxed: a rare case must not enlarge the future of every handler.
         let settled = Box::pin(self.complete(db, std::slice::from_ref(claim))).await?;
         match settled.first() {
             Some(Settled::Applied) => Ok((Settled::Applied, Box::pin(self.commit(db)).await?)),
@@ -146,7 +146,7 @@ impl PostgresTx {
         settle::hold(db, &mut self.session, claims).await
     }
 
-    /// Starts the part of the next run, and keeps that of the one before.
+    /// Starts the next run's part with a savepoint, and keeps the part of the run before.
     pub(crate) async fn savepoint(&mut self) -> Result<()> {
         let sql = if self.savepoint { FIXED.share_next } else { FIXED.share_savepoint };
         self.session.batch(sql.into()).await?;
@@ -155,7 +155,7 @@ impl PostgresTx {
         Ok(())
     }
 
-    /// Undoes the part of the last run.
+    /// Rolls back the part of the last run.
     pub(crate) async fn rollback_to_savepoint(&mut self) -> Result<()> {
         self.staged.undo(self.kept);
         self.session.batch(FIXED.share_undo.into()).await

@@ -40,13 +40,13 @@ const OF_OTHERS: [&str; 3] = ["sslnegotiation", "sslsni", "sslcompression"];
 
 const MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
 
-/// A URL, divided before anything in it is read.
+/// The parts of a URL, before they are parsed.
 struct UrlParts<'a> {
     scheme: &'a str,
-    /// Empty for none.
+    /// Empty if there is no user.
     user: &'a str,
     hosts: &'a str,
-    /// The path and the query.
+    /// Path and query.
     behind: &'a str,
 }
 
@@ -59,7 +59,7 @@ impl<'a> UrlParts<'a> {
     }
 }
 
-/// Tells whether a password is written in a URL, with the user or in the query.
+/// Returns true if a URL contains a password, after the user or in the query.
 pub(crate) fn has_password(text: &str) -> bool {
     let Some(UrlParts { user, behind, .. }) = UrlParts::of(text) else { return false };
     let query = behind.split_once('?').map_or("", |(_, query)| query);
@@ -69,14 +69,14 @@ pub(crate) fn has_password(text: &str) -> bool {
             .is_ok_and(|url| url.query_pairs().any(|(name, value)| name == "password" && !value.is_empty()))
 }
 
-/// Reads a URL that may name several hosts, of which one is the primary: `host1:5432,host2:5433`. The driver knows one host alone, so
-/// there are settings for each.
+/// Reads a URL with one or several hosts: `host1:5432,host2:5433`. One of them is the primary. Returns options per
+/// host, because the driver takes only one host.
 pub(crate) fn read_all(text: &str) -> Result<Vec<PgConnectOptions>> {
     let Some(UrlParts { scheme, user, hosts, behind }) = UrlParts::of(text) else {
         return Ok(vec![read(text)?]);
     };
     if !hosts.contains(',') {
-        // A URL without a host between user and database cannot be read, so its query is looked at first.
+        // A URL without a host between user and database cannot be parsed, so check its query first.
         let query = behind.split_once('?').map_or("", |(_, query)| query);
         if query.split('&').any(|word| word.starts_with("host=") && word.contains([',', '%'])) {
             return Err(refused(
@@ -102,7 +102,8 @@ pub(crate) fn read_all(text: &str) -> Result<Vec<PgConnectOptions>> {
         .collect()
 }
 
-/// The store looks for the primary among several hosts, whatever else may be asked of them.
+/// Removes `target_session_attrs`, because the store itself searches for the primary. Returns an error if it requests a
+/// standby.
 fn without_attributes(behind: &str) -> Result<String> {
     let Some((path, query)) = behind.split_once('?') else { return Ok(behind.to_owned()) };
     let mut kept = Vec::new();
@@ -167,10 +168,10 @@ pub(crate) fn read(text: &str) -> Result<PgConnectOptions> {
         url.query_pairs_mut().extend_pairs(kept);
     }
     let connect = PgConnectOptions::from_url(&url).map_err(|_| unreadable())?;
-    // PgBouncer refuses it with its defaults, and no server since PostgreSQL 12 needs it.
+    // PgBouncer refuses this parameter by default, and no server since PostgreSQL 12 needs it.
     let connect = connect.extra_float_digits(None);
-    let says = mode.is_some() || is_near(&connect);
-    Ok(if says { connect } else { connect.ssl_mode(PgSslMode::Require) })
+    let is_decided = mode.is_some() || is_near(&connect);
+    Ok(if is_decided { connect } else { connect.ssl_mode(PgSslMode::Require) })
 }
 
 /// Checks that files with certificates and keys can be read, if TLS may be used.
@@ -178,7 +179,7 @@ pub(crate) fn check_files(connect: &PgConnectOptions) -> Result<()> {
     if matches!(connect.get_ssl_mode(), PgSslMode::Disable) {
         return Ok(());
     }
-    // The driver shows a file like this in its URL, wherever its name came from.
+    // The driver shows files in its URL in this form, for every source of their names.
     for (name, value) in connect.to_url_lossy().query_pairs() {
         let Some(path) = value.strip_prefix("file: ").filter(|_| FILES.contains(&&*name)) else { continue };
         let text = std::fs::read(path).map_err(|error| {
@@ -230,7 +231,7 @@ fn meant(name: &str, value: &str) -> Option<String> {
     (of_tls && !OF_OTHERS.contains(&&*lower)).then(|| what.into())
 }
 
-/// A word of the URL, if it looks like one and not like a part of a password.
+/// Returns a word of the URL for an error text, unless it may be a part of a password.
 fn shown(word: &str, max: usize) -> String {
     let plain = |c: char| c.is_ascii_alphabetic() || c == '_' || c == '-';
     if word.is_empty() {
@@ -316,7 +317,7 @@ mod tests {
         }
     }
 
-    // FAULTS J4: whatever is where it does not belong, it may be a password.
+    // FAULTS J4: a misplaced part of a URL may be a password.
     #[test]
     fn nothing_that_may_be_secret_is_shown() {
         for query in [
@@ -330,7 +331,7 @@ mod tests {
             let text = error(query);
             assert!(!text.contains("hunter2") && !text.contains("s3cret"), "{query}: {text}");
         }
-        // A character that is not escaped tears it apart.
+        // An unescaped character splits the password.
         for torn in [
             "x@s3cret#y",
             "x@s3cret?y",

@@ -20,17 +20,17 @@ use crate::session::query;
 
 /// Interval of this process's checks.
 const EVERY: Duration = Duration::from_secs(5);
-/// It may take this part of the time.
+/// Share of the time for vacuums: one part in this many.
 const SHARE: u32 = 20;
 /// Delay after a run that removed nothing, because an open transaction may still see the deleted rows.
 const HELD: Duration = Duration::from_mins(1);
-/// When it is tried again if we have no right to.
+/// Delay after a vacuum without the privilege for it.
 const FORBIDDEN: Duration = Duration::from_hours(1);
 
-/// When to look the next time.
+/// Time of the next check.
 pub(crate) struct VacuumSchedule {
     clock: SharedClock,
-    /// Nothing while it is being done.
+    /// `None` while a check runs.
     next: Mutex<Option<Duration>>,
 }
 
@@ -56,7 +56,7 @@ impl VacuumSchedule {
     }
 }
 
-/// A look under way: whatever becomes of it, there is a next one.
+/// A check in progress. Dropping it schedules the next one.
 struct VacuumCheck {
     db: SharedDb,
     wait: Duration,
@@ -79,7 +79,7 @@ impl Drop for VacuumCheck {
     }
 }
 
-/// Vacuums beside a claim, if it is time to.
+/// Starts a vacuum beside a claim, if a check is due.
 pub(crate) fn if_due(db: &SharedDb) {
     if !db.vacuum.begin() {
         return;
@@ -88,7 +88,7 @@ pub(crate) fn if_due(db: &SharedDb) {
     tokio::spawn(look.finish());
 }
 
-/// Vacuums if need be, and returns when to look again.
+/// Vacuums if needed, and returns the delay until the next check.
 async fn vacuum(db: &Db) -> Result<Duration> {
     let before = state(db).await?;
     if !before.may {
@@ -99,7 +99,7 @@ async fn vacuum(db: &Db) -> Result<Duration> {
     }
     let start = Instant::now();
     let vacuum = Arc::clone(&db.sql.vacuum_run);
-    // Not as a change of ours: it cannot be part of a transaction.
+    // VACUUM cannot run in a transaction, so it needs no session.
     let mut lent = db.reads.pool.acquire().await?;
     lent.answer(TxPhase::Before, async |connection: &mut PgConnection| {
         connection.execute(sqlx::raw_sql(AssertSqlSafe(vacuum))).await
@@ -107,7 +107,7 @@ async fn vacuum(db: &Db) -> Result<Duration> {
     .await?;
     lent.give_back();
     let took = start.elapsed();
-    // What has gone meanwhile is still there as well.
+    // Rows deleted during the vacuum are dead rows, too.
     let held = state(db).await?.dead > before.dead / 2;
     Ok(if held { HELD } else { EVERY }.max(took * SHARE))
 }
@@ -116,7 +116,7 @@ async fn vacuum(db: &Db) -> Result<Duration> {
 struct VacuumNeed {
     may: bool,
     due: bool,
-    /// Rows that are gone, and still there.
+    /// Deleted rows that a vacuum has not removed yet.
     dead: i64,
 }
 

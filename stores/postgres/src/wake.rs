@@ -15,12 +15,12 @@ use crate::login::Login;
 use crate::session::{Sessions, query};
 use crate::sql::Namespace;
 
-/// At most one NOTIFY in this time. It takes a lock that all commits of a database wait for, so it must be rare.
+/// Minimum interval of NOTIFY. It takes a lock that all commits of a database wait for, so it must be rare.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Delay before the next try to listen.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Tells of work. Cheap to clone.
+/// Notifies workers of new work. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Waker {
     shared: Arc<Shared>,
@@ -29,23 +29,23 @@ pub(crate) struct Waker {
 struct Shared {
     here: watch::Sender<u64>,
     there: Notify,
-    /// When there may be work that is not told of.
+    /// Time of the next scheduled wake-up.
     later: Mutex<Option<Instant>>,
     channel: String,
-    /// Tells our own notifications from those of others.
+    /// Payload of this process's notifications, which its listener ignores.
     me: String,
 }
 
-/// The tasks that tell and listen; they end with it.
+/// The tasks that notify and listen. They end when this is dropped.
 #[derive(Default)]
 pub(crate) struct Tasks {
-    telling: Mutex<Option<AbortHandle>>,
+    notifying: Mutex<Option<AbortHandle>>,
     listening: Mutex<Option<AbortHandle>>,
 }
 
 impl Drop for Tasks {
     fn drop(&mut self) {
-        for task in [self.telling.get_mut().take(), self.listening.get_mut().take()].into_iter().flatten() {
+        for task in [self.notifying.get_mut().take(), self.listening.get_mut().take()].into_iter().flatten() {
             task.abort();
         }
     }
@@ -63,18 +63,19 @@ impl Waker {
         Self { shared: Arc::new(shared) }
     }
 
-    /// There may be work.
+    /// Notifies all processes that there may be work.
     pub(crate) fn work(&self) {
         self.here();
         self.shared.there.notify_one();
     }
 
-    /// The channel and content of an event that a transaction sends at its commit. This process hears it too.
+    /// Returns channel and payload of a notification that a transaction sends at its commit. This process receives it,
+    /// too.
     pub(crate) fn late_event(&self) -> (String, String) {
         (self.shared.channel.clone(), "committed".to_owned())
     }
 
-    /// There may be work for this process after a time.
+    /// Notifies this process after `time`.
     pub(crate) fn work_here_after(&self, time: Duration) {
         let at = Instant::now() + time;
         let mut later = self.shared.later.lock();
@@ -105,22 +106,22 @@ impl Waker {
 }
 
 impl Tasks {
-    /// Tells the other processes of work, from a connection and a transaction of its own, many events at a time.
+    /// Starts the task that notifies other processes. It uses its own connection, and one NOTIFY for many events.
     pub(crate) fn notify(&self, waker: &Waker, sessions: Sessions, notify: Arc<str>) {
         let shared = Arc::clone(&waker.shared);
         let task = tokio::spawn(async move {
             loop {
                 shared.there.notified().await;
-                if let Err(error) = tell(&shared, &sessions, &notify).await {
+                if let Err(error) = send_notify(&shared, &sessions, &notify).await {
                     tracing::debug!(%error, "cannot notify other processes of work");
                 }
                 pause(PAUSE).await;
             }
         });
-        *self.telling.lock() = Some(task.abort_handle());
+        *self.notifying.lock() = Some(task.abort_handle());
     }
 
-    /// Listens to the other processes, from the first call on.
+    /// Starts the task that listens to other processes, at the first call.
     pub(crate) fn listen(&self, waker: &Waker, login: &Login) {
         let mut listening = self.listening.lock();
         if listening.is_none() {
@@ -130,13 +131,13 @@ impl Tasks {
     }
 }
 
-async fn tell(shared: &Shared, sessions: &Sessions, notify: &Arc<str>) -> Result<()> {
+async fn send_notify(shared: &Shared, sessions: &Sessions, notify: &Arc<str>) -> Result<()> {
     let mut session = sessions.single().await?;
     session.rows(query(notify).bind(shared.channel.clone()).bind(shared.me.clone())).await?;
     session.end().await
 }
 
-/// Real time, whatever clock the inbox goes by: this is about the load on the server.
+/// Waits in real time, and not by the injected clock: the pause limits the load on the server.
 #[expect(
     clippy::disallowed_methods,
     reason = "how often the server is asked does not depend on the inbox's clock"
@@ -145,10 +146,10 @@ async fn pause(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-/// Listens to the first host that takes it; a standby does not.
+/// Listens on the first host that accepts LISTEN. A standby does not.
 async fn listen(waker: Waker, login: Login) {
     for turn in 0_usize.. {
-        // Read at each attempt: the login may have been replaced.
+        // Read the login at each attempt: it may have been replaced.
         let hosts = login.current();
         let options = hosts[turn % hosts.len()].clone().application_name("oncebox wakeups");
         if let Err(error) = hear(&waker, &options).await {
@@ -169,7 +170,7 @@ async fn hear(waker: &Waker, options: &PgConnectOptions) -> sqlx::Result<()> {
     let mut listener = PgListener::connect_with(&pool).await?;
     listener.listen(&waker.shared.channel).await?;
     loop {
-        // What came before, or while the listening was interrupted, was not heard.
+        // The listener has missed notifications from before it listened, or during an interruption.
         waker.here();
         while let Some(event) = listener.try_recv().await? {
             if event.payload() != waker.shared.me {

@@ -15,13 +15,13 @@ use crate::partition::{PartitionLimits, count_of, go_on};
 use crate::session::Sessions;
 use crate::wake::Waker;
 
-/// The most messages that calls share a batch for. One call alone may bring more.
+/// Maximum messages of calls that share a batch. A single call may have more.
 const BATCH: usize = 500;
 /// Maximum batches that are stored at the same time.
 pub(crate) const WRITERS: usize = 2;
 /// Minimum waiting messages for a second concurrent batch: smaller batches cost more than they gain.
 const MIN_CONCURRENT_BATCH: usize = 96;
-/// The most bytes that calls share a batch for.
+/// Maximum bytes of calls that share a batch.
 const BYTES: usize = 4 << 20;
 
 /// One call of accept.
@@ -30,14 +30,14 @@ struct AcceptCall {
     answer: oneshot::Sender<Result<Vec<Accepted>>>,
 }
 
-/// Where calls of accept wait for each other.
+/// Batches concurrent calls of accept.
 pub(crate) struct BatchWriter {
     calls: mpsc::UnboundedSender<AcceptCall>,
     ingest: Ingest,
 }
 
 impl BatchWriter {
-    /// Starts the task that stores. It ends when the writer is dropped and every call is answered.
+    /// Starts the task that stores batches. It ends when the writer is dropped and every call has its result.
     pub(crate) fn start(db: SharedDb, sessions: Sessions, waker: Waker, partitions: PartitionLimits) -> Self {
         let (calls, queue) = mpsc::unbounded_channel();
         let ingest = Ingest { db, sessions, waker, partitions, ending: Arc::default(), busy: Arc::default() };
@@ -91,13 +91,13 @@ impl Drop for ActiveBatch {
 }
 
 impl Ingest {
-    /// A place for a batch, if none is being stored.
+    /// Reserves a place for a batch, if no batch is being stored.
     fn alone(&self) -> Option<ActiveBatch> {
         let free = self.busy.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
         free.is_ok().then(|| ActiveBatch(Arc::clone(&self.busy)))
     }
 
-    /// A place for a batch beside others.
+    /// Reserves a place for a batch, beside others.
     fn beside(&self) -> ActiveBatch {
         self.busy.fetch_add(1, Ordering::Relaxed);
         ActiveBatch(Arc::clone(&self.busy))
@@ -117,7 +117,7 @@ impl Ingest {
         Ok(accepted)
     }
 
-    /// Ends the partition when it is full. Sweeping does so, too, but may be far away.
+    /// Ends the partition when it is full. The sweep does so, too, but may run much later.
     fn watch_size(&self, accepted: &[Accepted]) {
         let full =
             |one: &Accepted| matches!(one, Accepted::First(seq) if count_of(seq.0) >= self.partitions.size);
@@ -134,7 +134,7 @@ impl Ingest {
     }
 }
 
-/// Stores batch after batch until the last caller is gone. A batch is never delayed to fill it, unless another one is
+/// Stores batches until the last caller is dropped. A batch is never delayed to fill it, unless another one is
 /// being stored: then it needs enough messages to run beside it.
 async fn write(ingest: Ingest, mut queue: mpsc::UnboundedReceiver<AcceptCall>) {
     let mut waiting = VecDeque::new();
@@ -145,7 +145,7 @@ async fn write(ingest: Ingest, mut queue: mpsc::UnboundedReceiver<AcceptCall>) {
         while !waiting.is_empty()
             && (flushes.is_empty() || (flushes.len() < WRITERS && messages(&waiting) >= MIN_CONCURRENT_BATCH))
         {
-            // A task of its own: a panic costs the batch its answers, not the store its writer.
+            // A separate task: after a panic, the batch gets no results, but the writer continues.
             flushes.spawn(flush(ingest.clone(), batch(&mut waiting)));
         }
         tokio::select! {
@@ -166,7 +166,7 @@ fn messages(calls: &VecDeque<AcceptCall>) -> usize {
     calls.iter().map(|call| call.offers.len()).sum()
 }
 
-/// The calls that share the next batch.
+/// Takes the calls that share the next batch.
 fn batch(waiting: &mut VecDeque<AcceptCall>) -> Vec<AcceptCall> {
     let (mut calls, mut messages, mut bytes) = (Vec::new(), 0, 0);
     while let Some(call) = waiting.pop_front() {
@@ -181,7 +181,8 @@ fn batch(waiting: &mut VecDeque<AcceptCall>) -> Vec<AcceptCall> {
     calls
 }
 
-/// Stores the batch of several calls. If it is refused for what one of them brought, each gets its own.
+/// Stores the batch of several calls. If the batch is refused because of one call's messages, stores each call on its
+/// own.
 async fn flush(ingest: Ingest, calls: Vec<AcceptCall>) {
     let mut offers = Vec::with_capacity(calls.iter().map(|call| call.offers.len()).sum());
     let mut shares = Vec::with_capacity(calls.len());
@@ -194,7 +195,7 @@ async fn flush(ingest: Ingest, calls: Vec<AcceptCall>) {
         Ok(accepted) => {
             let mut accepted = accepted.into_iter();
             for (share, answer) in shares {
-                // A caller that is gone learns the result from the redelivery.
+                // A caller that stopped waiting gets the result by a redelivery.
                 let _ = answer.send(Ok(accepted.by_ref().take(share).collect()));
             }
         }

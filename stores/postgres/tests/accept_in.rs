@@ -137,7 +137,7 @@ async fn found(store: &Postgres) -> String {
     }
 }
 
-// The process of the worker does not see the commit, and has passed the number.
+// The worker's process does not see the commit, and its claims have passed the number.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_number_that_claims_have_passed_is_claimed() {
     let (schema, store) = shop().await;
@@ -208,7 +208,7 @@ async fn the_callers_commit_wakes_the_workers_of_every_process() {
             schema.name
         );
         schema.wait_for(&listening).await;
-        // Having begun to listen is an event of its own.
+        // The start of the listener is an event, too.
         in_time(wakeup.woken()).await;
         let mut tx = shop.begin().await.expect("begin");
         let id = format!("{:p}", std::ptr::from_ref(listener));

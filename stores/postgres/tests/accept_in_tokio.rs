@@ -12,7 +12,7 @@ use tokio_postgres::{Client, NoTls, Transaction};
 
 async fn connect(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("a connection");
-    // It ends with the client.
+    // The task ends with the client.
     tokio::spawn(connection);
     client
 }

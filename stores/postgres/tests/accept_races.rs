@@ -1,4 +1,4 @@
-//! Batches, and messages alone, that meet another one with the same keys on its way in.
+//! Batches and single messages that race with another call for the same keys.
 
 mod support;
 
@@ -9,11 +9,11 @@ use oncebox::store::{Accepted, NewMessage, Store as _};
 use oncebox::{Message, Policy};
 use support::{Schema, in_time, offer, run};
 
-/// The short way of a batch finds the key unknown, and meets it when it writes: it starts again, and loses nothing.
+/// The short path of a batch finds the key unknown, and a conflict when it writes. It starts again, and loses nothing.
 // FAULTS A2
 #[tokio::test]
 async fn a_key_that_comes_in_from_elsewhere_meanwhile_is_a_duplicate_and_its_neighbours_are_stored() {
-    // How many batches came before in which everything was new: after a good number known keys are not looked for.
+    // Keys, and the number of earlier batches without known keys. After enough of them, the store skips the lookup.
     let shapes: [(&[&str], usize); 3] = [(&["0", "1", "2"], 0), (&["0", "1", "2"], 40), (&["1"], 0)];
     let shapes = shapes.into_iter().flat_map(|(keys, quiet)| [(keys, quiet, true), (keys, quiet, false)]);
     for (keys, quiet, committed) in shapes {
@@ -24,7 +24,7 @@ async fn a_key_that_comes_in_from_elsewhere_meanwhile_is_a_duplicate_and_its_nei
             store.accept(&batch).await.expect("accept");
         }
         schema.run("TRUNCATE @proof, @message, @entry").await;
-        // Another process is about to commit the first message, which no other transaction sees yet.
+        // Another process is about to commit the first message, which no other transaction can see yet.
         support::first(&store, "1").await;
         let mut other = schema.connect().await;
         let hide = "CREATE TEMP TABLE hidden AS SELECT * FROM @proof; DELETE FROM @proof";
@@ -53,12 +53,12 @@ async fn a_key_that_comes_in_from_elsewhere_meanwhile_is_a_duplicate_and_its_nei
         assert_eq!(firsts, expected);
         let stored = i64::try_from(keys.len()).expect("a few");
         assert_eq!(schema.count("@proof").await, stored);
-        // That of the hidden row, which no transaction rolled back.
+        // The entry of the hidden row, which no transaction rolled back.
         assert_eq!(schema.count("@entry").await, stored + i64::from(!committed));
     }
 }
 
-/// An erasure that has not ended keeps what comes under its key waiting, and nothing of that is stored behind its back.
+/// A delivery waits for an unfinished erasure of its key, and stores no content after it.
 // FAULTS S12
 #[tokio::test]
 async fn what_meets_an_erasure_on_its_way_in_is_not_stored() {
@@ -67,7 +67,7 @@ async fn what_meets_an_erasure_on_its_way_in_is_not_stored() {
     conflict = NewMessage::new(support::inbox(), conflict.key, Arc::new(other), conflict.routes);
     let mut late = offer("1");
     late.routes = [support::route("late")].into();
-    // One that does both in a batch must not wait for the other while it holds a key.
+    // A batch with both offers must not wait for the erasure while it holds a key.
     let both = vec![conflict.clone(), late.clone()];
     for batch in [vec![conflict], vec![late], both] {
         let schema = Schema::shared();

@@ -1,4 +1,4 @@
-//! Contents of a claim: the messages of its own entries, each with its entry, and nothing that it does not hold.
+//! Contents of a claim: the messages of its own entries, each with its entry, and no others.
 
 mod fixture;
 mod support;
@@ -37,7 +37,7 @@ fn numbered(numbers: impl Iterator<Item = usize>) -> BTreeSet<String> {
 #[tokio::test]
 async fn every_entry_gets_its_own_message_wherever_that_lies() {
     let (_schema, store) = store().await;
-    // All in a row, then every other one, then few far apart: they are read in different ways.
+    // All in a row, then every other one, then few far apart: the store reads them in different ways.
     let handlers_of = |number: usize| match number {
         0..400 => vec!["h"],
         400..800 if number.is_multiple_of(2) => vec!["h"],
@@ -52,7 +52,7 @@ async fn every_entry_gets_its_own_message_wherever_that_lies() {
     }
     let of = |handler: &str| numbered((0..1_200).filter(|number| handlers_of(*number).contains(&handler)));
     let want = |name: &str, limit| ClaimQuota { route: route(name), limit };
-    // Some of them come back, and lie elsewhere from then on.
+    // Release some of them. From then on they are in another table.
     let back = claim(&store, "h", 100).await;
     settle(&store, &back, &Outcome::Released).await;
     let params = ClaimParams::new(inbox(), vec![want("h", 5_000), want("g", 5_000)], LEASE);
@@ -88,12 +88,12 @@ async fn a_limit_is_kept_however_it_is_shared() {
     assert_eq!(claim(&store, "h", 5_000).await.len(), 1_000 - all.len());
 }
 
-/// Into how many pieces the last claim was noted: the short statement, which is for a few, makes one of each entry.
+/// Returns the number of ranges that the last claim stored. The short statement, for few entries, stores one per entry.
 async fn pieces(schema: &Schema) -> i64 {
     schema.number("SELECT cardinality(lanes)::int8 FROM @claim ORDER BY until DESC LIMIT 1").await
 }
 
-/// A store that has found next to nothing the last time, and so tries the short statement first.
+/// Returns a store whose last claim found almost nothing, so that it tries the short statement first.
 async fn idle_store() -> (Schema, Postgres) {
     let (schema, store) = store().await;
     accept(&store, "first").await;
@@ -153,7 +153,7 @@ async fn a_few_do_not_overtake_what_has_waited() {
     assert_eq!(in_order(&claim(&store, "h", 1).await), [b"2"]);
 }
 
-// FAULTS E4: a claim is repeated while its first try, given up for lost, has still to be committed.
+// FAULTS E4: a claim is repeated while its first try, which its caller considers lost, is not committed yet.
 #[tokio::test]
 async fn a_claim_repeated_too_early_gets_what_both_tries_have_leased() {
     let (schema, store) = idle_store().await;

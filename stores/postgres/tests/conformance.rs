@@ -11,7 +11,7 @@ use support::Schema;
 
 oncebox_testkit::store_conformance!(debian, on_debian);
 oncebox_testkit::store_conformance!(newest, on_newest);
-// FAULTS E9: nothing is kept on a connection from one transaction to the next.
+// FAULTS E9: a connection keeps no state between two transactions.
 oncebox_testkit::store_conformance!(pgbouncer, through_pgbouncer);
 
 async fn on_debian() -> Harness<Postgres> {
@@ -23,7 +23,7 @@ async fn on_newest() -> Harness<Postgres> {
 }
 
 async fn through_pgbouncer() -> Harness<Postgres> {
-    // Behind a pooler every statement is planned anew.
+    // Behind a pooler, PostgreSQL plans every statement anew.
     harness(Schema::pooled()).await.sequences(32)
 }
 
@@ -38,6 +38,6 @@ async fn harness(schema: Schema) -> Harness<Postgres> {
             async move { schema.open(&clock).await }
         }
     };
-    // A call takes its time here: as many sequences as elsewhere, but shorter ones.
+    // Calls are slow here: as many sequences as elsewhere, but shorter ones.
     Harness::new(store, clock).keeping(schema).opening(again).steps(10)
 }

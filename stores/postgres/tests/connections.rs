@@ -1,4 +1,4 @@
-//! Connections that were left in the middle of something: none keeps a transaction open, and none carries one over.
+//! Connections whose user stopped halfway: none keeps a transaction open, and none passes one to the next user.
 
 mod support;
 
@@ -17,7 +17,7 @@ use support::{
     LEASE, Schema, claim, claim_one, claim_params, first, in_time, message, offer, pid, run, ship, status,
 };
 
-/// Polls a future so many times, then drops it where it stands.
+/// Polls a future `polls` times, then drops it.
 async fn cut<F: Future>(future: F, polls: usize) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = polls;
@@ -35,7 +35,7 @@ async fn cut<F: Future>(future: F, polls: usize) -> Option<F::Output> {
     .await
 }
 
-/// A store whose sessions can be told from those of other tests.
+/// Opens a store whose sessions are distinguishable from those of other tests.
 async fn shop(schema: &Schema) -> Postgres {
     schema.run(&format!("CREATE ROLE {} LOGIN SUPERUSER", schema.name)).await;
     let url = schema.url().replace("oncebox@", &format!("{}@", schema.name));
@@ -48,13 +48,13 @@ fn idle_in_transaction(schema: &Schema) -> String {
     format!("NOT EXISTS (SELECT 1 {whose} AND state LIKE 'idle in transaction%')")
 }
 
-/// The role leaves with the tables.
+/// Drops the role together with the tables.
 async fn clean(schema: &Schema, store: Postgres) {
     drop(store);
     schema.run(&format!("REASSIGN OWNED BY {0} TO oncebox; DROP ROLE {0}", schema.name)).await;
 }
 
-// FAULTS C6: a driver that gives a connection back inside a transaction lets the next borrower write into it.
+// FAULTS C6: if a driver returns a connection inside a transaction, the next user writes into that transaction.
 #[tokio::test(flavor = "multi_thread")]
 async fn begins_that_are_given_up_leave_no_transaction_open() {
     let schema = Schema::shared();
@@ -62,7 +62,7 @@ async fn begins_that_are_given_up_leave_no_transaction_open() {
     for round in 0..300 {
         drop(cut(store.begin(), round % 7).await);
         if round % 10 == 0 {
-            // What the next borrower writes and does not commit is gone, whatever it was lent.
+            // Uncommitted writes of the next borrower are lost, on every connection that it can get.
             let mut tx = store.begin().await.expect("begin");
             ship(&schema, &mut tx, "dropped").await;
             drop(cut(tx.begin(), round % 3).await);
@@ -108,7 +108,7 @@ async fn an_abandoned_claim_is_released_at_once() {
     let schema = Schema::shared();
     let store = schema.shop().await;
     first(&store, "1").await;
-    // The claim waits for a lock, so that it is certain to be under way when it is given up.
+    // The claim waits for a lock, so that it certainly runs when it is cancelled.
     let mut other = schema.connect().await;
     run(&mut other, &schema.sql("BEGIN; LOCK TABLE @entry IN ACCESS EXCLUSIVE MODE")).await.expect("a lock");
     let blocker = pid(&mut other).await;
@@ -223,7 +223,7 @@ async fn setting_of(connection: &mut PgConnection, name: &str) -> String {
     setting.fetch_one(connection).await.expect("a setting")
 }
 
-/// A message that runs, and a transaction for it in which something was shipped.
+/// Returns a running claim, and its transaction with a shipment.
 async fn running(schema: &Schema, store: &Postgres) -> (oncebox::store::Claim, PostgresTx) {
     first(store, "1").await;
     let claim = claim_one(store).await.claim;
@@ -234,7 +234,7 @@ async fn running(schema: &Schema, store: &Postgres) -> (oncebox::store::Claim, P
 
 async fn assert_not_done(schema: &Schema, store: &Postgres) {
     assert_eq!((schema.count("@shipment").await, status(store, "1").await), (0, Some(Status::Running)));
-    // The connection is as good as new.
+    // The connection is clean.
     let tx = store.begin().await.expect("begin");
     store.commit(tx).await.expect("commit");
 }
@@ -246,7 +246,7 @@ async fn a_handler_that_leaves_a_transaction_open_within_its_own_is_not_complete
     let (claim, mut tx) = running(&schema, &store).await;
     let mut nested = tx.begin().await.expect("a savepoint");
     ship(&schema, &mut nested, "2").await;
-    // It is never dropped, so nothing ends it.
+    // It is never dropped, so its transaction does not end.
     std::mem::forget(nested);
     assert_eq!(store.complete(&mut tx, &claim).await.expect("complete"), Settled::Applied);
     let error = store.commit(tx).await.expect_err("half of it may be meant to be undone");
@@ -280,7 +280,7 @@ async fn a_handler_that_swallows_an_error_is_not_completed() {
     drop(tx);
     assert_not_done(&schema, &store).await;
 
-    // The same after the completion, and for a transaction that only has a mark.
+    // The same after the completion, and for a transaction with only a mark.
     let mut tx = store.begin().await.expect("begin");
     assert_eq!(store.complete(&mut tx, &claim).await.expect("complete"), Settled::Applied);
     run(&mut tx, "SELECT 1 / 0").await.expect_err("an error that is ignored");
@@ -289,7 +289,7 @@ async fn a_handler_that_swallows_an_error_is_not_completed() {
     assert_not_done(&schema, &store).await;
 }
 
-// FAULTS C8: no driver can keep a handler from sending these words.
+// FAULTS C8: no driver can keep a handler from sending these statements.
 #[tokio::test]
 async fn a_handler_that_ends_the_transaction_itself_is_not_completed() {
     let schema = Schema::shared();
@@ -313,7 +313,7 @@ struct Ending {
     ran: Mutex<Vec<String>>,
 }
 
-/// Ships, and the third one ends the transaction.
+/// Ships. The third run ends the transaction.
 async fn ship_and_end(message: Message, cx: &mut Context<Postgres>) -> Result<(), BoxError> {
     let ending = cx.data::<Arc<Ending>>()?;
     let id = String::from_utf8_lossy(message.id()).into_owned();
@@ -334,7 +334,7 @@ async fn ship_and_end(message: Message, cx: &mut Context<Postgres>) -> Result<()
 #[tokio::test]
 async fn those_whose_shared_transaction_was_ended_are_not_run_again() {
     let ends = ["COMMIT", "COMMIT AND CHAIN", "COMMIT; BEGIN", "ROLLBACK"];
-    // With others behind the one that does it, and without.
+    // With and without messages after the one that ends the transaction.
     for (sql, messages) in ends.into_iter().flat_map(|sql| [(sql, 5), (sql, 3)]) {
         let ending = Arc::new(Ending { schema: Schema::shared(), sql, ran: Mutex::default() });
         let inbox = Inbox::builder("orders", ending.schema.shop().await).data(Arc::clone(&ending));
@@ -356,7 +356,7 @@ async fn those_whose_shared_transaction_was_ended_are_not_run_again() {
     }
 }
 
-/// The server ends a session that sits in a transaction for too long; the lock it holds is free then.
+/// The server ends a session that is idle in a transaction for too long. Its lock is free then.
 // FAULTS E8
 #[tokio::test]
 async fn a_handler_that_sleeps_in_its_transaction_is_ended_by_the_server() {

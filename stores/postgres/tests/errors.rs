@@ -1,4 +1,4 @@
-//! Every way in which the server says no: the kind of the error, whether to try again, and a text that helps.
+//! All kinds of refusals by the server: the kind of the error, if a retry helps, and a text that helps.
 
 mod support;
 
@@ -14,10 +14,10 @@ use support::{
     ship,
 };
 
-/// Long enough for a loaded machine, short enough to wait for.
+/// Timeout of the store: long enough for a loaded machine, and short for a test.
 const SHORT: Duration = Duration::from_secs(2);
 
-/// Checks an error: its kind, that its text says what happened, what was kept and what to do, and what caused it.
+/// Checks an error: its kind, its cause, and a text with the failure, the kept data and the advice.
 fn assert_error(error: &Error, kind: ErrorKind, what: &str, cause: &str) {
     assert_eq!(error.kind(), kind, "{error:?}");
     let (text, debug) = (error.to_string(), format!("{error:?}"));
@@ -54,7 +54,7 @@ async fn a_deadlock_is_worth_another_try() {
     let lock = |id: &str| schema.sql(&format!("SELECT 1 FROM @shipment WHERE id = '{id}' FOR UPDATE"));
     first(&store, "1").await;
     let claimed = claim_one(&store).await;
-    // The entry is held by one, a shipment by the other, and each wants what the other has.
+    // One transaction holds the entry, the other one a shipment, and each waits for the other.
     let mut other = schema.connect().await;
     run(&mut other, "BEGIN; SET LOCAL deadlock_timeout = '1min'").await.expect("begin");
     run(&mut other, &schema.sql("SELECT 1 FROM @entry WHERE token IS NOT NULL FOR UPDATE"))
@@ -82,7 +82,7 @@ async fn a_deadlock_is_worth_another_try() {
     store.commit(tx).await.expect("commit");
 }
 
-/// The server gives up before the store does: it is known then that nothing was stored.
+/// The server times out before the store does, so it is known that nothing was stored.
 // FAULTS E7
 #[tokio::test]
 async fn a_lock_that_lasts_too_long_is_worth_another_try() {
@@ -144,7 +144,7 @@ async fn a_server_that_is_not_there_is_named_as_such() {
     first(&store, "1").await;
 }
 
-/// Short for the mark that tests make.
+/// Short form of the mark of these tests.
 trait MarkOne {
     async fn mark(&self, tx: &mut oncebox_postgres::PostgresTx) -> Result<Mark, Error>;
 }
@@ -164,7 +164,7 @@ async fn a_full_disk_is_said_to_be_full_and_recovers_by_itself() {
         .start()
     {
         Ok(cluster) => cluster,
-        // Without the right to mount the answer has to say what is missing.
+        // Without the right to mount, the error must name it.
         Err(error) => {
             assert!(format!("{error:#}").contains("mount"), "{error:#}");
             return;
@@ -218,7 +218,7 @@ async fn a_server_that_only_reads_says_so() {
     first(&store, "1").await;
     let claimed = store.claim(&claim_params(1)).await.expect("claim").remove(0);
     cluster.configure("default_transaction_read_only", "on").expect("the server obeys");
-    // A new session knows of it at once; those that exist learn of it with their next statement.
+    // New sessions have the setting at once. Existing sessions get it with their next statement.
     cluster
         .wait_for("postgres", "current_setting('default_transaction_read_only') = 'on'")
         .expect("the server obeys");
@@ -243,7 +243,7 @@ async fn a_server_that_only_reads_says_so() {
     first(&store, "3").await;
 }
 
-/// A role with a password on a server that asks for one.
+/// Starts a server that requires a password, with a role that has one.
 fn guarded() -> (Cluster, Schema) {
     let hba =
         "local all all trust\nhost all app 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
@@ -258,7 +258,7 @@ fn as_app(cluster: &Cluster, schema: &Schema, password: &str, database: &str) ->
     Postgres::options(&url).expect("a good URL").schema(&schema.name)
 }
 
-// FAULTS I, and the rule that no text ever shows a secret.
+// FAULTS I, and the rule that no text shows a secret.
 #[tokio::test]
 async fn a_login_that_is_refused_says_why_and_keeps_the_password() {
     let (cluster, schema) = guarded();
@@ -276,7 +276,7 @@ async fn a_login_that_is_refused_says_why_and_keeps_the_password() {
         texts.push(format!("{error} {error:?}"));
     }
 
-    // Another role creates the tables; the test grants what the service needs bit by bit.
+    // Another role creates the tables. The test grants the service's privileges one by one.
     let owner = schema.shop().await;
     first(&owner, "1").await;
     let n = &schema.name;
@@ -327,7 +327,7 @@ async fn missing_tables_are_named_with_the_cure() {
     assert_eq!(schema.options().current().await.expect("a version"), 9999);
 }
 
-/// It is known that nothing was stored, and it is the handler's doing: no reason to doubt the store.
+/// It is known that nothing was stored, and that the handler caused the error: the store is fine.
 // FAULTS C7
 #[tokio::test]
 async fn a_constraint_that_fails_at_the_commit_is_the_handlers_failure() {

@@ -1,4 +1,4 @@
-//! Failovers: fences never go back for a handler, and what an asynchronous failover lost is reported.
+//! Failovers: fences never go back for a handler, and the store reports the losses of an asynchronous failover.
 
 mod support;
 
@@ -17,7 +17,7 @@ use support::{Schema, accept, claim_params, first, in_time, inbox, offer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// The address that stays the same over a failover.
+/// An address that stays the same during a failover.
 struct FailoverAddress {
     port: u16,
     leads_to: Arc<AtomicU16>,
@@ -54,7 +54,7 @@ impl FailoverAddress {
     }
 }
 
-/// Repeats a call that an outage refuses.
+/// Repeats a call until an outage ends.
 async fn persist<T>(mut call: impl AsyncFnMut() -> Result<T, Error>) -> T {
     in_time(async {
         loop {
@@ -99,7 +99,7 @@ impl ReplicatedPair {
         Self { primary, replica, address, schema, store }
     }
 
-    /// The replica gets nothing from now on.
+    /// Stops the replication.
     fn cut(&self) {
         self.replica.wait_for_replay(&self.primary).expect("the server obeys");
         self.replica.configure("primary_conninfo", "").expect("the server obeys");
@@ -124,7 +124,7 @@ impl ReplicatedPair {
         text.expect("the server obeys").parse().expect("a number")
     }
 
-    /// Health that an inbox on this store reports for the failover.
+    /// Returns the health that an inbox on this store reports for the failover.
     fn health(&self) -> Option<HealthStatus> {
         let health = Inbox::builder("orders", self.store.clone()).build().expect("an inbox").health();
         health.checks.iter().find(|check| &*check.name == "failover").map(|check| check.status)
@@ -152,7 +152,7 @@ async fn a_failover_that_lost_history_is_reported_and_no_fence_goes_back() {
     assert!(tokens(&claimed)[0] > greatest, "{:?} after {greatest}", tokens(&claimed));
 
     let failover: Failover = store.failover().expect("it was noticed");
-    // One of them was accepted again, perhaps before the store looked.
+    // One of them was accepted again, perhaps before the store searched for it.
     assert!((49..=50).contains(&failover.lost_messages), "{failover}");
     assert!(failover.lost_claims > 0 && failover.lost_between.is_some(), "{failover}");
     let named = pair.schema.sql("SELECT cardinality(lost_ids) FROM @timeline");
@@ -188,7 +188,7 @@ async fn a_failover_that_lost_nothing_is_no_alarm() {
     assert_eq!(pair.health(), Some(HealthStatus::Healthy));
 }
 
-/// Without an address that moves: the store looks for the primary among the hosts of its URL.
+/// Without a moving address, the store searches for the primary among the hosts of its URL.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_several_hosts_the_store_finds_the_primary() {
     let primary = Cluster::start(PostgresVersion::Debian).expect("the server obeys");
@@ -213,7 +213,7 @@ async fn of_several_hosts_the_store_finds_the_primary() {
 }
 
 // FAULTS E23
-/// A restored copy on the same server has the same timeline: a process that lives knows what it was given.
+/// A restored copy on the same server has the same timeline, but a live process knows the tokens of its claims.
 #[tokio::test]
 async fn tokens_that_went_back_go_on_in_a_new_epoch() {
     let schema = Schema::shared();
@@ -222,19 +222,19 @@ async fn tokens_that_went_back_go_on_in_a_new_epoch() {
         first(&store, id).await;
     }
     let before = tokens(&claim_some(&store, 2).await);
-    // Each claim has taken one; this is what a copy from before would have.
+    // Each claim has taken a token. An earlier copy would have this value.
     schema.run("SELECT setval('@token', 1, false)").await;
     terminate(&schema).await;
     let after = tokens(&claim_some(&store, 1).await);
     assert!(after[0] > before[0] && after[0] >> 40 == 1, "{after:?} after {before:?}");
     assert!(store.failover().expect("it was noticed").lost_claims > 0);
-    // It stays there.
+    // The store stays on this host.
     terminate(&schema).await;
     first(&store, "4").await;
     assert_eq!(tokens(&claim_some(&store, 1).await)[0], after[0] + 1);
 }
 
-/// Ends the sessions that claim.
+/// Ends the sessions of claims.
 async fn terminate(schema: &Schema) {
     let sessions = format!(
         "FROM pg_stat_activity WHERE application_name = 'oncebox control' AND query LIKE '%\"{}\"%'",
@@ -244,7 +244,7 @@ async fn terminate(schema: &Schema) {
     schema.wait_for(&format!("NOT EXISTS (SELECT {sessions})")).await;
 }
 
-/// Behind a pooler no connection ends when the server is another one: each claim checks.
+/// Behind a pooler, a change of the server ends no connection, so each claim checks.
 #[tokio::test]
 async fn behind_a_pooler_each_claim_checks_the_timeline() {
     let schema = Schema::pooled();
@@ -258,7 +258,7 @@ async fn behind_a_pooler_each_claim_checks_the_timeline() {
     assert_eq!(store.failover().map(|failover| failover.lost_history()), Some(false));
 }
 
-/// The database changed its history, and every session ended.
+/// Changes the history of the database, and ends every session.
 async fn fail_over_to_another(schema: &Schema) {
     schema.run("UPDATE @meta SET timeline = 'another/1'").await;
     let sessions = format!(
@@ -284,7 +284,7 @@ async fn a_report_that_fails_halfway_counts_nothing_twice() {
     first(&store, "lost").await;
     schema.run("DELETE FROM @proof").await;
     let columns = "epoch, lost_marks, lost_messages, lost_sources, lost_ids, lost_from, lost_until, unnamed, unnamed_since";
-    // Enough for the report, too little to read the failover afterwards.
+    // Enough privileges for the report, but not for the query after it.
     schema
         .run(&format!(
             "REVOKE SELECT ON @timeline FROM {role}; GRANT SELECT ({columns}) ON @timeline TO {role}"
@@ -301,14 +301,14 @@ async fn a_report_that_fails_halfway_counts_nothing_twice() {
     schema.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
 
-/// Numbers of names that a call read before a failover are void after it, whichever connection noticed it.
+/// Name ids that a call read before a failover are void after it, also if another connection noticed it.
 #[tokio::test]
 async fn messages_that_waited_for_a_connection_go_to_their_handler_after_a_failover() {
     for schema in [Schema::shared(), Schema::pooled()] {
         let store = schema.options().open().await.expect("the store opens");
         first(&store, "1").await;
         assert_eq!(claim_some(&store, 1).await.len(), 1);
-        // The new history gave the handler's number to another one.
+        // The new history gave the handler's id to another handler.
         schema.run("UPDATE @handler SET key = 'other', origin = 'other'").await;
         schema.run("UPDATE @handler_key SET key = 'other'").await;
         fail_over_to_another(&schema).await;
@@ -323,12 +323,12 @@ async fn messages_that_waited_for_a_connection_go_to_their_handler_after_a_failo
     }
 }
 
-/// A message that left with its retention was not lost.
+/// A message that retention deleted was not lost.
 #[tokio::test]
 async fn what_may_have_left_with_its_window_is_not_reported_as_lost() {
     let schema = Schema::shared();
     let store = schema.options().open().await.expect("the store opens");
-    // Another process: one that only accepts does not know the windows.
+    // Another process registers the windows: a process that only accepts does not know them.
     let worker = schema.options().open().await.expect("the store opens");
     let window = std::time::Duration::from_millis(1);
     worker.register(&RegisterParams::new(inbox(), window)).await.expect("register");
@@ -341,7 +341,7 @@ async fn what_may_have_left_with_its_window_is_not_reported_as_lost() {
     assert!(!store.failover().expect("it was noticed").lost_history());
 }
 
-/// What a process no longer knows by name is counted in the report, if all that it knows is lost.
+/// The report counts the messages that a process no longer knows by name, if all that it knows are lost.
 #[tokio::test]
 async fn losses_beyond_the_memory_are_reported_by_number() {
     const COUNT: usize = 66_000;
@@ -355,7 +355,7 @@ async fn losses_beyond_the_memory_are_reported_by_number() {
         let oldest = if all { "" } else { " p USING @message m WHERE m.seq = p.seq AND m.id <> '1000'" };
         schema.run(&format!("DELETE FROM @proof{oldest}")).await;
         fail_over_to_another(&schema).await;
-        // The first claim of this store needs a connection of its own, which is checked.
+        // The first claim of this store needs a new connection, which the store checks.
         persist(async || store.claim(&claim_params(1)).await).await;
         let failover = store.failover().expect("it was noticed");
         let unnamed = if all { COUNT as u64 - 65_536 } else { 0 };

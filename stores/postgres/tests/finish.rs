@@ -1,5 +1,5 @@
-//! A claim that is completed and committed in one round trip, because a caller waits for the connection: it is all or
-//! nothing, and that caller gets a clean transaction.
+//! A claim that is completed and committed in one round trip, because a caller waits for the connection. The store does
+//! all or nothing, and the caller gets a clean transaction.
 
 mod support;
 
@@ -11,12 +11,12 @@ use oncebox_postgres::{Postgres, PostgresTx};
 use oncebox_testkit::TestClock;
 use support::{PAST_LEASE, Schema, claim_one, first, in_time, pid, rescue_params, run, ship, status};
 
-/// A store with one connection for handlers.
+/// Opens a store with one connection for handlers.
 async fn shop(schema: &Schema) -> Postgres {
     schema.shop_with(schema.options().handler_connections(1)).await
 }
 
-/// A message that runs, and a transaction for it in which something was shipped.
+/// Returns a running claim, and its transaction with a shipment.
 async fn running(schema: &Schema, store: &Postgres) -> (Claim, PostgresTx) {
     first(store, "1").await;
     let claim = claim_one(store).await.claim;
@@ -25,7 +25,7 @@ async fn running(schema: &Schema, store: &Postgres) -> (Claim, PostgresTx) {
     (claim, tx)
 }
 
-/// Finishes while a caller waits for the connection, who must get a working one.
+/// Finishes while a caller waits for the connection. The caller must get a working one.
 async fn finish(
     schema: &Schema,
     store: &Postgres,
@@ -39,7 +39,7 @@ async fn finish(
     (finished, next)
 }
 
-/// Number of claims that were completed with their commit on this connection.
+/// Returns the number of claims that this connection completed together with their commit.
 async fn finished_on(connection: &mut PgConnection) -> i64 {
     let sql = "SELECT generic_plans + custom_plans FROM pg_prepared_statements WHERE name = 'finish_oncebox'";
     query_scalar(sql).fetch_one(connection).await.expect("it is prepared")
@@ -70,7 +70,7 @@ async fn it_is_done_and_a_waiting_caller_gets_a_transaction_of_its_own() {
     schema.check().await;
 }
 
-// FAULTS D1: another worker has the work.
+// FAULTS D1: another worker has the claim.
 #[tokio::test]
 async fn a_claim_that_is_lost_commits_nothing() {
     let schema = Schema::shared();
@@ -105,7 +105,7 @@ async fn what_a_handler_did_to_its_transaction_keeps_it_from_being_done() {
         ("ROLLBACK; BEGIN; SELECT 1 / 0", ErrorKind::Handler),
         ("SET LOCAL ROLE pg_monitor", ErrorKind::Denied),
         ("SET LOCAL transaction_read_only = on", ErrorKind::ReadOnly),
-        // What was prepared is gone, and the connection of no use.
+        // The prepared statements are gone, and the connection is useless.
         ("DEALLOCATE ALL", ErrorKind::Unavailable),
     ] {
         let schema = Schema::shared();
@@ -119,7 +119,7 @@ async fn what_a_handler_did_to_its_transaction_keeps_it_from_being_done() {
     }
 }
 
-/// Also one that looks like ours: it is of another table.
+/// Also a constraint with a name like the store's, on another table.
 #[tokio::test]
 async fn a_constraint_that_is_checked_at_the_commit_is_the_handlers_to_mend() {
     let schema = Schema::shared();
@@ -146,7 +146,7 @@ async fn a_transaction_left_open_within_it_is_not_committed() {
     let schema = Schema::shared();
     let store = shop(&schema).await;
     let (claim, mut tx) = running(&schema, &store).await;
-    // It is never dropped, so nothing ends it.
+    // It is never dropped, so its savepoint does not end.
     std::mem::forget(tx.begin().await.expect("a savepoint"));
     let (finished, next) = finish(&schema, &store, tx, &claim).await;
     assert_eq!(finished.expect_err("half of it may be meant to be undone").kind(), ErrorKind::Handler);

@@ -1,4 +1,5 @@
-//! The functions in the database: builds with other versions of them work side by side, and a published version never changes.
+//! The functions in the database: builds with different versions of them work side by side, and a published version
+//! never changes.
 
 mod fixture;
 mod support;
@@ -46,7 +47,7 @@ fn name(file: &Path) -> String {
     file.file_stem().expect("a name").to_string_lossy().into_owned()
 }
 
-/// The start of the digest of a function, without its comments and line breaks.
+/// Returns the start of the digest of a function, without its comments and line breaks.
 fn digest(sql: &str) -> String {
     let code = sql.lines().map(|line| line.split("--").next().unwrap_or(line));
     let words: Vec<&str> = code.flat_map(str::split_whitespace).collect();
@@ -57,7 +58,7 @@ fn digest(sql: &str) -> String {
     text
 }
 
-// Processes of the release that published it still call it, and `migrate` leaves what is there.
+// Processes of the release that published it still call it, and `migrate` does not replace existing functions.
 #[test]
 fn a_published_function_never_changes() {
     let found: Vec<(String, String)> = files()
@@ -80,7 +81,7 @@ fn a_function_is_named_like_its_file_and_has_named_parameters() {
         assert!(sql.contains(&format!("CREATE FUNCTION oncebox_{name}(")), "{name}");
         let (header, create) = sql.split_once("CREATE FUNCTION").expect("a function");
         assert!(header.lines().count() > 0 && header.lines().all(|line| line.starts_with("-- ")), "{name}");
-        // `here` has none.
+        // `here` has no arguments.
         let (arguments, _) =
             create.split_once("(\n").and_then(|(_, from)| from.split_once("\n)")).unwrap_or_default();
         for line in arguments.lines().map(str::trim_start).filter(|line| !line.starts_with("--")) {
@@ -89,7 +90,7 @@ fn a_function_is_named_like_its_file_and_has_named_parameters() {
     }
 }
 
-/// A schema, and a role with the documented grants alone.
+/// A schema, and a role with only the documented grants.
 struct Release {
     schema: Schema,
     role: String,
@@ -111,7 +112,7 @@ impl Release {
         self.schema.url().replacen("oncebox@", &format!("{}@", self.role), 1)
     }
 
-    /// Options of the role, which only checks the schema.
+    /// Returns options of the role, which only checks the schema.
     fn options(&self) -> PostgresOptions {
         Postgres::options(&self.url()).expect("a good URL").schema(&self.schema.name).migrate(false)
     }
@@ -173,7 +174,7 @@ async fn a_new_build_adds_its_functions_and_leaves_those_of_the_former() {
     assert_eq!(release.schema.number("SELECT count(*) FROM @partition").await, 2, "and no partition");
     assert_eq!((release.functions("_v0").await, release.functions("_v1").await), (13, 13));
 
-    // The role has the rights that it had for the former version, and all others have none.
+    // The role has the privileges that it had on the former version, and other roles have none.
     let mut as_role = PgConnection::connect(&release.url()).await.expect("the role may log in");
     assert_eq!(hold_by(&mut as_role, &release.schema, "v0").await, Ok(0), "the former build goes on");
     let store = release.options().open().await.expect("the new build starts");
@@ -199,7 +200,7 @@ async fn a_new_build_adds_its_functions_and_leaves_those_of_the_former() {
     release.leave().await;
 }
 
-// During a rolling deployment the new build has migrated, and processes of this one go on and start.
+// During a rolling deployment, the new build has migrated, and processes of this build continue and start.
 #[tokio::test]
 async fn a_changed_function_of_a_later_build_does_not_concern_this_one() {
     let release = Release::new().await;

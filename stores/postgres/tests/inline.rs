@@ -19,7 +19,7 @@ struct TransferFixture {
     runs: AtomicUsize,
     begun: Notify,
     go: Semaphore,
-    /// Where the first two runs of a transfer meet, each with one row locked.
+    /// Meeting point of the first two runs of a transfer, each with one row locked.
     meet: Barrier,
 }
 
@@ -46,7 +46,7 @@ async fn ship_slowly(message: Message, cx: &mut Context<Postgres>) -> Result<(),
     Ok(())
 }
 
-// DESIGN rules 1 and 2, FAULTS A9: two processes, one body; the other is told at once that it has to wait.
+// DESIGN rules 1 and 2, FAULTS A9: of two processes, one runs the body. The other one learns at once that it must wait.
 #[tokio::test]
 async fn a_duplicate_of_another_process_is_busy_and_its_body_does_not_run() {
     let (play, store) = play().await;
@@ -61,15 +61,15 @@ async fn a_duplicate_of_another_process_is_busy_and_its_body_does_not_run() {
     assert_eq!(in_time(second.process(message("1"))).await.expect("an answer"), Processed::Busy);
     assert_eq!(in_time(second.receive(message("1"))).await.expect("an answer"), Receipt::Busy);
     play.go.add_permits(1);
-    let (processed, told) = in_time(working).await.expect("no panic").expect("the first ends");
+    let (processed, stored) = in_time(working).await.expect("no panic").expect("the first ends");
     assert_eq!(processed, Processed::Done);
     let (processed, again) = second.process_with_results(message("1")).await.expect("an answer");
-    assert_eq!((processed, &again), (Processed::Duplicate, &told));
+    assert_eq!((processed, &again), (Processed::Duplicate, &stored));
     assert_eq!(again.get("ship").map(|result| &result[..]), Some(&b"run 1"[..]));
     assert_eq!((play.runs.load(Ordering::Relaxed), play.schema.count("@shipment").await), (1, 1));
 }
 
-// DESIGN rule 1: busy says that the work is being done. A duplicate that has not ended does no work.
+// DESIGN rule 1: busy means that the work is being done. A duplicate that has not ended does no work.
 #[tokio::test]
 async fn duplicates_are_not_in_each_others_way() {
     let (play, store) = play().await;
@@ -86,7 +86,7 @@ async fn duplicates_are_not_in_each_others_way() {
     }
 }
 
-/// Adds to two accounts, in the order that the message says. The first two runs meet in between.
+/// Adds to two accounts, in the order of the message. The first two runs meet in between.
 async fn transfer(message: Message, cx: &mut Context<Postgres>) -> Result<(), BoxError> {
     let play = cx.data::<Arc<TransferFixture>>()?;
     let run = play.runs.fetch_add(1, Ordering::Relaxed);
@@ -97,13 +97,13 @@ async fn transfer(message: Message, cx: &mut Context<Postgres>) -> Result<(), Bo
         }
         let update = sqlx::query(AssertSqlSafe(sql.clone())).bind(char::from(*account).to_string());
         let updated = update.execute(&mut **cx.tx().await?).await;
-        // What stands between the handler and the driver must not hide the error.
+        // Context that a handler adds must not hide the driver's error.
         updated.map_err(|error| anyhow::Error::from(error).context("cannot transfer"))?;
     }
     Ok(())
 }
 
-// FAULTS E7: a real deadlock; the one that PostgreSQL ended is run again.
+// FAULTS E7: a real deadlock. The run that PostgreSQL ended is repeated.
 #[tokio::test]
 async fn two_inline_handlers_that_deadlock_are_both_done() {
     let (play, store) = play().await;
@@ -154,7 +154,7 @@ async fn only_deadlocks_and_failed_serializations_are_transient() {
     );
 }
 
-// A failure is over before anybody can ask again: the next try must not find the key taken by the last one.
+// A failed run ends before the call returns: the next delivery must not find the key taken by it.
 #[tokio::test]
 async fn a_failure_sets_the_key_free_at_once() {
     async fn fail(_: Message, cx: &mut Context<Postgres>) -> Result<(), BoxError> {
@@ -175,8 +175,8 @@ async fn once(store: &Postgres, tx: &mut PgConnection, result: &str) -> Option<S
         store.once_record(tx, "orders", "1", "ship", result).await.expect("record");
         return None;
     }
-    let told = store.once_recall(tx, "orders", "1", "ship").await.expect("recall");
-    told.map(|told| String::from_utf8_lossy(&told).into_owned())
+    let stored = store.once_recall(tx, "orders", "1", "ship").await.expect("recall");
+    stored.map(|stored| String::from_utf8_lossy(&stored).into_owned())
 }
 
 #[tokio::test]
@@ -187,9 +187,9 @@ async fn once_keeps_a_result_in_the_callers_own_transaction() {
         let mut tx = shop.begin().await.expect("begin");
         assert_eq!(once(&store, &mut tx, "lost").await, None);
         tx.rollback().await.expect("rollback");
-        for (result, told) in [("kept", None), ("late", Some("kept"))] {
+        for (result, stored) in [("kept", None), ("late", Some("kept"))] {
             let mut tx = shop.begin().await.expect("begin");
-            assert_eq!(once(&store, &mut tx, result).await.as_deref(), told);
+            assert_eq!(once(&store, &mut tx, result).await.as_deref(), stored);
             tx.commit().await.expect("commit");
         }
     }

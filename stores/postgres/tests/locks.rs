@@ -1,4 +1,4 @@
-//! Lock order: all statements lock rows in the same order, so that no two wait for each other.
+//! Lock order: all statements lock rows in the same order, so that no two deadlock.
 
 mod fixture;
 mod support;
@@ -23,7 +23,7 @@ struct LockFixture {
 }
 
 impl LockFixture {
-    /// Finished messages for the handler `h`. The first of them lies behind the others, and its key comes after others.
+    /// Stores finished messages for the handler `h`. The row of the first one is after the others, and so is its key.
     async fn new() -> Self {
         let (schema, clock) = (Schema::new(oncebox_servers::shared::debian_url()), TestClock::new());
         let store = schema.options().clock(clock.shared()).open().await.expect("the store opens");
@@ -41,8 +41,8 @@ impl LockFixture {
         Self { schema, clock, store }
     }
 
-    /// Does something that locks many rows of a table while another transaction has locked the first of them. It must not have locked
-    /// any of the others meanwhile: the other transaction gets them at once.
+    /// Runs a call that locks many rows of a table while another transaction holds the first row. The call must not
+    /// have locked any other row meanwhile: the other transaction gets them at once.
     async fn locks_in_order<T>(
         &self,
         table: &str,
@@ -65,7 +65,7 @@ impl LockFixture {
         done.expect("it goes on")
     }
 
-    /// The same for known keys, which are locked by number.
+    /// Like `locks_in_order`, for known keys, which are locked by number.
     async fn locks_by_number<T>(&self, locks_many: impl Future<Output = Result<T>>) -> T {
         let first = "SELECT 1 FROM @proof ORDER BY seq LIMIT 1 FOR UPDATE";
         let others = "SELECT 1 FROM @proof ORDER BY seq OFFSET 1 FOR UPDATE";
@@ -99,7 +99,7 @@ async fn a_backfill_locks_keys_by_number() {
     assert_eq!(place.locks_by_number(place.store.backfill(&params)).await.added, MANY);
 }
 
-/// More than a statement takes: the keys of all of them are stored in one order.
+/// A batch of several statements: all of them store keys in one order.
 #[tokio::test]
 async fn a_batch_of_several_statements_locks_new_keys_by_key() {
     let place = LockFixture::new().await;

@@ -1,4 +1,4 @@
-//! A server that refuses logins, privileges or connections while an inbox runs: that is an outage, and ends.
+//! A server that refuses logins, privileges or connections while an inbox runs: a temporary outage.
 
 mod support;
 
@@ -20,7 +20,7 @@ struct LoginFixture {
     go: Semaphore,
 }
 
-/// Answers when it is told to, as an HTTP handler does that answers 200.
+/// Returns when the test allows it, like an HTTP handler that answers 200.
 async fn answer(_: Message, cx: &mut Context<Postgres>) -> Result<(), BoxError> {
     let play = cx.data::<Arc<LoginFixture>>()?;
     play.runs.fetch_add(1, Ordering::Relaxed);
@@ -101,7 +101,7 @@ async fn a_refused_login_or_privilege_loses_no_settlement() {
     }
 }
 
-// FAULTS E4: new connections log in with the password that the store is told; those that are open go on.
+// FAULTS E4: new connections log in with the new password. Open connections continue.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_login_can_be_replaced_while_the_store_is_open() {
     let hba =
@@ -144,7 +144,7 @@ async fn a_login_can_be_replaced_while_the_store_is_open() {
     in_time(old).await;
 }
 
-/// Waiting does not help against the configuration of a pooler.
+/// A retry does not help against the configuration of a pooler.
 // FAULTS E9
 #[tokio::test]
 async fn a_parameter_that_a_pooler_refuses_is_named_with_what_to_write() {
@@ -158,13 +158,13 @@ async fn a_parameter_that_a_pooler_refuses_is_named_with_what_to_write() {
     }
 }
 
-/// Its sessions would lose their settings and prepared statements, which looks like an outage.
+/// The sessions would lose their settings and prepared statements, which looks like an outage.
 // FAULTS E9
 #[tokio::test]
 async fn a_pooler_in_transaction_mode_is_refused_unless_it_is_expected() {
     let schema = Schema::pooled();
     let options = || schema.options().pooled(false);
-    // Whether other tests use the pooler or not.
+    // Repeat, because other tests may use the pooler at the same time.
     for _ in 0..5 {
         let error = in_time(Box::pin(options().open())).await.expect_err("it is refused");
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
@@ -174,7 +174,7 @@ async fn a_pooler_in_transaction_mode_is_refused_unless_it_is_expected() {
     options().pooled(true).open().await.expect("it is expected");
 }
 
-/// FAULTS E9: `PgBouncer` as it is installed keeps a session for each client.
+/// FAULTS E9: by default, `PgBouncer` keeps a session per client.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pooler_with_its_default_mode_needs_no_setting() {
     let cluster = Cluster::builder(PostgresVersion::Debian).start().expect("a server");
@@ -185,7 +185,7 @@ async fn a_pooler_with_its_default_mode_needs_no_setting() {
         first(&store, id).await;
     }
     assert_eq!(claim(&store, 10).await.len(), 2);
-    // Another store wakes this one up, which needs a session of its own.
+    // Another store wakes this one up, for which it needs its own session.
     let twin = schema.options().open().await.expect("another store opens");
     first(&twin, "3").await;
     assert_eq!(claim(&store, 10).await.len(), 1);

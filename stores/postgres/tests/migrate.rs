@@ -1,4 +1,4 @@
-//! The schema and its version, as an operator meets them; whose tables are whose; and what a role must be allowed.
+//! The schema and its version for operators, the separation of stores in one database, and the privileges of a role.
 
 mod fixture;
 mod support;
@@ -114,7 +114,7 @@ async fn the_schema_can_be_applied_by_hand() {
     assert_eq!(complete_all(&store, "h").await, 1);
 }
 
-/// The schema as it is with the defaults, for people to read. With this variable set, the test writes it anew.
+/// Environment variable that makes the test write the documented default schema anew.
 const WRITE: &str = "ONCEBOX_WRITE_SCHEMA";
 
 #[test]
@@ -154,7 +154,7 @@ async fn inboxes_in_other_schemas_and_under_other_prefixes_do_not_meet() {
     for (store, state) in stores.iter().zip(states) {
         assert_eq!(status(store, "a", "h").await, Some(state));
     }
-    // Locks are apart as well: neither waits for a mark, a partition or a line of another.
+    // Locks are separate, too: no store waits for a mark, a partition or a line of another.
     let mut open = Vec::new();
     for store in &stores {
         let mut tx = store.begin().await.expect("begin");
@@ -169,7 +169,7 @@ async fn inboxes_in_other_schemas_and_under_other_prefixes_do_not_meet() {
 // FAULTS S15
 #[tokio::test]
 async fn names_that_are_not_plain_are_refused_before_anything_is_sent() {
-    // No server answers there.
+    // No server listens at this address.
     let options = || Postgres::options("postgres://127.0.0.1:1/shop").expect("a good URL");
     for name in ["", "a b", "a\"; DROP TABLE x; --", "1a", "ä", "a.b", &"x".repeat(33)] {
         for options in [options().schema(name), options().prefix(name)] {
@@ -216,7 +216,7 @@ async fn one_lane_and_sixty_four_do_the_same() {
         assert!(used <= i64::from(lanes) && (lanes == 1 || used > 32), "{used} of {lanes} lanes");
         settle(&store, &fixture::claim(&store, "h", 1).await, &rejected()).await;
         assert_eq!(complete_all(&store, "h").await, 199);
-        // Afterwards the tables say, whatever is asked for.
+        // Existing tables keep their lanes, although the options request others.
         let again = schema.options().lanes(3).clock(clock.shared()).open().await.expect("the store opens");
         assert!(
             matches!(accept(&again, "7").await, Accepted::Duplicate(_)),
@@ -245,7 +245,7 @@ fn the_guide_shows_what_is_granted() {
     }
 }
 
-/// A role without any right, in the shared server; gone with the test.
+/// A role without privileges on the shared server. It is dropped with the test.
 struct TestRole {
     schema: Schema,
     name: String,
@@ -298,7 +298,7 @@ async fn a_role_without_any_right_to_change_the_schema_can_do_everything() {
     let registered = oncebox::store::RegisterParams::new(fixture::inbox(), RETENTION);
     oncebox::store::Store::register(&store, &registered).await.expect("register");
     accept_new(&store, (0..10).map(|n| n.to_string())).await;
-    // So many in which all is new that known keys are not looked for any more: another statement.
+    // After so many batches without known keys, the store skips the lookup and uses another statement.
     for batch in 0..40 {
         accept_new(&store, ["a", "b"].into_iter().map(|name| format!("{name}{batch}"))).await;
     }
@@ -368,7 +368,7 @@ async fn a_missing_privilege_is_named() {
     let store = role.options().partitions(DAY, 5).clock(clock.shared()).open().await.expect("it opens");
     accept_new(&store, (0..10).map(|n| n.to_string())).await;
     let params = oncebox::store::SweepParams::new(fixture::inbox(), RETENTION, 100);
-    // The store itself tries at the same time, because a partition is full; the one that finds it busy skips it.
+    // The store itself tries at the same time, because a partition is full. If one finds it busy, it skips it.
     let error = loop {
         match oncebox::store::Store::sweep(&store, &params).await {
             Ok(_) => tokio::task::yield_now().await,
@@ -385,7 +385,7 @@ async fn a_missing_privilege_is_named() {
     role.leave().await;
 }
 
-/// A role that takes tokens has to begin epochs, so it is refused without the right to.
+/// A role that takes tokens must begin epochs, so the store refuses it without that privilege.
 #[tokio::test]
 async fn a_role_that_takes_tokens_but_may_not_read_them_is_refused() {
     let role = TestRole::new().await;
@@ -401,13 +401,13 @@ async fn a_role_that_takes_tokens_but_may_not_read_them_is_refused() {
     role.leave().await;
 }
 
-// FAULTS A6: the standby that commits wait for is not there when the tables are made.
+// FAULTS A6: the standby that commits wait for is missing when the tables are created.
 #[tokio::test]
 async fn a_missing_standby_is_named_as_what_the_first_start_waits_for() {
     let cluster = Cluster::start(PostgresVersion::Debian).expect("the server obeys");
     cluster.configure("synchronous_standby_names", "ghost").expect("the server obeys");
     let schema = Schema::on(&cluster);
-    // Long enough for a busy machine to make the tables, so that the commit is what waits.
+    // Long enough for a busy machine to create the tables, so that only the commit waits.
     let options = || schema.options().patience(Duration::from_secs(8));
     // The second one finds the lock of the first.
     for attempt in ["commit", "lock"] {

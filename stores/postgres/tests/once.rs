@@ -1,4 +1,5 @@
-//! `once` on the caller's own connection: of any number of duplicates one does the work, and a rollback undoes all.
+//! `once` on the caller's own connection: of any number of duplicates, one does the work, and a rollback undoes
+//! everything.
 
 mod support;
 
@@ -96,7 +97,7 @@ async fn of_many_connections_one_is_first() {
         tasks.spawn(async move {
             let mut firsts = 0;
             for n in 0..50 {
-                // As a broker does it: what was busy is delivered again.
+                // Like a broker: deliver a busy message again.
                 loop {
                     let mut tx = shop.begin().await.expect("begin");
                     match store.once(&mut tx, "orders", n.to_string(), "charge").await {
@@ -120,7 +121,7 @@ async fn of_many_connections_one_is_first() {
     assert_eq!((firsts, schema.count("@mark").await), (50, 50));
 }
 
-/// FAULTS E3 of the probes: with an old snapshot the server cannot say "duplicate", and must not say "first".
+/// FAULTS E3 of the probes: with an old snapshot, the store cannot return `Duplicate`, and must not return `First`.
 #[tokio::test]
 async fn a_mark_on_an_old_snapshot_may_fail_but_never_lies() {
     let (schema, store) = shop().await;
@@ -144,7 +145,7 @@ async fn a_mark_on_an_old_snapshot_may_fail_but_never_lies() {
     }
 }
 
-/// There would be nothing to roll back: a work that fails would never be done.
+/// Without a transaction there is nothing to roll back: failed work would never be repeated.
 #[tokio::test]
 async fn a_mark_outside_a_transaction_is_refused() {
     let (schema, store) = shop().await;
@@ -153,7 +154,7 @@ async fn a_mark_outside_a_transaction_is_refused() {
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
     assert!(error.to_string().contains("transaction"), "{error}");
     assert_eq!(schema.count("@mark").await, 0);
-    // The driver does not know of this one, but it is one.
+    // A transaction that the driver does not know of.
     run(&mut shop, "BEGIN").await.expect("begin");
     assert_eq!(once(&store, &mut shop).await.expect("mark"), Mark::First);
     run(&mut shop, "COMMIT").await.expect("commit");
@@ -186,7 +187,7 @@ async fn names_are_checked() {
     assert_eq!(once(&store, &mut tx).await.expect("the transaction goes on"), Mark::First);
 }
 
-/// Everything is named the same there: only the tables can say that they are others.
+/// All names are equal there: only the identity in the tables differs.
 #[tokio::test]
 async fn a_transaction_of_another_database_is_refused_though_it_has_such_tables() {
     let (schema, store) = shop().await;
@@ -211,7 +212,7 @@ async fn a_transaction_of_another_database_is_refused_though_it_has_such_tables(
     assert_eq!(once(&store, &mut tx).await.expect("mark"), Mark::First);
 }
 
-// FAULTS A10: in the caller's own transaction, of which nothing else is known to the inbox.
+// FAULTS A10: in the caller's own transaction, of which the inbox knows nothing else.
 #[tokio::test]
 async fn another_message_is_quarantined_with_the_callers_commit() {
     let (schema, store) = shop().await;

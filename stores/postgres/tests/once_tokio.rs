@@ -9,10 +9,10 @@ use oncebox_postgres::sqlx::Connection as _;
 use support::{Schema, handler, inbox, key};
 use tokio_postgres::{Client, IsolationLevel, NoTls, Transaction};
 
-/// A connection of the caller's own, straight to the server or by way of a pooler.
+/// Opens the caller's own connection, directly to the server or through a pooler.
 async fn connect(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("a connection");
-    // It ends with the client.
+    // The task ends with the client.
     tokio::spawn(connection);
     client
 }
@@ -79,11 +79,11 @@ async fn a_result_is_kept_in_a_transaction_of_either_driver() {
     store.record(&mut tx, &inbox, &key, &handler, b"kept").await.expect("record");
     tx.commit().await.expect("commit");
     let mut tx = theirs.transaction().await.expect("begin");
-    let told = store.recall(&mut tx, &inbox, &key, &handler).await.expect("recall");
-    assert_eq!(told.as_deref(), Some(&b"kept"[..]));
+    let stored = store.recall(&mut tx, &inbox, &key, &handler).await.expect("recall");
+    assert_eq!(stored.as_deref(), Some(&b"kept"[..]));
     let mut tx = ours.begin().await.expect("begin");
-    let told = store.once_recall(&mut tx, "orders", "1", "charge").await.expect("recall");
-    assert_eq!(told.as_deref(), Some(&b"kept"[..]));
+    let stored = store.once_recall(&mut tx, "orders", "1", "charge").await.expect("recall");
+    assert_eq!(stored.as_deref(), Some(&b"kept"[..]));
 }
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn errors_are_told_apart() {
     tx.commit().await.expect("commit");
     let error = once(&store, &old).await.expect_err("an old snapshot");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    // FAULTS E7: worth another try, whichever error of the driver is asked.
+    // FAULTS E7: each error in the driver's chain is transient.
     let driver = std::error::Error::source(&error).expect("the driver's error");
     let server = std::error::Error::source(driver).expect("the server's error");
     assert!(store.is_transient(driver) && store.is_transient(server) && !store.is_transient(&error));

@@ -13,7 +13,7 @@ use oncebox_testkit::OperatorSteps as _;
 use oncebox_testkit::TestClock;
 use support::{Schema, handler, inbox, key};
 
-// FAULTS J1, S13: the audit is written with what it is about, or nothing is done.
+// FAULTS J1, S13: the store writes an action and its audit record together, or neither.
 #[tokio::test]
 async fn what_cannot_be_recorded_is_not_done() {
     let schema = Schema::shared();
@@ -38,7 +38,7 @@ async fn what_cannot_be_recorded_is_not_done() {
     schema.check().await;
 }
 
-/// FAULTS A4: nothing is in doubt when a look is lost, whichever connection it used.
+/// FAULTS A4: a lost read leaves nothing in doubt, on any connection.
 async fn a_look_is_lost(schema: Schema) {
     let store = schema.open(&TestClock::new()).await;
     accept(&store, "1").await;
@@ -88,8 +88,8 @@ async fn the_doctor_sees_what_is_missing() {
     assert_eq!(missing.severity, Severity::Danger);
     assert!(missing.what.contains("oncebox_scheduled_head"), "{missing}");
     let late = ExamineParams::new(inbox(), params.now.after(std::time::Duration::from_mins(1)));
-    let told = store.examine(&late).await.expect("examine");
-    assert!(told.iter().any(|finding| finding.code == "clock_skew"), "{told:?}");
+    let findings = store.examine(&late).await.expect("examine");
+    assert!(findings.iter().any(|finding| finding.code == "clock_skew"), "{findings:?}");
 }
 
 async fn codes(schema: &Schema, change: impl FnOnce(&mut ExamineParams)) -> Vec<&'static str> {
@@ -110,7 +110,7 @@ async fn the_doctor_sees_settings_that_lose_what_was_acknowledged() {
     let mut found = codes(&schema, |_| {}).await;
     found.sort_unstable();
     assert_eq!(found, ["autovacuum_off", "fsync_off", "full_page_writes_off", "synchronous_commit_off"]);
-    // Dead rows: nothing removes them there.
+    // Dead rows that no vacuum removes.
     schema
         .run(
             "INSERT INTO @mark (at, lane, digest, inbox, handler)
@@ -139,7 +139,7 @@ async fn the_doctor_sees_a_transaction_that_does_not_end() {
     support::run(&mut open, "ROLLBACK").await.expect("its end");
 }
 
-// FAULTS S12: what a failover lost is listed by source and id, until the message is erased.
+// FAULTS S12: lost messages of a failover are listed by source and id, until the message is erased.
 #[tokio::test]
 async fn an_erased_message_leaves_the_lists_of_lost_ones() {
     let schema = Schema::shared();

@@ -1,4 +1,4 @@
-//! Lines of ordered entries, while two who change them meet: each must see what the other did.
+//! Lines of ordered entries with concurrent changes: each transaction must see the changes of the other.
 
 mod support;
 
@@ -51,14 +51,14 @@ async fn who_comes_while_the_head_is_being_completed_is_not_left_behind() {
     assert_eq!(ids(&claim(&store, 2).await), [b"2"]);
 }
 
-// FAULTS B14: the look comes after the lock, in a statement of its own.
+// FAULTS B14: a separate statement reads the line after the lock.
 #[tokio::test]
 async fn a_settlement_that_waits_for_one_who_comes_sees_it() {
     let schema = Schema::shared();
     let store = schema.shop().await;
     accept_ordered(&store, "1").await;
     let head = claim_one(&store).await;
-    // The key of a neighbour in the batch is on its way in from elsewhere: the batch has its lock, and waits.
+    // Another process is storing the key of another message in the batch. The batch holds its line's lock, and waits.
     first(&store, "0").await;
     let mut other = schema.connect().await;
     let hide = "CREATE TEMP TABLE hidden AS SELECT * FROM @proof p WHERE p.seq NOT IN (SELECT seq FROM @entry WHERE token IS NOT NULL); \
@@ -96,13 +96,13 @@ async fn one_that_is_let_go_is_found_before_a_deep_backlog_that_came_later() {
     let second = next.iter().find(|claimed| claimed.message.id() == b"2").expect("it was let go");
     let mut tx = store.begin().await.expect("begin");
     store.complete(&mut tx, &second.claim).await.expect("complete");
-    // Claims that look meanwhile find nothing of it, and go on.
+    // Claims meanwhile do not find the follower, and continue.
     assert_eq!(claim(&store, 100).await.len(), 100);
     store.commit(tx).await.expect("commit");
     assert!(ids(&claim(&store, 100).await).contains(&&b"3"[..]), "it was let go");
 }
 
-/// The same server, with another default for transactions.
+/// Returns options with another default isolation level.
 fn serializable(schema: &Schema) -> PostgresOptions {
     let join = if schema.url().contains('?') { '&' } else { '?' };
     let url = format!("{}{join}options[default_transaction_isolation]=serializable", schema.url());
@@ -123,7 +123,7 @@ async fn another_default_of_the_server_changes_nothing_for_the_store_and_is_refu
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
     assert!(error.what().contains("READ COMMITTED"), "{error}");
     store.rollback(tx).await;
-    // What the handler sets for its transaction counts.
+    // The isolation level that the handler sets for its transaction counts.
     let mut tx = store.begin().await.expect("begin");
     run(&mut tx, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED").await.expect("the first statement");
     assert_eq!(store.complete(&mut tx, &second.claim).await.expect("complete"), Settled::Applied);
@@ -131,7 +131,7 @@ async fn another_default_of_the_server_changes_nothing_for_the_store_and_is_refu
     assert_eq!(ids(&claim(&store, 2).await), [b"3"]);
 }
 
-// FAULTS E22: whatever became of a message, its line can be let go on.
+// FAULTS E22: an operator can resume a line, whatever happened to its message.
 #[tokio::test]
 async fn a_line_whose_head_cannot_be_read_can_be_unblocked_and_its_head_dismissed() {
     let damages =
@@ -161,7 +161,7 @@ async fn a_line_whose_head_cannot_be_read_can_be_unblocked_and_its_head_dismisse
     }
 }
 
-// FAULTS E22, B15: what its handler says of poisoned messages counts for those that cannot be read, too.
+// FAULTS E22, B15: a handler's rule for poisoned messages applies to unreadable messages, too.
 #[tokio::test]
 async fn a_line_whose_head_cannot_be_read_goes_on_if_its_handler_skips() {
     let schema = Schema::shared();

@@ -1,4 +1,4 @@
-//! Servers that go away and come back while an inbox runs: nothing is lost, and what handlers write is written once.
+//! Servers that fail and return while an inbox runs: nothing is lost, and handlers' writes are stored once.
 
 mod support;
 
@@ -11,7 +11,7 @@ use oncebox_postgres::sqlx::{self, AssertSqlSafe};
 use oncebox_servers::{Cluster, PostgresVersion};
 use support::{Schema, accept, claim, first, in_time, message};
 
-/// Statement of the handler, with the table's name in it.
+/// Statement of the handler, with the table's name.
 struct Ship(String);
 
 async fn ship(
@@ -47,7 +47,7 @@ fn inbox(schema: &Schema, store: Postgres) -> Inbox<Postgres> {
         .expect("an inbox")
 }
 
-/// Delivers as a broker does: again and again, until the message is taken.
+/// Delivers like a broker: repeats until the message is accepted.
 async fn deliver(inbox: Inbox<Postgres>, ids: std::ops::Range<usize>) -> usize {
     let mut failures = 0;
     for id in ids {
@@ -88,7 +88,7 @@ async fn a_storm_of_ended_sessions_loses_nothing_and_repeats_nothing() {
                    WHERE application_name LIKE 'oncebox %' ORDER BY random() LIMIT 1) s";
     for ended in 0..150 {
         sqlx::query(end_one).execute(&mut storm).await.expect("the storm has a session of its own");
-        // The next one only after something got done: the storm goes on as long as the work does.
+        // End the next session only after some work was done, so that the storm lasts as long as the work.
         schema.wait_for(&format!("(SELECT count(*) FROM @outcome) > {ended}")).await;
     }
     in_time(delivering).await.expect("no panic");
@@ -119,7 +119,7 @@ async fn a_server_that_is_restarted_or_killed_goes_on_where_it_was() {
     in_time(running.shutdown()).await;
 }
 
-/// Of many connections that died while idle, each call finds at most one.
+/// If many connections die while idle, the calls fail at most once in total.
 // FAULTS E5
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_that_died_idle_are_no_storm_of_errors() {
@@ -148,7 +148,7 @@ async fn connections_that_died_idle_are_no_storm_of_errors() {
         }
         assert!(errors <= 1, "{errors} errors for one restart");
     }
-    // Those that were idle for a while are looked at before they are lent.
+    // The pool checks a connection that was idle for a while before it lends it.
     let idle = "(SELECT max(state_change) FROM pg_stat_activity WHERE application_name LIKE 'oncebox %') < now() - interval '1.1 s'";
     schema.wait_for(idle).await;
     cluster.restart().expect("the server obeys");
@@ -157,7 +157,7 @@ async fn connections_that_died_idle_are_no_storm_of_errors() {
     assert_eq!(claim(&store, 10).await.len(), 2);
 }
 
-/// A machine that hangs is waited for once, however many connections there are to it.
+/// Callers wait once for a hanging machine, for any number of connections to it.
 // FAULTS A6, E6
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_hangs_costs_the_patience_and_no_more() {
@@ -180,7 +180,7 @@ async fn a_server_that_hangs_costs_the_patience_and_no_more() {
     let took = start.elapsed();
     cluster.resume().expect("the server obeys");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
-    // Six connections, waited for one by one, would take six times as long.
+    // Waiting for six connections one by one would take six times as long.
     assert!(took < 5 * patience, "{took:?}");
     store.commit(store.begin().await.expect("begin")).await.expect("commit");
 }

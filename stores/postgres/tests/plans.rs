@@ -14,7 +14,7 @@ use oncebox_servers::{Cluster, PostgresVersion};
 use oncebox_testkit::TestClock;
 use support::{Schema, StatementFile, run, statement};
 
-/// The statements of the hot paths, whose sessions they run in, and the tables that they may read whole, with the reason.
+/// Statements of the hot paths, the kind of their session, and the tables that they may read whole, with the reason.
 const HOT: [(&str, &str, &[&str]); 32] = [
     ("accept_plain", "ingest", &[]),
     ("accept_plain_by_time", "ingest", &[]),
@@ -35,9 +35,9 @@ const HOT: [(&str, &str, &[&str]); 32] = [
     ("renew", "control", &[]),
     ("mark_recall", "control", &[]),
     ("mark_record", "control", &[]),
-    // For an operator, a line at a time.
+    // For an operator, one line at a time.
     ("order_unpark", "control", &["poisoned"]),
-    // No more than there were claims within a lease.
+    // At most as many rows as claims within a lease.
     ("rescue", "control", &["claim"]),
     ("rescue_forget", "control", &["claim"]),
     ("history_count_duplicates", "control", &[]),
@@ -53,7 +53,7 @@ const HOT: [(&str, &str, &[&str]); 32] = [
     ("partition_unfinished", "control", &[]),
 ];
 
-/// The functions whose statements are as hot, with the number of them that are looked at.
+/// Functions on the hot paths, with the number of their checked statements.
 const FUNCTIONS: [(&str, usize); 8] = [
     ("accept_v1", 1),
     ("accept_new_v1", 1),
@@ -68,7 +68,7 @@ const FUNCTIONS: [(&str, usize); 8] = [
 /// Tables that grow with the traffic or the backlog.
 const LARGE: [&str; 8] = ["proof", "message", "entry", "scheduled", "claim", "outcome", "poisoned", "mark"];
 
-/// The same, with the parts in which they lie.
+/// The large tables, with partitions in place of partitioned tables.
 const TABLES: [&str; 8] =
     ["proof", "entry", "scheduled", "claim", "poisoned", "mark", "message_1", "outcome_1"];
 
@@ -76,7 +76,7 @@ const TABLES: [&str; 8] =
 /// poisoned entries has only the few that block others.
 const SELECTIVE: [&str; 7] = ["seq ", "seq)", "order_key", "digest", "claim_id", "due ", "at "];
 
-/// More rows than anybody reads twice, put in while the statistics say that the tables are empty.
+/// Enough rows to make a full scan expensive, inserted while the statistics say that the tables are empty.
 const FILL: &str = "
     CREATE TEMP TABLE n AS
     SELECT (1::bigint << 36) | (n << 6) | n % 4 AS seq, n % 4 AS lane, (n % 4)::int2 AS l,
@@ -99,17 +99,18 @@ const FILL: &str = "
     SELECT seq, seq, at, 0, 0, 0, l, 1, 'rejected' FROM n";
 
 /// Applies the settings of the store's own sessions.
-async fn tell(connection: &mut PgConnection, kind: &str) {
-    let told = [statement("session_store"), statement(&format!("session_{kind}"))].map(|of| of.sql).join(";");
-    connection.execute(raw_sql(AssertSqlSafe(told))).await.expect("the settings of a session");
+async fn apply_settings(connection: &mut PgConnection, kind: &str) {
+    let settings =
+        [statement("session_store"), statement(&format!("session_{kind}"))].map(|of| of.sql).join(";");
+    connection.execute(raw_sql(AssertSqlSafe(settings))).await.expect("the settings of a session");
 }
 
-/// The plan that is kept for a statement, whatever its values are.
+/// Returns the generic plan of a statement.
 async fn plan(schema: &Schema, kind: &str, name: &str) -> Vec<String> {
     plan_by("EXPLAIN", schema.connect().await, schema, kind, name).await
 }
 
-/// The same as another statement tells it, on a connection that may have been told something before.
+/// Returns the plan from another kind of `EXPLAIN`, on a connection that may have other settings.
 async fn plan_by(
     explain: &str,
     mut connection: PgConnection,
@@ -117,7 +118,7 @@ async fn plan_by(
     kind: &str,
     name: &str,
 ) -> Vec<String> {
-    tell(&mut connection, kind).await;
+    apply_settings(&mut connection, kind).await;
     let StatementFile { sql, types, .. } = statement(name);
     let nulls = vec!["NULL"; types.len()].join(", ");
     let types = if types.is_empty() { String::new() } else { format!("({})", types.join(", ")) };
@@ -130,17 +131,17 @@ async fn plan_by(
     rows.expect("a plan").iter().map(|row| row.get(0)).collect()
 }
 
-/// The plans that are kept for the statements of a function, under the settings that it brings along, in a session that joins
-/// whole tables by default.
+/// Returns the generic plans of a function's statements, with the function's settings, in a session that joins whole
+/// tables by default.
 async fn plans_within(schema: &Schema, function: &str) -> Vec<Vec<String>> {
     let sql = "SELECT prosrc, proconfig, ARRAY(SELECT format_type(t, NULL) FROM unnest(proargtypes) WITH ORDINALITY AS u (t, n) \
                ORDER BY n), proargnames FROM pg_proc WHERE oid = '@:function'::regproc";
     let sql = schema.sql(sql).replace(":function", function);
     let mut connection = schema.connect().await;
     let row = connection.fetch_one(raw_sql(AssertSqlSafe(sql))).await.expect("a function");
-    tell(&mut connection, "ingest").await;
+    apply_settings(&mut connection, "ingest").await;
     let (mut source, types): (String, Vec<String>) = (row.get(0), row.get(2));
-    // The longest names first: one may be the start of another.
+    // Replace the longest names first: one may be the start of another.
     let names = (1..).zip(row.get::<Vec<String>, _>(3)).take(types.len());
     let mut names: Vec<(usize, String)> = names.collect();
     names.sort_by_key(|(_, name)| std::cmp::Reverse(name.len()));
@@ -166,7 +167,7 @@ async fn plans_within(schema: &Schema, function: &str) -> Vec<Vec<String>> {
     plans
 }
 
-/// The statements of a function that look at tables: those with parts, and conditions that ask whether there is something.
+/// Returns the statements of a function that read tables: those with clauses, and conditions with EXISTS.
 fn statements_of(source: &str) -> Vec<String> {
     let mut found = Vec::new();
     for piece in source.split(';') {
@@ -186,14 +187,15 @@ fn statements_of(source: &str) -> Vec<String> {
     found
 }
 
-/// The tables that a plan reads whole, row by row or along an index without a condition: `message` for a partition of it.
+/// Returns the tables that a plan reads whole, row by row or along an index without a condition. A partition of
+/// messages counts as `message`.
 fn scanned(plan: &[String]) -> Vec<&'static str> {
     let mut found = Vec::new();
     for (at, line) in plan.iter().enumerate() {
         let bound = plan.get(at + 1).is_some_and(|next| {
             next.trim_start().starts_with("Index Cond:")
                 && (SELECTIVE.iter().any(|few| next.contains(few)) || line.contains("oncebox_poisoned_line"))
-                // It starts where it should, but does not end there.
+                // Such a condition bounds the start of a scan, but not its end.
                 && !next.contains("ROW(")
         });
         let whole =
@@ -210,13 +212,13 @@ fn scanned(plan: &[String]) -> Vec<&'static str> {
     found
 }
 
-/// The plan of what completes a claim on a handler's connection, whose settings are its own.
+/// Returns the plan of the statement that completes a claim on a handler's connection, which has its own settings.
 async fn plan_of_finish(schema: &Schema) -> Vec<String> {
     let mut connection = schema.connect().await;
     let prepare = schema.sql(&statement("session_finish").sql);
     connection.execute(raw_sql(AssertSqlSafe(prepare))).await.expect("it is prepared");
     let mut finish = statement("settle_finish").sql.replace("EXECUTE", "EXPLAIN EXECUTE");
-    // Any number will do: `$1` becomes 1.
+    // Any number is valid: `$1` becomes 1.
     for (parameter, value) in [("$6", format!("'{}'", uuid::Uuid::nil())), ("$", String::new())] {
         finish = finish.replace(parameter, &value);
     }
@@ -224,7 +226,7 @@ async fn plan_of_finish(schema: &Schema) -> Vec<String> {
     rows.expect("a plan").iter().map(|row| row.get(0)).collect()
 }
 
-/// The hot statements that read a whole table, with their plans.
+/// Returns the hot statements that read a whole table, with their plans.
 async fn wrong_plans(schema: &Schema) -> Vec<String> {
     let mut wrong = Vec::new();
     for (name, kind, allowed) in HOT {
@@ -261,7 +263,7 @@ async fn no_hot_statement_reads_a_whole_table() {
     for table in LARGE {
         schema.run(&format!("ANALYZE @{table}")).await;
     }
-    // It is kept from when the table was empty.
+    // The plan was made while the table was empty.
     schema.run("VACUUM @entry").await;
     let finish = plan_of_finish(&schema).await;
     assert!(
@@ -272,13 +274,13 @@ async fn no_hot_statement_reads_a_whole_table() {
     schema.run(FILL).await;
     let wrong = wrong_plans(&schema).await;
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
-    // Those that wait behind another one are no work: an index without them is there for it.
+    // Entries that wait behind another entry are not claimable. The query uses an index without them.
     let backlog = plan(&schema, "control", "backlog").await;
     assert!(backlog.iter().any(|line| line.contains("scheduled_due")), "{}", backlog.join("\n"));
 }
 
-// A table of work is mostly empty when it is vacuumed. From then on the server takes it for empty, however much comes in: it goes by
-// how many rows its pages had.
+// The entry table is mostly empty when it is vacuumed. From then on, PostgreSQL estimates it as empty, however many
+// rows are added: it uses the earlier number of rows per page.
 #[tokio::test]
 async fn no_hot_statement_reads_a_whole_table_that_was_vacuumed_when_it_was_empty() {
     let schema = tables().await;
@@ -286,7 +288,7 @@ async fn no_hot_statement_reads_a_whole_table_that_was_vacuumed_when_it_was_empt
     for table in TABLES {
         schema.run(&format!("DELETE FROM @{table}")).await;
     }
-    // Partitions of messages and history are dropped as they are, never emptied.
+    // Partitions of messages and history are dropped whole, never emptied.
     for table in TABLES.into_iter().filter(|table| !table.ends_with("_1")) {
         schema.run(&format!("VACUUM (TRUNCATE false) @{table}")).await;
     }
@@ -300,8 +302,9 @@ async fn no_hot_statement_reads_a_whole_table_that_was_vacuumed_when_it_was_empt
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-// What is not in a set is looked up in memory, or each key would be compared with all of it. The server decides by how large it takes the
-// set for, and by how much memory it may use: with statistics a part of all there is, without them less.
+// The statement must test set membership with a hash table in memory; otherwise PostgreSQL would compare each
+// key with the whole set. PostgreSQL decides by the estimated size of the set and by the memory that it may
+// use. With statistics, the estimate is a part of all rows; without them, it is smaller.
 #[tokio::test]
 async fn a_sweep_looks_up_what_stays_in_memory() {
     let schema = tables().await;
@@ -352,18 +355,18 @@ async fn a_claim_that_finds_nothing_writes_nothing() {
     let clock = TestClock::new();
     let store = Postgres::options(&server.url("postgres")).expect("a good URL").clock(clock.shared());
     let store = store.open().await.expect("the store opens");
-    // Others are told of it soon after, which writes as well.
-    let mut told = PgListener::connect(&server.url("postgres")).await.expect("a listener");
-    told.listen("public.oncebox_work").await.expect("it listens");
+    // The store notifies other processes soon after, which writes to the log, too.
+    let mut listener = PgListener::connect(&server.url("postgres")).await.expect("a listener");
+    listener.listen("public.oncebox_work").await.expect("it listens");
     accept(&store, "a").await;
-    told.recv().await.expect("others are told");
+    listener.recv().await.expect("others are told");
     complete_all(&store, "h").await;
     let mut looking = PgConnection::connect(&server.url("postgres")).await.expect("another connection");
     let mut state = async || {
         let sql = "SELECT pg_current_wal_insert_lsn()::text || ' ' || pg_snapshot_xmax(pg_current_snapshot())::text";
         sqlx::query_scalar::<_, String>(sql).fetch_one(&mut looking).await.expect("the state of the log")
     };
-    // What is read for the first time may be tidied up.
+    // PostgreSQL may clean up rows that are read for the first time.
     assert!(claim(&store, "h", 10).await.is_empty());
     let before = state().await;
     for _ in 0..50 {

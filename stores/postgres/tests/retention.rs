@@ -1,4 +1,4 @@
-//! Partitions: made ahead, ended in time, dropped whole, and never with anything in them that is still needed.
+//! Partitions: created ahead, ended in time, and dropped whole, but never with rows that are still needed.
 
 mod fixture;
 mod support;
@@ -18,10 +18,10 @@ use oncebox_postgres::{Postgres, PostgresOptions};
 use oncebox_testkit::TestClock;
 use support::Schema;
 
-/// Much longer than a drop may wait for its lock, and much shorter than the store waits for anything else.
+/// Much longer than a drop may wait for its lock, and much shorter than any other wait of the store.
 const MOMENT: Duration = Duration::from_secs(10);
 
-/// A schema on the shared server, and the clock its stores go by.
+/// A schema on the shared server, and the clock of its stores.
 struct RetentionFixture {
     schema: Schema,
     clock: TestClock,
@@ -32,7 +32,7 @@ impl RetentionFixture {
         Self { schema: Schema::new(oncebox_servers::shared::debian_url()), clock: TestClock::new() }
     }
 
-    /// A new partition every day.
+    /// Returns options with the test's clock and a new partition every day.
     fn options(&self) -> PostgresOptions {
         self.schema.options().clock(self.clock.shared())
     }
@@ -45,7 +45,7 @@ impl RetentionFixture {
         self.schema.number(sql).await
     }
 
-    /// The partition that new messages go to.
+    /// Returns the partition of new messages.
     async fn partition(&self) -> i64 {
         self.number("SELECT partition_id FROM @meta").await
     }
@@ -56,7 +56,7 @@ impl RetentionFixture {
         self.number(&of).await
     }
 
-    /// No partition without its row in the list, and none listed that is not there.
+    /// Checks that the list of partitions and the existing partitions agree.
     async fn check(&self) {
         let outcomes = self.number("SELECT count(*) FROM @partition").await;
         let messages = self.number("SELECT count(*) FROM @partition WHERE payload").await;
@@ -72,7 +72,7 @@ impl RetentionFixture {
     }
 }
 
-/// Ends the current partition: a day passes, and a sweep notices.
+/// Ends the current partition: advances the clock by a day, and sweeps.
 async fn next_day(place: &RetentionFixture, store: &Postgres) {
     place.clock.advance(DAY);
     sweep(store).await;
@@ -111,7 +111,7 @@ async fn a_partition_ends_when_it_is_full() {
         assert_eq!(place.partition().await, round);
         accept_new(&store, (0..10).map(|n| format!("{round}-{n}"))).await;
         let mut sweeps = 0;
-        // Accepting notices, too, and then one of the two leaves it to the other.
+        // Accepting ends a full partition, too. Then one of the two leaves it to the other.
         while place.partition().await == round {
             sweep(&store).await;
             sweeps += 1;
@@ -150,7 +150,7 @@ async fn what_is_swept_leaves_with_its_partition() {
     place.clock.advance(6 * DAY);
     assert_eq!(sweep(&store).await, 100, "the keys leave");
     assert_eq!(place.number("SELECT count(*) FROM @message").await, 100, "its partition ended six days ago");
-    // Of some a duplicate was counted while the sweep was under way, which did not see it.
+    // Some duplicates are counted while a sweep runs, which does not see them.
     place.schema.run("INSERT INTO @duplicate SELECT seq, 1, 0, 0, lane FROM @message LIMIT 7").await;
     place.clock.advance(DAY);
     assert_eq!(sweep(&store).await, 0);
@@ -220,7 +220,7 @@ async fn what_is_not_finished_outlives_every_drop() {
     );
     assert!(matches!(accept(&store, "done-7").await, Accepted::First(_)), "what was finished was forgotten");
 
-    // All of them can still be done.
+    // All of them can still be handled.
     store.operate(&inbox(), &key("poisoned"), &fixture::handler("h"), Operation::Retry).await.expect("retry");
     let again = store.rescue(&RescueParams::new(inbox(), vec![route("h")], LEASE, 10)).await.expect("rescue");
     settle(&store, &again, &Outcome::Done).await;
@@ -234,7 +234,7 @@ async fn what_is_not_finished_outlives_every_drop() {
         assert_eq!(status(&store, id, "h").await, Some(Status::Completed), "{id}");
     }
 
-    // And then they leave like all others.
+    // Then the sweep deletes them like all others.
     place.clock.advance(RETENTION);
     sweep(&store).await;
     for table in ["message_kept", "outcome_kept", "proof"] {
@@ -243,7 +243,7 @@ async fn what_is_not_finished_outlives_every_drop() {
     place.check().await;
 }
 
-/// A finished message whose payload has left, while its key is remembered.
+/// Stores a finished message, and deletes its payload but not its key.
 async fn without_payload(place: &RetentionFixture, id: &str) -> Postgres {
     let store = place.options().payload_retention(DAY).open().await.expect("the store opens");
     accept(&store, id).await;
@@ -284,7 +284,7 @@ async fn a_delivery_for_another_handler_brings_the_payload_back() {
     assert!(matches!(added, Accepted::HandlersAdded(_, 1)), "{added:?}");
     let claimed = claim_one(&store, "late").await;
     assert_eq!(claimed.message.payload().as_ref(), b"a");
-    // It stays as long as it is needed, and leaves with its key.
+    // The message stays as long as it is needed, and is deleted with its key.
     for _ in 0..10 {
         next_day(&place, &store).await;
         accept_for(&store, &format!("{:?}", place.number("SELECT last_value FROM @counter").await), &[])
@@ -304,7 +304,7 @@ async fn a_delivery_for_another_handler_brings_the_payload_back() {
     place.check().await;
 }
 
-/// A store with a partition that is ready to be dropped, by the next sweep.
+/// Returns a store with a partition that the next sweep drops.
 async fn with_something_to_drop(place: &RetentionFixture) -> Postgres {
     let store = place.open().await;
     accept_new(&store, (0..20).map(|n| format!("old-{n}"))).await;
@@ -363,7 +363,7 @@ async fn sweepers_at_once_drop_once() {
 async fn a_partition_that_was_made_but_never_used_is_used_later() {
     let place = RetentionFixture::new();
     let store = place.open().await;
-    // As a process leaves it that ends between the two.
+    // The state after a process that ended between the two steps.
     place.schema.run("SELECT @make_partition_v1(3)").await;
     accept(&store, "a").await;
     sweep(&store).await;
@@ -391,7 +391,7 @@ async fn nothing_grows_over_fifty_days() {
         peak.1 = peak.1.max(place.partitions("outcome").await);
         place.check().await;
     }
-    // The current one, the next two, and those of the retention.
+    // The current partition, the next two, and those within the retention.
     assert!(peak.0 <= 6 && peak.1 <= 11, "{peak:?}");
     assert!(place.number("SELECT count(*) FROM @proof").await <= 8 * 20 + 1);
     assert_eq!(place.number("SELECT count(*) FROM @message_kept").await, 1, "only the poisoned one");

@@ -1,4 +1,4 @@
-//! Sweeping and dropping while everything else goes on: no entry that is not finished ever loses its key or its message.
+//! Sweeps and drops of partitions during all other calls: no unfinished entry ever loses its key or its message.
 
 mod fixture;
 mod support;
@@ -19,15 +19,15 @@ use oncebox_postgres::sqlx::{AssertSqlSafe, Executor as _, PgConnection, raw_sql
 use oncebox_testkit::TestClock;
 use support::Schema;
 
-/// Number of keys: few, so that all tasks meet at the same ones again and again.
+/// Number of keys: few, so that all tasks often use the same ones.
 const KEYS: usize = 40;
 /// Rounds of each task.
 const ROUNDS: usize = 150;
 const RETENTION: Duration = Duration::from_hours(3);
-/// Longer than the test lasts by the clock it goes by: leases are not what is tested.
+/// Longer than the test by its clock: no lease expires.
 const LEASE: Duration = Duration::from_hours(24 * 365);
 
-/// Entries that are not finished and whose key or message is gone.
+/// Counts unfinished entries without their key or message.
 const BEREFT: &str = "
     SELECT count(*) FROM (
         SELECT seq FROM @entry UNION ALL SELECT seq FROM @scheduled UNION ALL SELECT seq FROM @poisoned
@@ -35,7 +35,7 @@ const BEREFT: &str = "
     WHERE NOT EXISTS (SELECT 1 FROM @proof p WHERE p.seq = e.seq)
        OR NOT EXISTS (SELECT 1 FROM @message m WHERE m.lane = e.seq & 63 AND m.seq = e.seq)";
 
-/// Which they are, and what there is of each.
+/// Lists these entries, and the rows that are left of each.
 const WHICH: &str = "
     SELECT coalesce(string_agg(format('%s in %s, partition %s: proof %s, message %s, partitions %s', e.seq, e.place, e.seq >> 36,
         EXISTS (SELECT 1 FROM @proof p WHERE p.seq = e.seq), EXISTS (SELECT 1 FROM @message m WHERE m.seq = e.seq),
@@ -47,7 +47,7 @@ const WHICH: &str = "
     WHERE NOT EXISTS (SELECT 1 FROM @proof p WHERE p.seq = e.seq)
        OR NOT EXISTS (SELECT 1 FROM @message m WHERE m.lane = e.seq & 63 AND m.seq = e.seq)";
 
-/// Rows that were kept for a key that is forgotten: nothing would ever remove them.
+/// Counts kept rows of deleted keys: nothing would ever delete them.
 const ORPHANS: &str = "
     SELECT count(*) FROM (SELECT seq FROM @message_kept UNION ALL SELECT seq FROM @outcome_kept) k
     WHERE NOT EXISTS (SELECT 1 FROM @proof p WHERE p.seq = k.seq)";
@@ -106,7 +106,7 @@ async fn operates(world: Arc<RaceFixture>, store: Postgres, mut rng: Rng) {
         let name = handler(if rng.bool() { "h" } else { "g" });
         match store.operate(&inbox(), &key(&id(&mut rng)), &name, operation).await {
             Ok(_) => _ = world.operated.fetch_add(1, Ordering::Relaxed),
-            // It is not there, or cannot be, in the state it is in.
+            // The entry is missing, or its state does not allow the action.
             Err(error) => {
                 assert!(matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Refused), "{error:?}");
             }
@@ -181,7 +181,7 @@ async fn sweeping_races_with_everything_and_takes_nothing_that_is_needed() {
     assert_eq!(damaged, 0, "a claim found no message");
     assert!(world.schema.number("SELECT min(id) FROM @partition").await > 1, "nothing was dropped");
 
-    // When all is done and over, nothing is left.
+    // After all messages are finished and past their retention, nothing is left.
     let store = &stores[0];
     world.clock.advance(DAY);
     for name in ["h", "g"] {
@@ -201,7 +201,7 @@ async fn sweeping_races_with_everything_and_takes_nothing_that_is_needed() {
     assert!(world.schema.number("SELECT count(*) FROM @partition").await <= 3);
 }
 
-/// A finished message `a` that the next sweep will take, and its store.
+/// Returns a store with a finished message `a` that the next sweep deletes.
 async fn with_something_to_sweep(schema: &Schema, clock: &TestClock, payload: Duration) -> Postgres {
     let options = schema.options().clock(clock.shared()).payload_retention(payload);
     let store = options.open().await.expect("the store opens");
@@ -243,7 +243,7 @@ async fn a_key_that_gets_work_while_it_is_swept_stays() {
         let store = store.clone();
         async move { sweep(&store).await }
     });
-    // It has looked by now, and found nothing that is not finished.
+    // The sweep has checked by now, and found nothing unfinished.
     until_a_lock_is_waited_for(&schema, "proof").await;
     replay.execute("COMMIT").await.expect("commit");
     assert_eq!(sweeping.await.expect("no panic").expect("sweep"), 0, "the key has work again");
@@ -256,7 +256,7 @@ async fn a_key_that_gets_work_while_it_is_swept_stays() {
 async fn a_message_that_gets_work_while_its_partition_is_dropped_stays() {
     let (schema, clock) = (Schema::new(oncebox_servers::shared::debian_url()), TestClock::new());
     let store = with_something_to_sweep(&schema, &clock, HOUR).await;
-    // Ends its partition; the payload may leave an hour later, the key not yet.
+    // End the partition. Its payload may be dropped an hour later, but not yet the key.
     sweep_for(&store, 400 * DAY).await.expect("sweep");
     clock.advance(HOUR);
     let mut replay = replay_half(&schema).await;

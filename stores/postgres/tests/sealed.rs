@@ -1,4 +1,4 @@
-//! The conformance suite on PostgreSQL with encrypted payloads: the wrapper does what the store inside does.
+//! The conformance suite on PostgreSQL with encrypted payloads: the wrapper behaves like the store inside.
 
 mod support;
 
@@ -27,6 +27,6 @@ async fn on_newest() -> Harness<Sealed<Postgres>> {
             async move { Sealed::new(schema.open(&clock).await, keys()) }
         }
     };
-    // As on the plain store: a call takes its time here.
+    // As on the plain store: calls are slow here.
     Harness::new(store, clock).keeping(schema).opening(again).steps(10).sequences(32)
 }

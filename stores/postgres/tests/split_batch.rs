@@ -1,4 +1,4 @@
-//! A large batch is stored in two transactions at the same time: what is promised of it all the same.
+//! A large batch that is stored in two transactions at the same time keeps all guarantees.
 
 mod support;
 
@@ -38,7 +38,7 @@ async fn transactions(schema: &Schema) -> i64 {
 async fn a_large_batch_is_answered_in_its_order_and_a_key_that_comes_again_is_not_first() {
     let schema = Schema::shared();
     let inbox = inbox(&schema).await;
-    // Every key three times, the last time with another payload.
+    // All keys three times, the last time with another payload.
     let again = (0..MANY).rev().map(|id| message(id, "first"));
     let other = (0..MANY).map(|id| message(id, "other"));
     let answers = inbox.accept_batch(many().chain(again).chain(other)).await.expect("accept");
@@ -53,7 +53,7 @@ async fn a_large_batch_is_answered_in_its_order_and_a_key_that_comes_again_is_no
     }
     let stored = "SELECT count(*) FROM @message WHERE payload = 'first'";
     assert_eq!(schema.number(stored).await, i64::try_from(MANY).expect("a few"));
-    // The answer of each is its own.
+    // Each message has its own result.
     let Ok(Accepted::First(seq)) = answers[7] else { panic!("{:?}", answers[7]) };
     assert_eq!(
         schema.text(&format!("SELECT convert_from(id, 'UTF8') FROM @message WHERE seq = {}", seq.0)).await,
@@ -101,7 +101,8 @@ async fn what_one_part_could_not_store_is_told_of_its_messages_alone() {
     assert!(again.iter().all(Result::is_ok), "{again:?}");
 }
 
-/// One part reports that nothing was stored, and one does not know: no caller hears that nothing was stored.
+/// If one part reports that nothing was stored, and the outcome of the other is unknown, no error says that nothing was
+/// stored.
 #[tokio::test]
 async fn parts_that_fail_in_different_ways_are_told_of_apart() {
     let schema = Schema::shared();
@@ -142,7 +143,7 @@ async fn one_bad_message_is_refused_alone() {
     }
 }
 
-/// Those behind one that could not be stored are not tried: the order of a line would be another one.
+/// Messages after a failed one are not tried, because that would change the order of a line.
 #[tokio::test]
 async fn nothing_is_tried_behind_a_store_that_goes_away() {
     let schema = Schema::shared();

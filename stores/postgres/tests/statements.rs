@@ -1,4 +1,4 @@
-//! The files in `sql`: PostgreSQL understands every statement, with the types of parameters that its header lists.
+//! The files in `sql`: PostgreSQL accepts every statement, with the parameter types in its header.
 
 mod support;
 
@@ -7,7 +7,7 @@ use oncebox_postgres::sqlx::{AssertSqlSafe, Executor as _, SqlSafeStr as _, raw_
 use oncebox_servers::shared;
 use support::{Schema, StatementFile, statement, statements};
 
-/// Statements that SQL itself can prepare. The server parses others, too, and finds out about names when they run.
+/// Statements that PREPARE accepts. The server parses others, too, but resolves their names only when they run.
 const PLANNED: [&str; 5] = ["SELECT", "INSERT", "UPDATE", "DELETE", "WITH"];
 
 async fn every_statement_is_prepared(schema: Schema) {
@@ -49,7 +49,7 @@ fn flat(sql: &str) -> String {
     sql.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-// Some are written out, though they are the same but for one part: what is changed in one is changed in the other.
+// Some statements repeat most of another one. A change in one must be made in the other.
 #[test]
 fn statements_that_share_their_text_stay_alike() {
     for (name, parameter) in [("accept_one", "$16"), ("accept_plain", "$19")] {

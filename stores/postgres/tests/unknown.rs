@@ -1,7 +1,7 @@
-//! Commits whose answer is lost: the store says that it does not know, and the same call again finds out.
+//! Commits whose answer is lost: the store reports an unknown outcome, and a repeat of the call finds out.
 //!
-//! A commit that waits for a missing replica is made, but not answered. The test that ends its session then loses only
-//! the answer.
+//! A commit that waits for a missing replica is stored, but not answered. If the test then ends its session, only the
+//! answer is lost.
 
 mod support;
 
@@ -32,10 +32,10 @@ impl HangingServer {
         Self { cluster, schema }
     }
 
-    /// From here on commits wait for a replica that does not exist.
+    /// Makes commits wait for a replica that does not exist.
     async fn hang(&self) {
         self.cluster.configure("synchronous_standby_names", "ghost").expect("the server obeys");
-        // The server takes a setting over when it gets around to it: seen when a commit hangs.
+        // The server applies a setting with a delay. Wait until a commit hangs.
         let mut other = self.schema.connect().await;
         let probe = tokio::spawn(async move {
             run(&mut other, "create table if not exists probe (a int)").await?;
@@ -61,7 +61,7 @@ impl HangingServer {
         self.cluster.configure("synchronous_standby_names", "").expect("the server obeys");
     }
 
-    /// Makes a call whose commit hangs, ends the session of this name, and returns what the caller is told.
+    /// Makes a call whose commit hangs, ends the session of this name, and returns the caller's error.
     async fn lose<T: std::fmt::Debug + Send + 'static>(
         &self,
         name: &str,
@@ -95,7 +95,7 @@ async fn an_accept_whose_answer_is_lost_is_a_duplicate_when_it_is_repeated() {
     let again = accept(&store, "1").await.expect("accept");
     assert!(matches!(again, Accepted::Duplicate(_)), "{again:?}");
 
-    // A line of ordered entries takes a transaction instead of a statement.
+    // An ordering key needs a transaction instead of one statement.
     let (other, batch) = (store.clone(), [offer_ordered("2", "k")]);
     let error = server.lose("oncebox ingest", async move { other.accept(&batch).await }).await;
     assert_unknown(&error);
@@ -155,7 +155,7 @@ async fn a_handlers_commit_whose_answer_is_lost_happened_once() {
     assert_unknown(&error);
     assert_eq!(server.schema.count("@shipment").await, 1);
     assert_eq!(status(&store, "1").await, Some(Status::Completed));
-    // A second run in a transaction of its own is refused: its writes would come in twice.
+    // A second run in its own transaction is refused: its writes would be applied twice.
     let mut tx = store.begin().await.expect("begin");
     ship(&server.schema, &mut tx, "1").await;
     assert_eq!(store.complete(&mut tx, &claimed.claim).await.expect("complete"), Settled::LeaseLost);
@@ -163,7 +163,7 @@ async fn a_handlers_commit_whose_answer_is_lost_happened_once() {
     assert_eq!(server.schema.count("@shipment").await, 1);
 }
 
-// FAULTS D2: the same where the completion goes with the commit, because a caller waits for the connection.
+// FAULTS D2: the same if the completion is sent with the commit, because a caller waits for the connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_is_finished_and_whose_answer_is_lost_happened_once() {
     let server = HangingServer::start();
@@ -211,7 +211,7 @@ async fn a_commit_that_hangs_is_given_up_and_unknown() {
     server.schema.check().await;
 }
 
-/// A rescue is a change and a look at it: what the change did is not forgotten because the look failed.
+/// A rescue is a write and a query: the store keeps the effect of the write if the query fails.
 // FAULTS B3
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rescue_that_cannot_be_read_back_is_unknown_and_found_by_its_id() {

@@ -1,4 +1,4 @@
-//! Batches that are stored without looking for known keys first: only where none have come for a while, and with the same answers.
+//! Batches that are stored without a lookup of known keys: only after a while without any, and with the same results.
 
 mod fixture;
 mod support;
@@ -9,7 +9,7 @@ use oncebox::store::{Accepted, NewMessage, Store as _};
 use oncebox_postgres::Postgres;
 use support::{Schema, in_time};
 
-/// More batches than known keys are looked for after one.
+/// More batches than the store looks up known keys for after a duplicate.
 const QUIET: usize = 40;
 
 async fn store() -> (Schema, Postgres) {
@@ -18,7 +18,7 @@ async fn store() -> (Schema, Postgres) {
     (schema, store)
 }
 
-/// Batches in which everything is new.
+/// Stores batches of new messages.
 async fn quiet(store: &Postgres, name: &str) {
     for batch in 0..QUIET {
         accept_new(store, (0..2).map(|number| format!("{name}-{batch}-{number}"))).await;
@@ -42,7 +42,7 @@ async fn known_keys_are_looked_for_after_a_start_and_after_each_that_was_found()
     let answers = pair(&store, ["first-0-0", "new"]).await.expect("accept");
     assert!(matches!(answers[..], [Accepted::Duplicate(_), Accepted::First(_)]), "{answers:?}");
     forbid(&schema).await;
-    // Each of these was about to look no more, and finds one that is known.
+    // Each store is about to skip the lookup, and then gets a known key.
     for round in 0..3 {
         for batch in 0..30 {
             let ids = [format!("{round}-{batch}-a"), format!("{round}-{batch}-b")];
@@ -114,7 +114,7 @@ async fn batches_that_share_keys_store_each_once_without_looking() {
     for round in 0..ROUNDS {
         quiet(&store, &format!("{round}-one")).await;
         quiet(&other, &format!("{round}-other")).await;
-        // The same keys in the opposite order: neither waits for the other in a ring.
+        // The same keys in the opposite order: the two do not deadlock.
         let mut batch: Vec<NewMessage> =
             (0..KEYS).map(|number| offer(message(&format!("{round}-{number}")), &["h"])).collect();
         let forwards = batch.clone();

@@ -1,4 +1,4 @@
-//! Remains of deleted rows: claims remove them, and miss nothing when they scan over them.
+//! Dead rows: claims vacuum them, and miss no entry when they scan over them.
 
 mod fixture;
 mod support;
@@ -15,11 +15,11 @@ use oncebox_servers::shared;
 use oncebox_testkit::TestClock;
 use support::{Schema, in_time};
 
-/// A minute's work of a slow day, stored and deleted. Autovacuum is off and removes none of it.
+/// Entries of one slow minute, inserted and deleted. Autovacuum is off and removes none of the dead rows.
 const GONE: &str = "ALTER TABLE @entry SET (autovacuum_enabled = off);
     INSERT INTO @entry (seq, due, lane, handler) SELECT i << 6, 0, 0, 1 FROM generate_series(1, 30000) i;
     DELETE FROM @entry";
-/// Twice as long as a claim is ready to find something late without looking at everything.
+/// Twice the time within which a claim finds late entries without a full scan.
 const LATE: Duration = Duration::from_millis(600);
 const LOOKS_EVERY: Duration = Duration::from_secs(5);
 
@@ -30,7 +30,7 @@ fn vacuums(times: i64) -> String {
 // FAULTS E15
 #[tokio::test]
 async fn a_claim_removes_the_remains_of_deleted_rows() {
-    // Through a pooler, too, where a change is mostly a transaction: this one cannot be part of any.
+    // Also through a pooler, where most statements run in a transaction. VACUUM cannot.
     for schema in [Schema::shared(), Schema::new(shared::newest_url()), Schema::pooled()] {
         let clock = TestClock::new();
         let store = schema.open(&clock).await;
@@ -73,7 +73,7 @@ fn ids(claimed: &[Claimed]) -> Vec<String> {
     claimed.iter().map(|one| String::from_utf8_lossy(one.message.id()).into_owned()).collect()
 }
 
-/// Handles so many that claims do not look at everything each time.
+/// Handles so many entries that claims skip most full scans.
 async fn handle_many(store: &Postgres) {
     for first in [0, 5_000] {
         accept_new(store, (first..first + 5_000).map(|number| format!("many {number}"))).await;
@@ -81,7 +81,7 @@ async fn handle_many(store: &Postgres) {
     }
 }
 
-/// Handles others for longer than anything is expected to be late.
+/// Handles other entries for longer than the expected delay of late ones.
 async fn handle_others(store: &Postgres, round: usize) {
     let start = Instant::now();
     let mut count = 0;
@@ -92,7 +92,7 @@ async fn handle_others(store: &Postgres, round: usize) {
     }
 }
 
-/// Takes an entry away, and has it come back when others that came later were handled: as if it were committed late.
+/// Removes an entry, and inserts it again after later ones were handled, as if it were committed late.
 async fn one_comes_late(schema: &Schema, store: &Postgres, round: usize) {
     accept_new(store, [format!("late {round}")].into_iter()).await;
     let take =
@@ -115,7 +115,7 @@ async fn what_is_committed_late_is_found_by_who_finds_nothing_else() {
         while wakeup.woken().now_or_never().is_some() {}
         let mut late = claim(&store, "h", 100).await;
         if late.is_empty() {
-            // To look at everything takes long on this machine: it is put off, and not for ever.
+            // A full scan takes long on this machine, so it is delayed, but not for ever.
             in_time(wakeup.woken()).await;
             late = claim(&store, "h", 100).await;
         }

@@ -48,7 +48,7 @@ fn vectors() -> Vec<ExpectedDigests> {
     serde_json::from_str::<Vectors>(&text).expect("the vectors are JSON").vectors
 }
 
-/// Output of each program: a line for each vector.
+/// Returns the expected output of each program: one line per vector.
 fn lines() -> String {
     vectors().iter().fold(String::new(), |lines, vector| {
         let ExpectedDigests { name, key, fingerprint, order_key, .. } = vector;

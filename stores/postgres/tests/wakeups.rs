@@ -1,4 +1,4 @@
-//! Wake-ups between processes: one that has work to give tells the others, seldom and never in the way of an accept.
+//! Wake-ups between processes: a process with new work notifies the others, seldom and without delaying an accept.
 
 mod support;
 
@@ -15,7 +15,7 @@ fn subscribe(store: &Postgres) -> Wakeup {
     store.wakeups().expect("it has some").subscribe()
 }
 
-/// SQL that selects the listeners to the channel of a schema.
+/// Returns SQL that selects the listeners on the channel of a schema.
 fn listeners(schema: &Schema) -> String {
     format!(
         "FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN \"{}.oncebox_work\"%'",
@@ -23,11 +23,11 @@ fn listeners(schema: &Schema) -> String {
     )
 }
 
-/// Subscribes, and waits until the listening session is there: from then on nothing is missed.
+/// Subscribes, and waits until the listening session exists. From then on no notification is missed.
 async fn listening(schema: &Schema, store: &Postgres) -> Wakeup {
     let mut wakeup = subscribe(store);
     schema.wait_for(&format!("EXISTS (SELECT 1 {})", listeners(schema))).await;
-    // Having begun to listen is a wake-up of its own.
+    // The start of the listener is a wake-up, too.
     in_time(wakeup.woken()).await;
     wakeup
 }
@@ -41,7 +41,7 @@ async fn a_second_process_hears_of_work_that_the_first_accepted() {
         first(&one, "1").await;
         in_time(wakeup.woken()).await;
         let claimed = claim_one(&two).await;
-        // What is given back may be for others, too.
+        // Other processes may claim a released entry, too.
         let back = claimed.claim.settle(&Policy::default(), Outcome::Released);
         let mut other = listening_again(&schema, &one).await;
         two.settle(&[back]).await.expect("settle");
@@ -82,7 +82,7 @@ async fn a_listening_session_that_was_ended_listens_again() {
     let session = schema.number(&format!("SELECT pid::bigint {}", listeners(&schema))).await;
     schema.run(&format!("SELECT pg_terminate_backend({session})")).await;
     schema.wait_for(&format!("EXISTS (SELECT 1 {} AND pid <> {session})", listeners(&schema))).await;
-    // What came in between was not heard, so there may be work.
+    // The listener missed notifications meanwhile, so there may be work.
     in_time(wakeup.woken()).await;
     first(&one, "1").await;
     in_time(wakeup.woken()).await;
@@ -104,7 +104,7 @@ async fn work(
 async fn behind_a_pooler_work_is_found_by_asking() {
     let schema = Schema::pooled();
     let (one, two) = (schema.shop().await, schema.options().open().await.expect("two"));
-    let (done, mut told) = tokio::sync::mpsc::unbounded_channel::<Vec<u8>>();
+    let (done, mut runs) = tokio::sync::mpsc::unbounded_channel::<Vec<u8>>();
     let config = Config { poll: Duration::from_millis(50), ..Config::default() };
     let builder =
         Inbox::builder("orders", two).on("order.placed", handler("h", work)).data(done).config(config);
@@ -112,7 +112,7 @@ async fn behind_a_pooler_work_is_found_by_asking() {
     let running = inbox.start();
     in_time(running.idle()).await;
     first(&one, "1").await;
-    assert_eq!(in_time(told.recv()).await.expect("it runs"), b"1");
+    assert_eq!(in_time(runs.recv()).await.expect("it runs"), b"1");
     in_time(running.shutdown()).await;
     assert_eq!(
         schema.number(&format!("SELECT count(*) {}", listeners(&schema))).await,
@@ -126,24 +126,28 @@ async fn behind_a_pooler_work_is_found_by_asking() {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_accepts_are_told_of_together() {
     const ACCEPTS: usize = 300;
-    /// The least time between two notifications of a store.
+    /// Minimum interval of a store's notifications.
     const PAUSE: Duration = Duration::from_millis(5);
     let schema = Schema::shared();
     let store = schema.options().open().await.expect("the store opens");
     let mut listener = PgListener::connect(schema.url()).await.expect("a listener");
     listener.listen(&format!("{}.oncebox_work", schema.name)).await.expect("listen");
     let start = Instant::now();
-    // One after the other: calls that share a commit would share its wake-up anyway.
+    // One after the other: calls that share a commit would also share its wake-up.
     for n in 0..ACCEPTS {
         first(&store, &n.to_string()).await;
     }
-    // The end of what was sent: nothing of this store's comes after it has been quiet, and this is in order.
+    // The last notification: the store sends none after it is quiet, and PostgreSQL keeps the order.
     in_time(listener.recv()).await.expect("at least one");
     schema.run(&format!("SELECT pg_notify('{}.oncebox_work', 'end')", schema.name)).await;
-    let mut told = 1_u128;
+    let mut notifications = 1_u128;
     while in_time(listener.recv()).await.expect("a notification").payload() != "end" {
-        told += 1;
+        notifications += 1;
     }
     let max = start.elapsed().as_millis() / PAUSE.as_millis() + 2;
-    assert!(told <= max, "{told} notifications for {ACCEPTS} accepts in {:?}", start.elapsed());
+    assert!(
+        notifications <= max,
+        "{notifications} notifications for {ACCEPTS} accepts in {:?}",
+        start.elapsed()
+    );
 }

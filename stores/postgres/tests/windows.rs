@@ -1,4 +1,4 @@
-//! Windows of handlers and partitions, sweepers of several processes, and backfilling beside all that.
+//! Windows of handlers and partitions, sweepers of several processes, and concurrent backfills.
 
 mod fixture;
 mod support;
@@ -34,7 +34,7 @@ impl WindowsFixture {
     }
 }
 
-/// Sweeps page after page, with a window of its own for the handler `long`.
+/// Sweeps page after page, with a separate window for one handler.
 async fn sweep_with(store: &Postgres, retention: Duration, name: &str, window: Duration) -> usize {
     let mut params = SweepParams::new(inbox(), retention, 1_000);
     params.windows = vec![(handler(name), window)];
@@ -112,9 +112,9 @@ async fn no_sweeper_waits_for_another() {
     other.execute(raw_sql(AssertSqlSafe(lock))).await.expect("another one sweeps");
     let swept = store.sweep(&SweepParams::new(inbox(), RETENTION, 10)).await.expect("sweep");
     assert_eq!(swept, Swept::NOTHING);
-    // Accepting does not wait either, for a handler that is new as little as for others.
+    // Accepting does not wait either, for new handlers or for others.
     assert!(matches!(accept_for(&store, "2", &["another"]).await, Accepted::First(_)));
-    // It dies in the middle of a page: nothing is left of its claim.
+    // The sweeper dies in the middle of a page. Nothing of its claim is left.
     drop(other);
     let mut left = 1;
     for _ in 0..1_000 {
@@ -127,7 +127,7 @@ async fn no_sweeper_waits_for_another() {
     assert_eq!(left, 0, "the lock of one that is gone is gone");
 }
 
-// Outcomes of messages that lie close together are read in one go, those of others one by one. Late ones count either way.
+// The sweep reads outcomes of adjacent messages in one query, and others one by one. Late outcomes count in both cases.
 #[tokio::test]
 async fn what_was_finished_late_stays_for_its_window() {
     for apart in [1, 1_000] {
@@ -151,8 +151,8 @@ async fn what_was_finished_late_stays_for_its_window() {
     }
 }
 
-// A process that checks for another sweeper may hold the row for a moment, though it is not its turn. The one whose turn
-// it is must not take that for a sweeper, or neither sweeps.
+// A process that checks for another sweeper may hold the row for a moment, although it is not its turn. The process
+// whose turn it is must not mistake it for a sweeper, or neither sweeps.
 #[tokio::test]
 async fn a_sweeper_goes_on_though_another_looks_whether_it_may() {
     let place = WindowsFixture::new();
@@ -216,7 +216,7 @@ async fn a_message_whose_payload_has_left_is_not_backfilled() {
     assert!(matches!(accept_for(&store, "old", &["h", "new"]).await, Accepted::HandlersAdded(_, 1)));
 }
 
-// FAULTS H2: whichever comes first, a message with work has its payload.
+// FAULTS H2: in either order, a message with work keeps its payload.
 #[tokio::test]
 async fn a_drop_and_a_backfill_agree() {
     for round in 0..8 {

@@ -1,4 +1,4 @@
-//! Operator views, opened with the keys of this process.
+//! Operator views, opened with the keys of this process. Tests: `tests/at_rest.rs`.
 
 use async_trait::async_trait;
 use oncebox_core::store::{
@@ -11,11 +11,12 @@ use crate::Sealed;
 
 #[async_trait]
 impl<S: Inspect> InspectLayer for Sealed<S> {
-    /// The store cannot look into errors, so they are looked through here, as many at a time as a store looks at. Otherwise an
-    /// operator who wants one of a hundred thousand would ask for each of them.
+    /// Filters errors here, because the store cannot read sealed errors. Each call reads as many entries as a
+    /// store examines at a time. Otherwise an operator who searches for one error of a hundred thousand would
+    /// need a call for each.
     async fn list(&self, filter: &EntryFilter) -> Result<EntryPage> {
         if self.keys.keys().is_locked() {
-            // What is sealed stays so: only the store's own errors can be found.
+            // Without a key, sealed errors stay sealed: the filter finds only the store's own errors.
             let mut page = self.store.list(filter).await?;
             let entries = page.entries.into_iter().map(|entry| self.open_entry(&filter.inbox, entry));
             page.entries = entries.collect();
@@ -27,9 +28,9 @@ impl<S: Inspect> InspectLayer for Sealed<S> {
         }
         let page = self.store.list(&inner).await?;
         let opened = page.entries.into_iter().map(|entry| self.open_entry(&filter.inbox, entry));
-        // Those that there was no room for come next, then what the store has left.
+        // The next page begins with the entries that had no room, and continues with the rest of the store.
         let mut rest = filter.clone();
-        // The store has chosen by handler, and may call it by another of its keys.
+        // The store has filtered by handler, and may return the handler under another of its keys.
         rest.handler = None;
         let mut made = rest.page(opened.map(|entry| Ok((entry.cursor(), Some(entry)))), false)?;
         made.next = made.next.or(page.next);

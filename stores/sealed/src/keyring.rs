@@ -8,7 +8,7 @@ use oncebox_core::{Error, ErrorKind, Result};
 use parking_lot::RwLock;
 use ring::{hkdf, hmac};
 
-/// The longest name of a key, in bytes.
+/// Maximum length of a key's name, in bytes.
 const MAX_ID: usize = 64;
 
 /// A key and its name, which is stored with every value sealed with it.
@@ -60,7 +60,7 @@ impl Keyring {
         Ok(self)
     }
 
-    /// The key to write with.
+    /// Returns the key to write with.
     pub(crate) fn current(&self) -> Option<&Master> {
         self.current.as_ref()
     }
@@ -70,7 +70,7 @@ impl Keyring {
         self.current.is_none()
     }
 
-    /// The key with a name.
+    /// Returns the key with a name.
     pub(crate) fn get(&self, id: &str) -> Option<&hkdf::Prk> {
         let current = self.current.as_ref().filter(|current| *current.id == *id);
         current.map(|current| &current.key).or_else(|| self.others.get(id))
@@ -95,7 +95,7 @@ fn master(id: &str, key: &[u8; 32]) -> Result<Master> {
     Ok(Master { id: id.into(), key: hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, key) })
 }
 
-/// Names alone.
+/// Shows names only.
 impl fmt::Debug for Keyring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keyring")

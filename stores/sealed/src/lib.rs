@@ -1,9 +1,9 @@
 //! Payloads encrypted at rest, around any store.
 //!
-//! [`Sealed`] wraps a store. Payloads, headers, error texts and results of handlers reach the store encrypted (AES-256-GCM,
-//! under a key that is used once), and come back as they were. Ids, types, sources, tenants, ordering keys and times stay
-//! readable, because the store and its operators need them. They are authenticated with the payload: a message of which one of them
-//! was changed in the database is not delivered.
+//! [`Sealed`] wraps a store. It encrypts payloads, headers, error texts and results of handlers (AES-256-GCM, with a
+//! single-use key), and decrypts them when they are read. Ids, types, sources, tenants, ordering keys and times stay
+//! readable, because the store and its operators need them. They are authenticated with the payload: if one of them was
+//! changed in the database, the message is not delivered. Tests: `tests/`.
 
 mod admin;
 mod keyring;

@@ -11,9 +11,9 @@ use crate::Sealed;
 use crate::keyring::Keyring;
 use crate::seal::{SealedField, Unreadable, open, seal};
 
-/// The one header of a sealed message. What a sender gives this name is inside.
+/// The only header of a sealed message. A sender's header of this name is sealed with the rest.
 const MARK: &str = "oncebox-sealed";
-/// Tells an operator why a message is not shown.
+/// Header with the reason that a message is not shown to an operator.
 const WHY: &str = "oncebox-unreadable";
 
 fn place<'a>(inbox: &'a InboxName, key: &'a Key, message: &'a Message) -> SealedField<'a> {
@@ -21,7 +21,7 @@ fn place<'a>(inbox: &'a InboxName, key: &'a Key, message: &'a Message) -> Sealed
 }
 
 impl<S> Sealed<S> {
-    /// The same offer, with nothing readable in it.
+    /// Returns the offer with sealed payload and headers.
     pub(crate) fn seal_new(keys: &Keyring, new: &NewMessage) -> Result<NewMessage> {
         let (headers, payload) = (new.message.headers().encode(), new.message.payload());
         let mut plain = Vec::with_capacity(8 + headers.len() + payload.len());
@@ -37,8 +37,8 @@ impl<S> Sealed<S> {
         Ok(new)
     }
 
-    /// A digest of payload, inbox and key that says nothing without the secret: not even that two messages are the same. The
-    /// type stays readable in it, as it is in the message.
+    /// Returns a digest of payload, inbox and key. Without the secret, it reveals nothing, not even that two messages
+    /// are equal. The type stays readable in it, as in the message.
     pub(crate) fn fingerprint(
         keys: &Keyring,
         inbox: &InboxName,
@@ -57,7 +57,7 @@ impl<S> Sealed<S> {
         fingerprint.with_secret(&bytes)
     }
 
-    /// The message as it was.
+    /// Returns the original message.
     pub(crate) fn open_message(
         &self,
         inbox: &InboxName,
@@ -75,7 +75,7 @@ impl<S> Sealed<S> {
         Ok(Arc::new(with(message, Bytes::copy_from_slice(payload), headers)))
     }
 
-    /// The message for an operator: one that cannot be read has no payload, and a header that says why.
+    /// Returns the message for an operator. An unreadable message has no payload, and a header with the reason.
     pub(crate) fn show_message(&self, inbox: &InboxName, key: &Key, message: &Arc<Message>) -> Arc<Message> {
         self.open_message(inbox, key, message).unwrap_or_else(|why| {
             let mut headers = Headers::default();
@@ -90,7 +90,7 @@ fn is_sealed(message: &Message) -> bool {
     headers.next().is_some_and(|(name, _)| name == MARK) && headers.next().is_none()
 }
 
-/// The same message with another payload and other headers.
+/// Returns the message with another payload and other headers.
 fn with(message: &Message, payload: Bytes, headers: Headers) -> Message {
     let id = Bytes::copy_from_slice(message.id());
     let mut made =

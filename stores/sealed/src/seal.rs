@@ -1,9 +1,10 @@
 //! Seals values so that only a key opens them, and only in their own place. Tests: `tests/attacks.rs`.
 //!
-//! A sealed value is `version | length of the key's name | the key's name | salt | ciphertext and tag`. Each value has a random salt,
-//! from which a key and a nonce of its own are derived: no number of messages wears a key out. The place of the value is
-//! authenticated with it: inbox, key of the message, field, handler. Version 2 also authenticates what the store keeps readable of a
-//! message: type, id, source, tenant, ordering key and time (ADR 25). Version 1 did not; it is read, never written.
+//! A sealed value is `version | length of the key's name | the key's name | salt | ciphertext and tag`. Each value has
+//! a random salt, from which its own key and nonce are derived, so no number of messages exhausts a key. The place of
+//! the value is authenticated with it: inbox, key of the message, field, handler. Version 2 also authenticates the
+//! readable parts of a message: type, id, source, tenant, ordering key and time (ADR 25). Version 1 did not; the store
+//! reads it, but never writes it.
 
 use std::fmt;
 
@@ -14,7 +15,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::keyring::{Keyring, Master};
 
-/// The layout of a sealed value, and what is authenticated with it.
+/// Layout of a sealed value, and the set of authenticated fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SealVersion {
     One = 1,
@@ -40,16 +41,17 @@ const KEY: usize = 32;
 const NONCE: usize = 12;
 const TAG: usize = 16;
 
-/// Why a value cannot be read. None of these holds anything of it.
+/// Reason that a value cannot be read. Holds no part of the value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// It was written with a key that is not on the ring.
+    /// The value was sealed with a key that is not on the ring.
     NoKey(Box<str>),
-    /// It or its message was changed, it belongs to another place, or its key is another one of the same name.
+    /// The value or its message was changed, the value belongs to another place, or its key has the same name
+    /// but another secret.
     Forged,
-    /// It is not sealed, and only what is sealed is read.
+    /// The value is not sealed, and the store reads only sealed values.
     Plain,
-    /// It is sealed in version 1, and only version 2 is read.
+    /// The value is sealed in version 1, and the store reads only version 2.
     Unbound,
 }
 
@@ -69,15 +71,15 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// Where a value belongs.
+/// Place that a value belongs to.
 #[derive(Clone, Copy)]
 pub(crate) struct SealedField<'a> {
     pub(crate) inbox: &'a InboxName,
     pub(crate) key: &'a Key,
-    /// `message`, `result` or `error`, and of which handler.
+    /// `message`, `result` or `error`. `handler` is the entry's handler.
     pub(crate) field: &'static str,
     pub(crate) handler: &'a str,
-    /// The message whose payload it is: what the store keeps readable of it is authenticated, too.
+    /// The message of a sealed payload. Sealing also authenticates the parts that the store keeps readable.
     pub(crate) message: Option<&'a Message>,
 }
 
@@ -100,7 +102,7 @@ impl SealedField<'_> {
             part(message.id());
             part(message.source().as_bytes());
             let time = message.time().map(|time| time.as_millis().to_le_bytes());
-            // A part before each says whether there is one: none is not the same as an empty one.
+            // A flag before each part distinguishes a missing part from an empty one.
             for optional in
                 [message.tenant().map(str::as_bytes), message.ordering_key(), time.as_ref().map(|t| &t[..])]
             {
@@ -120,7 +122,7 @@ impl hkdf::KeyType for Length {
     }
 }
 
-/// The key and the nonce of one value.
+/// Derives the key and the nonce of one value.
 fn derive(version: SealVersion, master: &hkdf::Prk, salt: &[u8]) -> Option<(LessSafeKey, Nonce)> {
     let mut bytes = [0; KEY + NONCE];
     master.expand(&[version.context(), salt], Length).ok()?.fill(&mut bytes).ok()?;
@@ -141,7 +143,7 @@ pub(crate) fn seal(keys: &Keyring, place: SealedField<'_>, plain: &[u8]) -> Resu
     })
 }
 
-/// Nothing if the system has no randomness, or the value is too large for the cipher.
+/// Seals a value. Returns `None` if the system has no randomness, or the value is too large for the cipher.
 fn sealed(master: &Master, version: SealVersion, place: SealedField<'_>, plain: &[u8]) -> Option<Vec<u8>> {
     let Master { id, key } = master;
     let mut salt = [0; SALT];
@@ -230,7 +232,7 @@ mod tests {
         assert!(seal(&Keyring::locked(), place, b"secret").is_err());
     }
 
-    // FAULTS S19: what is readable beside a payload is the message's own, and parts cannot be moved into each other.
+    // FAULTS S19: the readable fields belong to the sealed payload, and no part can be moved into another.
     #[test]
     fn a_payload_opens_with_its_own_metadata_alone() {
         let (ring, inbox, key) = (keys("a", 1), inbox(), Key::from_bytes([1; 32]));
@@ -273,7 +275,7 @@ mod tests {
             let sealed = sealed(ring.current().unwrap(), version, place, b"secret").unwrap();
             assert_eq!(open(&ring, place, &sealed).unwrap(), b"secret");
             for at in 0..sealed.len() {
-                // Every version there is, and one that there is not.
+                // All versions, and one unknown version.
                 for flip in if at == 0 { &[1, 2, 3, 4][..] } else { &[1] } {
                     let mut changed = sealed.clone();
                     changed[at] ^= flip;

@@ -14,8 +14,9 @@ use crate::seal::Unreadable;
 const ROUNDS: usize = 16;
 
 impl<S: Store> Sealed<S> {
-    /// Opens what was claimed. What cannot be read is settled here, so that it keeps no other waiting: what a newer process may
-    /// read waits for one for a while, and all of it is poisoned in the end, for a person with the key.
+    /// Opens claimed messages. Settles unreadable messages, so that they keep no other entry waiting. A
+    /// message that a newer process may be able to read waits for one for a while. In the end, unreadable
+    /// messages are poisoned, for an operator with the key.
     async fn readable(&self, claimed: Vec<Claimed>, policies: &Policies) -> Result<(Vec<Claimed>, usize)> {
         let (mut readable, mut unreadable, mut whys) = (Vec::new(), Vec::new(), Vec::new());
         for Claimed { claim, message } in claimed {
@@ -65,7 +66,7 @@ impl<S: Store> StoreLayer for Sealed<S> {
         for _ in 1..ROUNDS {
             let claimed = self.store.claim(params).await?;
             let (readable, unreadable) = self.readable(claimed, &params.policies).await?;
-            // There may be others behind them.
+            // There may be more entries behind the unreadable ones.
             if unreadable == 0 || !readable.is_empty() {
                 return Ok(readable);
             }

@@ -1,4 +1,4 @@
-//! Error texts: sealed, and still text that any store keeps.
+//! Error texts: sealed, and encoded as text that any store keeps. Tests: `tests/at_rest.rs`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,13 +12,13 @@ use crate::seal::{SealedField, open, seal};
 
 const MARK: &str = "oncebox-sealed:";
 
-/// Errors are sealed for the origin of their handler: its other keys change.
+/// Returns the place of an error: sealed for the handler's origin, because its other keys change.
 fn place<'a>(inbox: &'a InboxName, key: &'a Key, origin: &'a HandlerKey) -> SealedField<'a> {
     SealedField { inbox, key, field: "error", handler: origin.as_str(), message: None }
 }
 
 impl<S> Sealed<S> {
-    /// The same settlement, with its error sealed.
+    /// Returns the settlement with its error sealed.
     pub(crate) fn seal_settlement(keys: &Keyring, settlement: &Settlement) -> Result<Settlement> {
         let mut settlement = settlement.clone();
         if let Some(error) = &settlement.error {
@@ -31,14 +31,15 @@ impl<S> Sealed<S> {
         Ok(settlement)
     }
 
-    /// The entry as an operator sees it, with its error readable.
+    /// Returns the entry for an operator, with its error readable.
     pub(crate) fn open_entry(&self, inbox: &InboxName, mut entry: EntryView) -> EntryView {
         entry.error =
             entry.error.take().map(|error| self.open_error(inbox, &entry.key, &entry.origin, error));
         entry
     }
 
-    /// An error, readable. One that is not sealed is of the store itself, or anything: it says so.
+    /// Returns an error in readable form. If the store reads only sealed values, the text of an unsealed
+    /// error begins with "(not sealed)": it may be the store's own error, or forged.
     pub(crate) fn open_error(
         &self,
         inbox: &InboxName,

@@ -1,4 +1,5 @@
-//! The transactions of the store inside, unchanged. Results and accepted messages are sealed in them.
+//! The transactions of the store inside, unchanged. Results and accepted messages are sealed in them. Tests:
+//! `tests/conformance.rs`.
 
 use std::future::Future;
 
@@ -11,8 +12,8 @@ use oncebox_core::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Re
 use crate::Sealed;
 use crate::seal::{SealedField, open, seal};
 
-/// Tells a sealed result from one that was left before. Nothing is certain about a plain one, but this is unlikely, and then it
-/// does not open.
+/// First bytes of a sealed result, which distinguish it from an older unsealed one. An unsealed result is unlikely to
+/// begin with them; if it does, it cannot be opened.
 const MARK: &[u8] = b"oncebox-sealed\0";
 
 fn place<'a>(inbox: &'a InboxName, key: &'a Key, handler: &'a HandlerKey) -> SealedField<'a> {
@@ -39,7 +40,7 @@ impl<S: Transactional> Transactional for Sealed<S> {
     }
 }
 
-/// For transactions that may be sent to another thread: a sealed result has to be kept until it is written.
+/// For transactions that can move between threads: the future must hold the sealed result until it is written.
 impl<Tx: ?Sized + Send, S: MarkIn<Tx>> MarkIn<Tx> for Sealed<S> {
     fn mark(
         &self,
@@ -101,7 +102,7 @@ impl<Tx: ?Sized + Send, S: MarkIn<Tx>> MarkIn<Tx> for Sealed<S> {
     }
 }
 
-/// For transactions that may be sent to another thread: the sealed messages have to be kept until they are written.
+/// For transactions that can move between threads: the future must hold the sealed messages until they are written.
 impl<Tx: ?Sized + Send, S: AcceptIn<Tx>> AcceptIn<Tx> for Sealed<S> {
     async fn accept_in(&self, tx: &mut Tx, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
         let keys = self.keys.keys();

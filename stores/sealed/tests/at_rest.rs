@@ -1,4 +1,4 @@
-//! Contents of the disk: they are sealed, and unreadable ones are rejected (FAULTS S19).
+//! Payloads on disk are sealed, and unreadable ones are rejected (FAULTS S19).
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 use oncebox_testkit::OperatorSteps as _;
@@ -54,7 +54,7 @@ impl SealedFile {
             }
             Ok(all)
         }
-        // A store that was dropped may be closing its files: one that is gone has become part of another.
+        // A dropped store may still close its files. The content of a missing file has moved to another one.
         let all = loop {
             match read(self.dir.path()) {
                 Ok(all) => break all,
@@ -136,7 +136,7 @@ async fn nothing_readable_is_on_the_disk() {
         assert_eq!(view.quarantined[0].message.payload(), &format!("other {CANARY}"));
     }
     assert!(!file.holds(CANARY.as_bytes()), "after it was closed");
-    // The proof that the search finds what is there.
+    // Prove that the search works.
     accept(&file.plain(), message("plain")).await;
     assert!(file.holds(CANARY.as_bytes()));
 }
@@ -177,7 +177,7 @@ async fn without_its_key_a_message_waits_and_is_poisoned_in_the_end_and_never_lo
         assert!(claim(&behind).await.is_empty());
     }
     assert_eq!(entry(&behind, "1").await.0, Status::Poisoned);
-    // With the key, a person lets it run.
+    // With the key, an operator lets it run.
     let able = file.sealed(keys("k1", 1).reads("k2", &key(2)).unwrap());
     let handler = HandlerKey::new("h").unwrap();
     able.operate(&inbox(), &key_of("1"), &handler, Operation::Retry).await.unwrap();
@@ -188,7 +188,7 @@ async fn without_its_key_a_message_waits_and_is_poisoned_in_the_end_and_never_lo
     assert_eq!(entry(&able, "1").await.0, Status::Completed);
 }
 
-// How long a message without its key is waited for is what its handler says of undecodable ones.
+// A message without its key waits for the grace that its handler sets for undecodable messages.
 #[tokio::test]
 async fn without_its_key_a_message_waits_as_long_as_its_handler_says() {
     async fn ship(_: Message, _: &mut Context<Sealed<Sqlite>>) -> Result<(), BoxError> {
@@ -213,7 +213,7 @@ async fn without_its_key_a_message_waits_as_long_as_its_handler_says() {
 async fn another_key_of_the_same_name_and_a_moved_value_are_rejected_at_once() {
     let file = SealedFile::new();
     accept(&file.sealed(keys("k1", 1)), message("1")).await;
-    // As if a person had copied the sealed message into another row.
+    // As if an attacker had copied the sealed message into another row.
     let sealed = file.plain().show(&inbox(), &key_of("1")).await.unwrap().unwrap().stored.unwrap().2;
     let moved =
         Message::new("2", "order.placed", sealed.payload().clone()).with_headers(sealed.headers().clone());
@@ -241,7 +241,7 @@ async fn nothing_plain_is_read_unless_it_is_allowed() {
     assert!(error.contains("not sealed"), "{error}");
 }
 
-// Equal payloads are not told by equal fingerprints, and a guess cannot be confirmed without the secret.
+// Fingerprints do not show equal payloads, and confirm no guess without the secret.
 #[tokio::test]
 async fn fingerprints_say_nothing_without_the_secret() {
     let file = SealedFile::new();
@@ -265,7 +265,7 @@ fn keys_are_not_shown_and_bad_ones_refused() {
     assert!(self::keys("k1", 1).reads("k1", &key(3)).is_err(), "two of one name");
 }
 
-/// Accepts so many messages, and poisons each: every tenth for want of a truck.
+/// Accepts `count` messages, and poisons each: every tenth with another error.
 async fn poisoned(store: &impl oncebox::Store, count: usize) {
     let batch: Vec<NewMessage> = (0..count).map(|id| offer(message(&id.to_string()))).collect();
     store.accept(&batch).await.unwrap();
@@ -278,7 +278,7 @@ async fn poisoned(store: &impl oncebox::Store, count: usize) {
     store.settle(&claimed.iter().enumerate().map(settle).collect::<Vec<_>>()).await.unwrap();
 }
 
-// The store inside cannot look into errors: a filter by them must not ask it for each entry.
+// The store inside cannot read errors: a filter by them must not query it once per entry.
 #[tokio::test]
 async fn a_filter_by_errors_looks_at_many_at_a_time() {
     let inner = FaultyStore::new(oncebox::Memory::new());

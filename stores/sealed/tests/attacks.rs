@@ -1,5 +1,5 @@
-//! A person who can write to the database, and has no key, changes what is stored there (FAULTS S19): nothing of it is delivered, and
-//! each attempt is reported.
+//! An attacker with write access to the database, but without a key, changes stored data (FAULTS S19): no changed
+//! message is delivered, and each attempt is reported.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 use std::sync::Arc;
@@ -50,7 +50,7 @@ struct AttackedFile {
 }
 
 impl AttackedFile {
-    /// A file with the sealed messages "1" and "2".
+    /// Creates a file with the sealed messages "1" and "2".
     async fn new() -> Self {
         let file = Self { dir: tempfile::tempdir().unwrap() };
         file.open().accept(&[offer(message("1")), offer(message("2"))]).await.unwrap();
@@ -65,14 +65,14 @@ impl AttackedFile {
         Sqlite::options(self.dir.path().join("inbox.db")).open().unwrap()
     }
 
-    /// Changes what is stored, as a person does who has the file.
+    /// Changes stored data, as an attacker with the file would.
     fn attack(&self, sql: &str) -> usize {
         let connection = Connection::open(self.dir.path().join("inbox.db")).unwrap();
         connection.busy_timeout(Duration::from_secs(10)).unwrap();
         connection.execute(sql, []).unwrap()
     }
 
-    /// The second message alone is delivered, and the first is shown as what it is.
+    /// Checks that only the second message is delivered, and that the first is shown as unreadable.
     async fn first_is_refused(&self, attack: &str) {
         let store = self.open();
         let delivered: Vec<_> =
@@ -111,7 +111,7 @@ async fn a_message_with_changed_metadata_is_not_delivered() {
     }
 }
 
-// FAULTS S19: the same, with everything of the other message but its key.
+// FAULTS S19: the same, with all fields of the other message except its key.
 #[tokio::test]
 async fn a_message_in_the_place_of_another_is_not_delivered() {
     let file = AttackedFile::new().await;
@@ -139,7 +139,7 @@ async fn plaintext_is_not_delivered_unless_it_is_allowed() {
     assert_eq!(view.stored.unwrap().2.payload(), "forged", "a store that is told to read it shows it");
 }
 
-// An error that a person wrote into the database is not shown as the handler's.
+// An error that an attacker wrote into the database is not shown as the handler's.
 #[tokio::test]
 async fn an_error_that_is_not_sealed_says_so() {
     let file = AttackedFile::new().await;
@@ -150,7 +150,7 @@ async fn an_error_that_is_not_sealed_says_so() {
     assert_eq!(entry.error.unwrap().as_str(), "(not sealed) all is well");
 }
 
-// FAULTS I8: keys are replaced while the store is used, and what was written before stays readable.
+// FAULTS I8: keys are replaced while the store is used, and older messages stay readable.
 #[tokio::test]
 async fn keys_are_replaced_while_a_store_is_used() {
     let file = AttackedFile::new().await;
@@ -161,19 +161,19 @@ async fn keys_are_replaced_while_a_store_is_used() {
     shared.replace(keys("k2", 2).reads("k1", &old).unwrap()).unwrap();
     store.accept(&[offer(message("3"))]).await.unwrap();
     assert!(claim(&file.open()).await.iter().all(|one| one.message.id() != b"3"), "sealed with the new key");
-    // The other one has claimed the old ones.
+    // The other store has claimed the old messages.
     let view = store.show(&inbox(), &key_of("3")).await.unwrap().unwrap();
     assert_eq!(view.stored.unwrap().2.payload(), "payload of 3");
     let view = store.show(&inbox(), &key_of("1")).await.unwrap().unwrap();
     assert_eq!(view.stored.unwrap().2.payload(), "payload of 1");
-    // Fingerprints with another secret would make conflicts of all repeats.
+    // With another secret for fingerprints, all repeats would be conflicts.
     let other = Keyring::new("k3", &secret(3), &secret(101)).unwrap();
     assert!(shared.replace(other).unwrap_err().what().contains("fingerprints"));
     let view = store.show(&inbox(), &key_of("3")).await.unwrap().unwrap();
     assert_eq!(view.stored.unwrap().2.payload(), "payload of 3", "the former keys stay");
 }
 
-// An operator without a key sees that something is sealed, and can act on it.
+// An operator without a key sees that a message is sealed, and can act on it.
 #[tokio::test]
 async fn without_a_key_an_operator_sees_what_is_sealed() {
     let file = AttackedFile::new().await;

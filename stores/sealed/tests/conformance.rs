@@ -1,4 +1,4 @@
-//! The conformance suite on sealed stores: they do what the store inside does.
+//! The conformance suite on sealed stores: they behave like the store inside.
 
 use oncebox::Memory;
 use oncebox_sealed::{Keyring, Sealed};

@@ -1,5 +1,5 @@
-//! Values sealed in version 1 stay readable until a store requires version 2. The fixtures were made outside this crate,
-//! from the description of version 1: HKDF-SHA256, AES-256-GCM, the place as additional data.
+//! Values sealed in version 1 stay readable until a store requires version 2. The fixtures were created outside this
+//! crate, from the description of version 1: HKDF-SHA256, AES-256-GCM, the place as additional data.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const RESULT: &str = "AQJrMXh5ent8fX5_gIGCg4SFhoeIiYqLjI2Oj8PwpSLLU6OyxtOGaGaSUe
 
 fn keys() -> Keyring {
     let secret = |seed: u8| std::array::from_fn(|at| seed.wrapping_add(u8::try_from(at).unwrap()));
-    // The key that the fixtures are made with was rotated since.
+    // The key of the fixtures was rotated since.
     Keyring::new("k2", &secret(2), &secret(100)).unwrap().reads("k1", &secret(1)).unwrap()
 }
 
@@ -44,7 +44,7 @@ struct OldFile {
 }
 
 impl OldFile {
-    /// A file with one message that was sealed in version 1.
+    /// Creates a file with one message that was sealed in version 1.
     async fn new() -> Self {
         let file = Self { dir: tempfile::tempdir().unwrap() };
         let sealed = URL_SAFE_NO_PAD.decode(MESSAGE).unwrap();

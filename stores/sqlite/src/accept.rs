@@ -10,8 +10,8 @@ use crate::error::store_error;
 use crate::sql::SQL;
 use crate::writer::WriteTx;
 
-/// The most that is kept free of a limited file, in bytes. Work in hand needs little, and what is finished takes about
-/// as much room as it had while it was pending.
+/// Maximum bytes that are kept free in a limited file. Running work needs little room, and a finished message takes
+/// about as much as it took while it was pending.
 const MAX_RESERVED: u64 = 16 * 1024 * 1024;
 
 pub(crate) fn accept(work: &mut WriteTx<'_>, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
@@ -50,13 +50,13 @@ fn accept_one(work: &mut WriteTx<'_>, new: &NewMessage) -> Result<Accepted> {
     Ok(Accepted::First(Seq(seq)))
 }
 
-/// Returns true if the message may have been swept. One as old as the watermark may be the swept one itself.
+/// Returns true if the message may have been swept. A message as old as the watermark may be the swept one itself.
 fn is_stale(new: &NewMessage, forgotten: Option<Timestamp>) -> bool {
     new.doubtful_since().zip(forgotten).is_some_and(|(time, mark)| time <= mark)
 }
 
-/// Refuses what is new a little before the file is full: without room for claims and outcomes, what is stored could
-/// never be worked off, and nothing would ever make room.
+/// Refuses new messages a little before the file is full. Without room for claims and outcomes, no stored message could
+/// be handled, and the sweep would never free room.
 fn check_room(work: &WriteTx<'_>) -> Result<()> {
     let Some(max) = work.max_bytes else { return Ok(()) };
     let pragma = |name| -> Result<u64> {
@@ -78,7 +78,7 @@ struct AcceptedBefore {
     received_at: Timestamp,
 }
 
-/// `None` if the message was swept: then its key is free again.
+/// Returns `None` if the message was swept. Then its key is free again.
 fn known(work: &WriteTx<'_>, seq: i64) -> Result<Option<AcceptedBefore>> {
     let mut statement = work.statement(SQL.accept_known)?;
     let row: Option<([u8; 16], Vec<u8>, i64)> = statement
@@ -100,7 +100,7 @@ fn repeat(
     known: &AcceptedBefore,
 ) -> Result<Accepted> {
     if known.fingerprint.is_erased() {
-        // Nothing is left that another handler could be given, or that it could be compared with.
+        // The content is erased, so there is nothing to give to another handler or to compare with.
         let age = work.now.since(known.received_at);
         return Ok(Accepted::Duplicate(oncebox_core::store::KnownMessage::new(Seq(seq), age)));
     }
@@ -112,7 +112,7 @@ fn repeat(
     for route in new.routes.iter() {
         let names = work.names.link(work.connection, inbox, route)?;
         if !names.iter().any(|handler| handlers.contains(handler)) {
-            // The message came back for others while this one had forgotten it.
+            // The message was delivered again for other handlers after this one had forgotten it.
             if is_stale(new, work.names.watermark(&names)) {
                 quarantine(work, inbox, new, QuarantineReason::Stale)?;
                 return Ok(Accepted::Stale);
@@ -135,7 +135,7 @@ fn repeat(
     Ok(Accepted::HandlersAdded(Seq(seq), added))
 }
 
-/// Notes which handlers a message has entries for.
+/// Stores the handlers that a message has entries for.
 pub(crate) fn set_handlers(work: &WriteTx<'_>, seq: i64, handlers: &[i64]) -> Result<()> {
     work.statement(SQL.accept_add_handlers)?
         .execute(params![seq, encode_handlers(handlers)])
@@ -143,7 +143,7 @@ pub(crate) fn set_handlers(work: &WriteTx<'_>, seq: i64, handlers: &[i64]) -> Re
     Ok(())
 }
 
-/// The order that the first delivery of a message asked for.
+/// Returns the order key of a message's first delivery.
 pub(crate) fn stored_order(work: &WriteTx<'_>, inbox: &InboxName, seq: i64) -> Result<Option<OrderKey>> {
     let (tenant, source, key): (Option<String>, String, Option<Vec<u8>>) = work
         .statement(SQL.accept_order)?
@@ -185,7 +185,7 @@ fn insert_message(
     Ok(())
 }
 
-/// Adds an entry. Most messages ask for no order; theirs is the short way.
+/// Adds an entry. Most messages have no order, for which there is a short path.
 pub(crate) fn insert_entry(
     work: &mut WriteTx<'_>,
     handler: i64,
@@ -236,7 +236,7 @@ pub(crate) fn insert_quarantined(
     Ok(())
 }
 
-/// Handler ids fit in four bytes: they are counted up from 1, one per registered name.
+/// Encodes handler ids in four bytes each. Ids count up from 1, one per registered name.
 fn encode_handlers(handlers: &[i64]) -> Vec<u8> {
     handlers.iter().flat_map(|id| u32::try_from(*id).unwrap_or(u32::MAX).to_le_bytes()).collect()
 }

@@ -1,9 +1,10 @@
 //! Accept inside a transaction on any connection to the file: the caller's, or a handler's. Tests: `tests/accept_in.rs`.
 //!
-//! The writer of the process has the newest keys in memory only. A transaction of another connection reads them there, and
-//! writes its own keys to `oncebox_proof` at once, where its later calls find them and a rollback removes them. The writers of
-//! all processes read them from the message table after the commit, as they do with messages of other processes. SQLite's write
-//! lock, which the transaction takes first, keeps all others away until it ends. See docs/adr/0029.
+//! The writer of the process has the newest keys only in memory. A transaction of another connection reads them there,
+//! and writes its own keys to `oncebox_proof` at once. Its later calls find them there, and a rollback removes them.
+//! The writers of all processes read these keys from the message table after the commit, as they read messages of other
+//! processes. The transaction takes SQLite's write lock first, which blocks all other writers until it ends. See
+//! docs/adr/0029.
 
 use std::future::{Future, ready};
 
@@ -27,7 +28,7 @@ use crate::writer::{CachedState, Counters, SharedState, WriteTx};
 pub(crate) struct UnmergedKeys {
     known: SharedState,
     pace: Pace,
-    /// Reads what is committed: the transaction itself also sees what it may roll back.
+    /// Connection that reads committed keys. The transaction itself also sees its own uncommitted ones.
     reader: Mutex<Option<Connection>>,
 }
 
@@ -61,7 +62,7 @@ impl UnmergedKeys {
 }
 
 impl Sqlite {
-    /// Accepts on any connection. All of the batch is stored in its transaction, or nothing.
+    /// Accepts on any connection. Stores the whole batch in its transaction, or nothing.
     fn accept_on(
         &self,
         connection: &Connection,
@@ -85,7 +86,7 @@ impl Sqlite {
         execute(SQL.accept_begin_part)?;
         let accepted = self.accept_part(connection, batch, wake);
         if accepted.is_err() {
-            // SQLite has rolled back by itself after some errors: then there is no part to undo.
+            // After some errors, SQLite has rolled back by itself. Then there is no savepoint to undo.
             let undone = execute(SQL.accept_undo_part);
             undone.or_else(|error| if connection.is_autocommit() { Ok(0) } else { Err(error) })?;
         }
@@ -142,8 +143,8 @@ impl AcceptIn<SqliteTx> for Sqlite {
     }
 }
 
-// The caller's own connection is not `Send` across an await, so what is returned is already done. The commit wakes the workers
-// of all processes within moments: each watches the file for writes of other connections.
+// The caller's own connection is not `Send` across an await, so the returned future is already complete. The commit
+// wakes the workers of all processes within moments: each watches the file for writes of other connections.
 impl AcceptIn<Connection> for Sqlite {
     fn accept_in(
         &self,

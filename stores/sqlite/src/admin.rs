@@ -53,7 +53,7 @@ pub(crate) fn count(connection: &Connection, names: &NameMap, inbox: &InboxName)
     counts.entries = counted
         .map(|((handler, status), count)| HandlerCount { handler, status, count: count.unsigned_abs() })
         .collect();
-    // All, and those of a kind.
+    // All, and a part of them.
     let total = |sql| -> Result<(u64, u64)> {
         let (all, some): (i64, i64) = connection
             .prepare_cached(sql)
@@ -70,7 +70,7 @@ pub(crate) fn count(connection: &Connection, names: &NameMap, inbox: &InboxName)
     Ok(counts)
 }
 
-/// The same of one tenant.
+/// Counts the messages and entries of one tenant.
 pub(crate) fn count_tenant(
     connection: &Connection,
     names: &NameMap,
@@ -101,7 +101,7 @@ pub(crate) fn count_tenant(
     Ok(counts)
 }
 
-/// Lines of an inbox that an operator holds back.
+/// Returns the ordering keys of an inbox that an operator paused.
 fn paused_keys(connection: &Connection, names: &NameMap, inbox: i64) -> Result<Vec<PausedKey>> {
     let rows: Vec<(i64, String)> = connection
         .prepare_cached(SQL.admin_paused_keys)
@@ -144,7 +144,7 @@ pub(crate) fn list(connection: &Connection, names: &NameMap, filter: &EntryFilte
     filter.page(found, more)
 }
 
-/// A row of a list: its place, and the entry unless it is of another inbox or was replayed.
+/// Reads a row of a list: its position, and its entry. No entry if it belongs to another inbox or was replayed.
 fn listed(row: &Row<'_>, names: &NameMap, inbox: i64) -> Result<(EntryCursor, Option<EntryView>)> {
     let handler = names.by_id(row.get(1).map_err(store_error)?)?;
     let cursor = EntryCursor::new(Seq(row.get(0).map_err(store_error)?), handler.key.clone());
@@ -157,7 +157,7 @@ fn listed(row: &Row<'_>, names: &NameMap, inbox: i64) -> Result<(EntryCursor, Op
     if gone && matches!(entry.status, Status::Completed | Status::Discarded) {
         return Ok((cursor, None));
     }
-    // A damaged message is listed without its label: that it is damaged is what the operator looks for.
+    // List a damaged message without its label: the operator searches for the damage.
     let label = label(row, 13).ok().filter(|_| !is_erased(row, 18));
     let received_at = row.get::<_, Option<i64>>(11).map_err(store_error)?.unwrap_or_default();
     let received_at = Timestamp::from_millis(received_at);
@@ -170,7 +170,7 @@ fn is_erased(row: &Row<'_>, column: usize) -> bool {
     row.get(column).is_ok_and(|bytes: [u8; 16]| Fingerprint::from_bytes(bytes).is_erased())
 }
 
-/// The label in the columns from `first` on: source, id, type, ordering key.
+/// Reads the label in the columns from `first` on: source, id, type, ordering key.
 fn label(row: &Row<'_>, first: usize) -> rusqlite::Result<MessageLabel> {
     let ordering_key = row.get::<_, Option<Vec<u8>>>(first + 3)?.map(Into::into);
     let (source, kind): (String, String) = (row.get(first)?, row.get(first + 2)?);
@@ -224,7 +224,7 @@ pub(crate) fn show(work: &WriteTx<'_>, inbox: &InboxName, key: &Key) -> Result<O
                 view.entries = std::mem::take(&mut view.entries).into_iter().map(label).collect();
                 view.stored = Some((seq, received_at, message));
             }
-            // The rest is shown.
+            // Show the rest.
             Err(error) => tracing::error!(seq = seq.0, %error, "a stored message is damaged"),
         }
     }
@@ -259,10 +259,10 @@ pub(crate) fn quarantined(
     let mut statement = connection.prepare_cached(SQL.admin_list_quarantine).map_err(store_error)?;
     let reason = filter.reason.map(QuarantineReason::as_str);
     let after = filter.after.map_or(0, |id| id.0);
-    // One more than asked tells whether there is another page.
+    // One extra row shows that there is another page.
     let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1);
-    let asked = params![inbox.id, reason, after, limit, filter.tenant.as_deref()];
-    let mut rows = statement.query(asked).map_err(store_error)?;
+    let values = params![inbox.id, reason, after, limit, filter.tenant.as_deref()];
+    let mut rows = statement.query(values).map_err(store_error)?;
     while let Some(row) = rows.next().map_err(store_error)? {
         if page.quarantined.len() == filter.limit {
             page.next = page.quarantined.last().map(|last| last.id);
@@ -286,7 +286,7 @@ pub(crate) fn quarantined(
 pub(crate) struct StoredMessage {
     pub(crate) seq: Seq,
     pub(crate) received_at: Timestamp,
-    /// Itself, if it can be read. What is erased cannot.
+    /// The message, or the error if it is erased or unreadable.
     pub(crate) message: Result<Arc<Message>>,
     pub(crate) tenant: Option<Box<str>>,
     pub(crate) erased: bool,
@@ -299,7 +299,7 @@ pub(crate) fn stored(work: &WriteTx<'_>, inbox: i64, key: &Key) -> Result<Option
     let mut statement = work.statement(SQL.admin_show_message)?;
     let mut rows = statement.query(params![seq, inbox]).map_err(store_error)?;
     let Some(row) = rows.next().map_err(store_error)? else {
-        // One that was swept has no entries.
+        // A swept message has no entries.
         let mut entries = entries(work, seq, key)?.into_iter();
         let is_ours = |entry: EntryView| work.names.known_handler(inbox, &entry.handler).is_some();
         let lost = StoredMessage {
@@ -314,7 +314,7 @@ pub(crate) fn stored(work: &WriteTx<'_>, inbox: i64, key: &Key) -> Result<Option
     let received_at = Timestamp::from_millis(row.get(1).map_err(store_error)?);
     let erased = is_erased(row, 10);
     let message = if erased { Err(content_erased(key)) } else { row::message(row, 2) };
-    // A damaged row is shown as far as it can be read.
+    // Show the readable parts of a damaged row.
     let tenant = row.get::<_, Option<String>>(3).ok().flatten().map(Into::into);
     Ok(Some(StoredMessage { seq: Seq(seq), received_at, message, tenant, erased }))
 }
@@ -344,7 +344,7 @@ pub(crate) fn operate(
     let name = work.names.name_of(inbox_id, handler);
     let found = stored(work, inbox_id, key)?.ok_or_else(missing)?;
     let StoredMessage { seq, received_at, message, tenant, erased } = found;
-    // The latest generation is the one that can still be acted on.
+    // Operators can act only on the latest generation.
     let current = entries(work, seq.0, key)?.into_iter().filter(|entry| entry.handler == name);
     let mut entry = current.max_by_key(|entry| entry.generation).ok_or_else(missing)?;
     let next = decide(entry.status, entry.in_line, operation)?;
@@ -361,7 +361,7 @@ pub(crate) fn operate(
     if next == Status::Pending {
         entry.generation += u32::from(operation == Operation::Replay);
         let message = message.as_ref().map_err(Error::to_shared)?;
-        // One that is finished has the place that its message asks for.
+        // A finished entry gets the order key of its message.
         let unfinished = matches!(entry.status, Status::Pending | Status::Poisoned);
         let place = if unfinished { order } else { OrderKey::of(inbox, message) };
         pend(work, &entry, handler_id, place)?;
@@ -384,7 +384,7 @@ pub(crate) fn operate(
     Ok(message.map_or_else(|_| changed.clone(), |message| changed.clone().labelled(received_at, &message)))
 }
 
-/// Takes an entry out of where it is, or out of the way; returns its order key.
+/// Runs a statement that removes an entry, or makes its line skip it. Returns its order key.
 fn take(work: &WriteTx<'_>, sql: &'static str, seq: Seq, handler: i64) -> Result<Option<OrderKey>> {
     let order: Option<Option<Vec<u8>>> = work
         .statement(sql)?
@@ -429,7 +429,7 @@ fn discard(work: &WriteTx<'_>, entry: &EntryView, handler: i64) -> Result<()> {
     Ok(())
 }
 
-/// Pauses or resumes a handler; says whether that changed anything.
+/// Pauses or resumes a handler. Returns true if that changed its state.
 pub(crate) fn set_paused(
     work: &mut WriteTx<'_>,
     inbox: &InboxName,

@@ -10,7 +10,7 @@ use crate::error::store_error;
 use crate::sql::SQL;
 use crate::writer::WriteTx;
 
-/// A stored message, as far as it matters here.
+/// The parts of a stored message that a backfill needs.
 struct BackfillRow {
     seq: i64,
     inbox: i64,
@@ -32,7 +32,8 @@ pub(crate) fn backfill(work: &mut WriteTx<'_>, params: &BackfillParams) -> Resul
         if names.iter().any(|handler| stored.handlers.contains(handler)) {
             continue;
         }
-        // It may have had this one before: it came back for others while this one had forgotten it.
+        // The handler may have handled the message before: it was delivered again for other handlers after this one had
+        // forgotten it.
         if stored.time.zip(work.names.watermark(&names)).is_some_and(|(time, mark)| time <= mark) {
             stale += 1;
             continue;

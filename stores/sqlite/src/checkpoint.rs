@@ -1,4 +1,5 @@
-//! Moves the write-ahead log into the file: at a clean end, and when an operator copies the file.
+//! Moves the write-ahead log into the file: at a clean end, and before an operator copies the file. Tests:
+//! `tests/files.rs`.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -22,7 +23,7 @@ fn truncate(connection: &Connection) -> rusqlite::Result<bool> {
     connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map(|busy| busy == 0)
 }
 
-/// The same at the end of a writer. The log holds every message, so a failure loses nothing.
+/// Moves the log into the file when a writer ends. The log holds every message, so a failure loses nothing.
 pub(crate) fn at_end(connection: &Connection) {
     let truncated = connection.busy_timeout(AT_END).and_then(|()| truncate(connection));
     match truncated {
@@ -47,7 +48,7 @@ impl WriterEnd {
 
 impl Drop for WriterEnd {
     fn drop(&mut self) {
-        // The thread sends nothing: its end of the channel is dropped with it.
+        // The thread sends nothing. Its end of the channel is dropped when it ends.
         if self.0.get_mut().recv_timeout(WRITER_END) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!(waited = ?WRITER_END, "writer still running, copy both files");
         }

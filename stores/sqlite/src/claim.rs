@@ -25,8 +25,8 @@ pub(crate) fn claim(work: &mut WriteTx<'_>, params: &ClaimParams) -> Result<Vec<
         return Ok(held);
     }
     let Some(inbox) = work.names.known_inbox(&params.inbox) else { return Ok(Vec::new()) };
-    // Taken for good only with an entry: a claim that finds nothing must not write, or idle workers would wake each other
-    // for ever.
+    // Store the token only with an entry. A claim that finds nothing must not write, or idle workers would wake each
+    // other for ever.
     let token = work.counters.token + 1;
     let lease_until = work.now.after(params.lease);
     for want in &params.wants {
@@ -56,7 +56,7 @@ pub(crate) fn claim(work: &mut WriteTx<'_>, params: &ClaimParams) -> Result<Vec<
     self::held(work, params.claim_id, &routes, &params.policies)
 }
 
-/// The keys of a wanted handler that are not paused, and all of them.
+/// Returns the keys of a wanted handler that are not paused, and all of its keys.
 fn keys(work: &WriteTx<'_>, inbox: i64, want: &ClaimQuota) -> (Vec<i64>, Vec<i64>) {
     let known = work.names.route(inbox, &want.route);
     let goes = |handler: &i64| work.names.by_id(*handler).is_ok_and(|handler| !handler.paused);
@@ -83,7 +83,7 @@ fn healthy(work: &WriteTx<'_>, inbox: i64, wants: &[ClaimQuota], take: &Take) ->
     Ok(taken)
 }
 
-/// The due suspect that waited longest, and others with the same suspicion: due, number and handler.
+/// Returns the due suspect that waited longest, and others with the same suspicion: due, number and handler.
 fn suspects(work: &WriteTx<'_>, inbox: i64, params: &ClaimParams) -> Result<Vec<DueEntry>> {
     let wants = || params.wants.iter().filter(|want| want.limit > 0);
     let mut first: Option<(DueEntry, Suspicion)> = None;
@@ -109,10 +109,10 @@ fn suspects(work: &WriteTx<'_>, inbox: i64, params: &ClaimParams) -> Result<Vec<
     Ok(found)
 }
 
-/// When an entry is due, its number and its handler.
+/// Due time, number and handler of an entry.
 type DueEntry = (i64, i64, i64);
 
-/// The first due suspects under each key of a wanted handler, of one suspicion or of any.
+/// Returns the first due suspects under each key of a wanted handler, with one suspicion or with any.
 fn peek_suspects(
     work: &WriteTx<'_>,
     inbox: i64,
@@ -164,13 +164,14 @@ fn shares(work: &WriteTx<'_>, handlers: &[i64], known: &[i64], limit: usize) -> 
 
 /// Number of entries to take under the keys of a handler.
 enum Shares {
-    /// The first so many of each.
+    /// The first entries of each key, up to a count.
     Ranges(Vec<(i64, usize)>),
-    /// One by one: some have an order key, and may have to wait for one under another key.
+    /// One by one: some entries have an order key, and may have to wait for an entry under another key.
     Ordered,
 }
 
-/// The first due entries of a handler that no earlier one keeps waiting, under any of its keys: handler, due and number.
+/// Returns the first due entries of a handler that no earlier entry blocks, under any of its keys: handler, due and
+/// number.
 fn in_turn(
     work: &WriteTx<'_>,
     handlers: &[i64],
@@ -194,7 +195,7 @@ fn in_turn(
     Ok(due.into_iter().map(|(due, seq, handler)| (handler, due, seq)).collect())
 }
 
-/// Numbers, for a statement that takes any count of them.
+/// Formats numbers as JSON, for a statement that takes any count of them.
 fn json(numbers: &[i64]) -> String {
     format!("{numbers:?}")
 }
@@ -268,13 +269,13 @@ fn held(
     }
     if !damaged.is_empty() {
         settle(work, &damaged)?;
-        // There may be others behind them.
+        // There may be more entries behind the rejected ones.
         *work.wake = true;
     }
     Ok(held)
 }
 
-/// The entries of a claim id, under the keys that the caller knows their handlers by.
+/// Reads the entries of a claim id, with the handler keys that the caller knows.
 fn read_held(
     work: &WriteTx<'_>,
     claim_id: ClaimId,
@@ -314,7 +315,7 @@ fn read_held(
         let message = if gone { Err(corrupt("it is not there")) } else { row::message(row, 11) };
         held.push((due, claim, message));
     }
-    // The rows come by sequence; a retry is younger than its sequence says.
+    // The rows are in the order of their numbers. A retry is due later than its number suggests.
     held.sort_by_key(|(due, claim, _)| (*due, claim.seq));
     Ok(held.into_iter().map(|(_, claim, message)| (claim, message)).collect())
 }

@@ -16,7 +16,7 @@ pub enum Synchronous {
     /// A confirmed commit survives a power failure. The default, because the broker then deletes the message.
     #[default]
     Full,
-    /// A confirmed commit survives the end of the process. A power failure may lose the last ones.
+    /// A confirmed commit survives the end of the process. A power failure may lose the last commits.
     Normal,
 }
 
@@ -82,7 +82,7 @@ impl FileOpener {
         if !self.read_only {
             let mode = self.log_ahead(connection)?;
             if !mode.eq_ignore_ascii_case("wal") {
-                // A file system without shared memory, or a database that must not be changed.
+                // The file system has no shared memory, or the database is read-only.
                 return Err(rusqlite::Error::InvalidParameterName(format!(
                     "journal mode is {mode}, not wal"
                 )));
@@ -96,8 +96,8 @@ impl FileOpener {
                 Synchronous::Normal => "normal",
             },
         )?;
-        // What is deleted is overwritten on the pages that are written anyway. An entry moves between tables, and an erasure later on must
-        // not leave its error where it was before.
+        // SQLite overwrites deleted data on pages that it writes anyway. An entry moves between tables, and a
+        // later erasure must not leave the entry's error in its former place.
         connection.pragma_update_and_check(None, "secure_delete", "fast", |_| Ok(()))?;
         connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
         connection.pragma_update_and_check(None, "journal_size_limit", LONGEST_LOG, |_| Ok(()))?;
@@ -115,7 +115,7 @@ impl FileOpener {
         Ok(())
     }
 
-    /// Switches the log on, and returns the mode that is on then.
+    /// Enables the write-ahead log, and returns the resulting journal mode.
     fn log_ahead(&self, connection: &Connection) -> rusqlite::Result<String> {
         const PAUSE: Duration = Duration::from_millis(2);
         let start = Instant::now();
@@ -147,7 +147,7 @@ impl FileOpener {
             .caused_by(cause)
     }
 
-    /// Explains a path that cannot be a database file, where SQLite's error does not.
+    /// Explains a path that cannot be a database file, if SQLite's error does not.
     fn cannot_be_a_file(&self) -> Option<String> {
         let missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
         if self.path.is_dir() {

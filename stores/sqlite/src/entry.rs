@@ -1,4 +1,4 @@
-//! Inserts pending entries; no other module does.
+//! Inserts pending entries; no other module does. Tests: `tests/order.rs`, the testkit's conformance suite.
 
 use oncebox_core::state::{InLine, PoisonReason};
 use oncebox_core::time::Timestamp;
@@ -9,7 +9,7 @@ use crate::error::store_error;
 use crate::order::{self, Joined, OrderedEntries};
 use crate::sql::SQL;
 
-/// An entry on its way to being pending.
+/// An entry that becomes pending.
 pub(crate) struct Pending<'a> {
     pub(crate) handler: i64,
     pub(crate) seq: i64,
@@ -24,7 +24,7 @@ pub(crate) struct Pending<'a> {
 }
 
 impl Pending<'_> {
-    /// An entry that was never tried.
+    /// Returns an entry that no handler has tried.
     pub(crate) fn fresh(
         handler: i64,
         seq: i64,
@@ -34,13 +34,13 @@ impl Pending<'_> {
         Self { handler, seq, due, now, attempts: 0, crashes: 0, generation: 0, token: 0, order, error: None }
     }
 
-    /// Adds it: claimable, waiting behind another one, or parked with an earlier one that parks.
+    /// Inserts the entry: claimable, waiting behind another one, or parked behind an earlier one that parks.
     pub(crate) fn insert(&self, connection: &Connection) -> Result<()> {
         let (due, not_before, line) = match self.order {
             None => (self.due, 0, None),
             Some(order) => {
                 match (OrderedEntries { connection, handler: self.handler, order }).join(self.seq)? {
-                    // The last of all times is for those that wait.
+                    // Waiting entries have the last of all times.
                     Joined::Due(line) => (self.due.min(order::LAST_DUE), 0, Some(line)),
                     Joined::Waits(line) => (Timestamp::MAX, self.due.as_millis(), Some(line)),
                     Joined::Parked => return self.park(connection),

@@ -16,7 +16,7 @@ pub(crate) fn erase(
     key: &Key,
     discard_unfinished: bool,
 ) -> Result<ErasureCounts> {
-    // Marks name their inbox themselves: it may be known by nothing else.
+    // Marks store the name of their inbox, which may have no id yet.
     let inbox_id = work.names.known_inbox(inbox).map(|inbox| inbox.id);
     let found = inbox_id.map_or(Ok(None), |inbox| admin::stored(work, inbox, key))?;
     let (stored, mut ids) = (found.as_ref().map(|stored| stored.seq.0), ErasedIds::default());
@@ -25,7 +25,7 @@ pub(crate) fn erase(
     }
     let mut unfinished: Vec<(HandlerKey, Operation)> = Vec::new();
     if let Some(seq) = stored {
-        // All of it is decided before anything is changed.
+        // Decide everything before the first change.
         for entry in admin::entries(work, seq, key)? {
             if let Some(operation) = decide(entry.status, discard_unfinished)? {
                 unfinished.push((entry.handler, operation));
@@ -81,7 +81,8 @@ pub(crate) fn erase(
     Ok(ErasureCounts::new(unfinished.len(), quarantined))
 }
 
-/// Lets SQLite overwrite all that it frees with zeros, whole pages too, for as long as this lives: elsewhere that would cost writes.
+/// Makes SQLite overwrite all freed data with zeros, including whole pages, until this is dropped. Other calls do
+/// without it, because it costs writes.
 struct Overwriting<'a>(&'a Connection);
 
 impl<'a> Overwriting<'a> {
@@ -100,6 +101,6 @@ impl Drop for Overwriting<'_> {
 }
 
 fn switch(connection: &Connection, how: &str) -> rusqlite::Result<()> {
-    // It is answered with the new value.
+    // SQLite returns the new value.
     connection.pragma_update_and_check(None, "secure_delete", how, |_| Ok(()))
 }

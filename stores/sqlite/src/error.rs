@@ -3,7 +3,7 @@
 use oncebox_core::{Error, ErrorKind};
 use rusqlite::ffi;
 
-/// Before COMMIT: whatever went wrong, nothing of the transaction is stored.
+/// Maps an error before COMMIT. Nothing of the transaction is stored.
 pub(crate) fn store_error(error: rusqlite::Error) -> Error {
     let (kind, what) = match error.sqlite_error_code() {
         Some(ffi::ErrorCode::DatabaseBusy | ffi::ErrorCode::DatabaseLocked) => {
@@ -44,9 +44,9 @@ fn is_unreadable(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// At COMMIT: a lock that was not granted and a write that found no room are known to have changed nothing. The frame that marks the
-/// commit is the last one that SQLite writes to the log, and a torn frame has a wrong checksum. After any other failure the commit may
-/// be found in the log when the file is opened again.
+/// Maps an error of COMMIT. A refused lock and a full disk are known to have changed nothing: SQLite writes the frame
+/// that marks the commit last, and a torn frame has a wrong checksum. After any other failure, the commit may be in the
+/// log when the file is opened again.
 pub(crate) fn commit_error(error: rusqlite::Error) -> Error {
     let known = matches!(
         error.sqlite_error_code(),
@@ -68,7 +68,7 @@ pub(crate) fn is_io_failure(error: &Error) -> bool {
 
 /// Returns true if a retry may succeed: a lock was taken, or the snapshot was too old to write.
 pub(crate) fn is_transient(error: &(dyn std::error::Error + 'static)) -> bool {
-    // The cause of a failure is asked too: some wrappers hand on the causes of an error, but not the error.
+    // Check the causes of a failure, too: some wrappers keep the causes of an error, but not the error.
     let code = match error.downcast_ref::<rusqlite::Error>() {
         Some(error) => error.sqlite_error_code(),
         None => error.downcast_ref::<ffi::Error>().map(|error| error.code),
@@ -76,7 +76,7 @@ pub(crate) fn is_transient(error: &(dyn std::error::Error + 'static)) -> bool {
     matches!(code, Some(ffi::ErrorCode::DatabaseBusy | ffi::ErrorCode::DatabaseLocked))
 }
 
-/// The writer thread is gone, or went away before it answered.
+/// Returns the error for a writer thread that has ended, or ended before it answered.
 pub(crate) fn stopped() -> Error {
     Error::new(ErrorKind::Unavailable, "the SQLite writer has stopped")
 }

@@ -1,4 +1,4 @@
-//! Findings of `doctor` that the file knows: log, indexes, lost entries, windows, clocks. Tests: `tests/operations.rs`.
+//! Findings of `doctor` from the file: log, indexes, lost entries, windows, clocks. Tests: `tests/operations.rs`.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use crate::register;
 use crate::register::FOREVER;
 use crate::sql::SQL;
 
-/// Log size, in bytes, above which checkpoints do not work: a reader is always open. 256 MiB.
+/// Log size, in bytes, that shows that checkpoints fail because a reader is always open. 256 MiB.
 const LONG_LOG: u64 = 256 * 1024 * 1024;
-/// More free pages than used ones are worth a word, in a file of at least this many.
+/// Minimum pages of a file for a finding about more free pages than used ones.
 const MANY_PAGES: i64 = 25_600;
 
 pub(crate) fn examine(
@@ -68,7 +68,7 @@ pub(crate) fn examine(
     Ok(findings)
 }
 
-/// Entries whose message is gone: something else than this store removed it.
+/// Finds entries without a message: another program deleted it.
 fn lost(connection: &Connection) -> Result<Option<Finding>> {
     let looked = i64::try_from(ExamineParams::LOOKED).unwrap_or(i64::MAX);
     let count = connection
@@ -77,7 +77,7 @@ fn lost(connection: &Connection) -> Result<Option<Finding>> {
         .map_err(store_error);
     match count {
         Ok(count) => Ok(ExamineParams::lost(count.unsigned_abs())),
-        // A table is missing: the check that needs it reports that.
+        // Another check reports a missing table.
         Err(error) if error.kind() == ErrorKind::SchemaOutdated => Ok(None),
         Err(error) => Err(error),
     }

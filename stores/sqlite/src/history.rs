@@ -1,4 +1,5 @@
-//! History of a message: attempts, duplicates, and what its entries wait for.
+//! History of a message: attempts, duplicates, and the entries that block its entries. Tests: the testkit's conformance
+//! suite.
 
 use oncebox_core::state::{ErrorText, Settlement, Status, Suspicion};
 use oncebox_core::store::{Attempt, ClaimId, DuplicateCount, EntryAhead, LeaseHolder, MessageHistory, Seq};
@@ -13,7 +14,7 @@ use crate::row;
 use crate::sql::SQL;
 use crate::writer::WriteTx;
 
-/// Keeps what is kept of a settlement.
+/// Stores the history of a settlement.
 pub(crate) fn remember(
     connection: &Connection,
     handler: i64,

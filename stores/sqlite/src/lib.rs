@@ -8,9 +8,10 @@
 //! # Ok(()) }
 //! ```
 //!
-//! One thread writes: calls that wait during a commit share the next transaction. Handlers that ask for a transaction
-//! get one on their own connection. Those of one process take turns, because SQLite allows one writer at a time. Several
-//! processes can share one file: a busy process pauses every 50 ms for the others. Tests: `tests/`.
+//! One thread writes: calls that wait during a commit share the next transaction. Handlers that request a
+//! transaction get one on their own connection. Transactions of one process take turns, because SQLite allows
+//! one writer at a time. Several processes can share one file: a busy process pauses every 50 ms for the
+//! others. Tests: `tests/`.
 
 mod accept;
 mod accept_in;
@@ -94,7 +95,7 @@ struct Inner {
     wake: watch::Sender<u64>,
     watching: AtomicBool,
     stop: Arc<AtomicBool>,
-    /// The last field: the writer ends once everything before it is dropped.
+    /// Must be the last field: the writer ends after all fields before it are dropped.
     _end: WriterEnd,
 }
 
@@ -110,7 +111,7 @@ impl Sqlite {
         Self::options(path).open()
     }
 
-    /// Opens a file with other settings.
+    /// Returns settings for a file, to change before it is opened.
     pub fn options(path: impl Into<PathBuf>) -> SqliteOptions {
         SqliteOptions {
             opener: FileOpener {
@@ -149,7 +150,8 @@ impl Sqlite {
         self.once_key(tx, &inbox, &key, handler)
     }
 
-    /// The same for another kind of key: with a source, or of another [`KeyStrategy`](oncebox_core::KeyStrategy).
+    /// Like [`once`](Self::once), for another kind of key: with a source, or of another
+    /// [`KeyStrategy`](oncebox_core::KeyStrategy).
     pub fn once_key(
         &self,
         tx: &rusqlite::Connection,
@@ -169,7 +171,7 @@ impl Sqlite {
         self.inner.writer.call(Abandoned::Done, work).await
     }
 
-    /// Reads state that only the writer has. A read changes nothing, so the result of the transaction does not matter.
+    /// Reads state that only the writer has. A read changes nothing, so the outcome of the transaction does not matter.
     async fn look<T, F>(&self, work: F) -> Result<T>
     where
         F: FnMut(&mut WriteTx<'_>) -> Result<T> + Send + 'static,
@@ -277,7 +279,7 @@ impl Store for Sqlite {
 impl Wakeups for Sqlite {
     fn subscribe(&self) -> Wakeup {
         let inner = &self.inner;
-        // Only a process that waits for work needs to watch for others.
+        // Only a process that waits for work must watch for writes of others.
         if !inner.watching.swap(true, Ordering::Relaxed) {
             writer::watch_file(inner.opener.clone(), inner.wake.clone(), Arc::clone(&inner.stop));
         }
@@ -362,7 +364,7 @@ impl Operate for Sqlite {
         let action = action.clone();
         let acted = self.call(move |work| {
             match operation::act(work, &action) {
-                // Said before anything is written: no reason to spoil the transaction for those who share it.
+                // The error was found before any write, so the other calls of the transaction can commit.
                 Err(error) if is_answer(error.kind()) => Ok(Err(error)),
                 acted => acted.map(Ok),
             }
@@ -384,7 +386,7 @@ impl Examine for Sqlite {
     }
 }
 
-/// Returns true if the error is an answer to the operator, and not a fault of the store.
+/// Returns true if the error is a result for the operator, and not a fault of the store.
 fn is_answer(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::NotFound | ErrorKind::Refused | ErrorKind::OperationReused)
 }

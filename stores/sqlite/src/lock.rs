@@ -1,4 +1,4 @@
-//! The one write lock of a file that several processes share. Tests: below, and `tests/turns.rs`.
+//! The write lock of a file that several processes share. Tests: below, and `tests/turns.rs`.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::sql::SQL;
 /// longest is then least likely to try between two transactions of a busy process, and starves.
 const EVERY: Duration = Duration::from_millis(1);
 
-/// Begins to write, and waits for others until they let go, or for so long.
+/// Begins a write transaction. Waits for the lock, at most `patience`.
 pub(crate) fn begin(connection: &Connection, patience: Duration) -> rusqlite::Result<()> {
     let start = Instant::now();
     connection.busy_timeout(Duration::ZERO)?;
@@ -30,16 +30,16 @@ pub(crate) fn begin(connection: &Connection, patience: Duration) -> rusqlite::Re
     begun
 }
 
-/// Leaves room for other processes between the transactions of one that always has the next one ready: they would have to ask
-/// in the very moment between two of them.
+/// Pauses of a busy writer, so that other processes get the lock. Without them, another process would have to try in
+/// the very moment between two transactions.
 pub(crate) struct Courtesy {
     /// Time of the last write by another connection.
     others: Option<Instant>,
-    /// When there was room for them.
+    /// Time of the last pause.
     left: Instant,
 }
 
-/// For how long others are reckoned with after they wrote.
+/// Time after a write of another connection during which the writer pauses.
 const LATELY: Duration = Duration::from_secs(10);
 /// Maximum time without a pause for other writers.
 const TURN: Duration = Duration::from_millis(50);
@@ -49,7 +49,7 @@ impl Courtesy {
         Self { others: None, left: Instant::now() }
     }
 
-    /// Notes that another connection wrote.
+    /// Records that another connection wrote.
     pub(crate) fn saw_others(&mut self, now: Instant) {
         self.others = Some(now);
     }
@@ -64,7 +64,7 @@ impl Courtesy {
         shared && now.duration_since(self.left) > TURN
     }
 
-    /// Long enough for each of them to ask.
+    /// Pauses long enough for each waiting process to try.
     pub(crate) fn leave_room(&mut self) {
         std::thread::park_timeout(2 * EVERY);
         self.left = Instant::now();

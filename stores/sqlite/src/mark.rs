@@ -18,8 +18,8 @@ use crate::error::store_error;
 use crate::sql::SQL;
 use crate::transaction::SqliteTx;
 
-/// Marks on any connection. The insert takes SQLite's write lock if the transaction does not hold it yet, so of two
-/// duplicates at once the second waits for the first; a wait that is too long is an error, never a duplicate.
+/// Marks on any connection. The insert takes SQLite's write lock if the transaction does not hold it yet. Of two
+/// concurrent duplicates, the second waits for the first. A wait that is too long returns an error, never a duplicate.
 pub(crate) fn mark(
     connection: &Connection,
     inbox: &InboxName,
@@ -70,7 +70,7 @@ pub(crate) fn quarantine(connection: &Connection, new: &NewMessage, now: Timesta
     insert_quarantined(connection, inbox, new, QuarantineReason::Conflict, now)
 }
 
-/// Leaves a result with a mark.
+/// Stores a result with a mark.
 pub(crate) fn record(connection: &Connection, key: &Key, handler: &HandlerKey, result: &[u8]) -> Result<()> {
     let recorded = connection
         .prepare_cached(SQL.mark_record)
@@ -83,12 +83,12 @@ pub(crate) fn record(connection: &Connection, key: &Key, handler: &HandlerKey, r
     Ok(())
 }
 
-/// The result that was left with a mark.
+/// Returns the stored result of a mark.
 pub(crate) fn recall(connection: &Connection, key: &Key, handler: &HandlerKey) -> Result<Option<Bytes>> {
     Ok(marked(connection, key, handler)?.flatten().map(Into::into))
 }
 
-/// Finds a mark, and the result that was left with it.
+/// Finds a mark and its stored result.
 #[expect(clippy::option_option, reason = "a mark without a result is not a missing mark")]
 fn marked(connection: &Connection, key: &Key, handler: &HandlerKey) -> Result<Option<Option<Vec<u8>>>> {
     connection
@@ -117,7 +117,7 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// The inbox and key of an id that `once` is called with.
+/// Returns the inbox and key of an id that `once` is called with.
 pub(crate) fn once_key(inbox: &str, id: &[u8]) -> Result<(InboxName, Key)> {
     let inbox = InboxName::new(inbox)?;
     let message = Message::new(id.to_vec(), "once", "");
@@ -126,8 +126,8 @@ pub(crate) fn once_key(inbox: &str, id: &[u8]) -> Result<(InboxName, Key)> {
 }
 
 impl Sqlite {
-    /// Refuses a connection to another file: its mark would be in another database than the inbox, and so would neither keep a
-    /// duplicate of this one from running nor ever be swept. Only a file that was replaced under its path cannot be told.
+    /// Refuses a connection to another file. A mark there would not stop a duplicate in this inbox, and no sweep would
+    /// delete it. Cannot detect a file that was replaced under its path.
     pub(crate) fn check_file(&self, connection: &Connection) -> Result<()> {
         let (own, other) = (&self.inner.opener.path, connection.path().unwrap_or_default());
         if own.as_os_str() == other || is_same_file(own, Path::new(other)) {
@@ -141,8 +141,8 @@ impl Sqlite {
         Err(Error::new(ErrorKind::Refused, what))
     }
 
-    /// Leaves a result with the mark that [`once`](Self::once) has just made in the same transaction, for duplicates to be
-    /// answered with. Once for each mark.
+    /// Stores the result of the mark that [`once`](Self::once) made in the same transaction. Duplicates get this
+    /// result. Call it once per mark.
     pub fn once_record(
         &self,
         tx: &Connection,
@@ -155,7 +155,7 @@ impl Sqlite {
         record(tx, &key, &HandlerKey::new(handler)?, result.as_ref())
     }
 
-    /// The result that was left with a mark: ask for it when [`once`](Self::once) said [`Mark::Duplicate`], in the same
+    /// Returns the stored result of a mark. Call it when [`once`](Self::once) returned [`Mark::Duplicate`], in the same
     /// transaction.
     pub fn once_recall(
         &self,
@@ -220,7 +220,8 @@ impl MarkIn<SqliteTx> for Sqlite {
     }
 }
 
-// The caller's own connection or transaction. It is not `Send` across an await, so what is returned is already done.
+// The caller's own connection or transaction. It is not `Send` across an await, so the returned future is already
+// complete.
 macro_rules! mark_in {
     ($tx:ty) => {
         impl MarkIn<$tx> for Sqlite {

@@ -10,14 +10,14 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use crate::error::store_error;
 use crate::sql::SQL;
 
-/// Every step there is, in order. Steps are only ever added. Version 1 belongs to builds that were never published.
+/// All migrations, in order. Migrations are only added. Version 1 belongs to unpublished builds.
 pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
     version: 2,
     name: "inbox",
     sql: Cow::Borrowed(include_str!("../migrations/0002_inbox.sql")),
 }];
 
-/// The version of the schema; 0 for none.
+/// Returns the version of the schema. 0 if there is none.
 pub(crate) fn current(connection: &Connection) -> Result<u32> {
     let exists: bool =
         connection.query_row(SQL.writer_schema_table, [], |row| row.get(0)).map_err(store_error)?;
@@ -29,7 +29,7 @@ pub(crate) fn current(connection: &Connection) -> Result<u32> {
     Ok(version.unwrap_or(0))
 }
 
-/// The steps that are missing; an error if the schema is newer than this build, or of an unpublished one.
+/// Returns the missing steps. Returns an error if the schema is newer than this build, or of an unpublished build.
 pub(crate) fn pending(connection: &Connection) -> Result<Vec<Migration>> {
     let current = current(connection)?;
     let known = MIGRATIONS.last().map_or(0, |last| last.version);
@@ -58,7 +58,7 @@ pub(crate) fn check(connection: &Connection) -> Result<()> {
     }
 }
 
-/// Applies what is missing, in one transaction: two processes that start at once do it once.
+/// Applies missing steps, in one transaction. Two processes that start at the same time apply them once.
 pub(crate) fn apply(connection: &mut Connection, now: Timestamp) -> Result<Vec<Migration>> {
     // Checks without a lock first, so that a store can open an up-to-date file while another process writes.
     if pending(connection)?.is_empty() {

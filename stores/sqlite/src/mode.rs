@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use oncebox_core::store::{Finding, Severity};
 use parking_lot::Mutex;
 
-/// Links that are followed to where a file is to be made. The kernel follows 40.
+/// Maximum links that are followed to the place of a new file. The kernel follows 40.
 const LINKS: usize = 40;
 
-/// One thread makes a file at a time. A file that is closed takes all locks of the process on it away, so no other thread may have
-/// opened it before it is closed here.
+/// Lets one thread create a file at a time. Closing a file releases all locks of the process on it, so no
+/// other thread may open the file before it is closed here.
 static MAKING: Mutex<()> = Mutex::new(());
 
-/// Makes a missing file with mode 0600, whatever the umask allows. A file that is there stays as it is. What fails is left to SQLite,
-/// which says why.
+/// Creates a missing file with mode 0600, independent of the umask. Leaves an existing file unchanged.
+/// Ignores errors, because SQLite reports them when it opens the file.
 pub(crate) fn make_private(path: &Path) {
     let _making = MAKING.lock();
     let mut path = path.to_owned();
@@ -25,7 +25,7 @@ pub(crate) fn make_private(path: &Path) {
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         match options.open(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && !path.exists() => {
-                // A link to a file that is not there: that one is made.
+                // The path is a link to a missing file. Create its target.
                 let Ok(target) = std::fs::read_link(&path) else { return };
                 path = path.parent().unwrap_or(Path::new("")).join(target);
             }
@@ -34,7 +34,7 @@ pub(crate) fn make_private(path: &Path) {
     }
 }
 
-/// The files of a database that other users may read or write, with their modes.
+/// Returns the files of a database that other users may read or write, with their modes.
 #[cfg(unix)]
 fn wide(database: &Path) -> Vec<(PathBuf, u32)> {
     use std::os::unix::fs::MetadataExt as _;
@@ -71,7 +71,7 @@ pub(crate) fn examine(database: &Path) -> Option<Finding> {
     })
 }
 
-/// Warns in the log, once for each store that is opened.
+/// Logs a warning, once per opened store.
 pub(crate) fn warn(database: &Path) {
     if let Some(finding) = examine(database) {
         tracing::warn!(fix = finding.fix, "{}", finding.what);

@@ -20,13 +20,13 @@ pub(crate) struct InboxState {
 #[derive(Clone)]
 pub(crate) struct HandlerState {
     pub(crate) inbox: i64,
-    /// The newest of its keys, and the first one.
+    /// Newest and first key of the handler.
     pub(crate) key: HandlerKey,
     pub(crate) origin: HandlerKey,
-    /// The same for all handlers that turned out to be one.
+    /// Same value for all handlers that were linked as one.
     group: i64,
     pub(crate) paused: bool,
-    /// Its messages that came no later may have been forgotten.
+    /// Messages of the handler that were received up to this time may have been swept.
     pub(crate) watermark: Timestamp,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct NameMap {
     by_inbox_id: HashMap<i64, InboxName>,
     ids: HashMap<i64, HashMap<HandlerKey, i64>>,
     handlers: HashMap<i64, HandlerState>,
-    /// True if some handlers with separate ids turned out to be one.
+    /// True if some handlers with separate ids were linked as one.
     grouped: bool,
 }
 
@@ -81,7 +81,7 @@ impl NameMap {
         self.inboxes.insert(name, inbox);
     }
 
-    /// The inbox, made if it is new.
+    /// Returns an inbox. Creates it if it is new.
     pub(crate) fn inbox(&mut self, connection: &Connection, name: &InboxName) -> Result<InboxState> {
         if let Some(inbox) = self.inboxes.get(name) {
             return Ok(*inbox);
@@ -95,7 +95,7 @@ impl NameMap {
         Ok(inbox)
     }
 
-    /// The inbox, if it was ever used.
+    /// Returns an inbox, if it was ever used.
     pub(crate) fn known_inbox(&self, name: &InboxName) -> Option<InboxState> {
         self.inboxes.get(name).copied()
     }
@@ -114,7 +114,7 @@ impl NameMap {
         Ok(())
     }
 
-    /// Notes that messages of a handler that came no later may have been forgotten.
+    /// Records that messages of a handler that were received up to `watermark` may have been swept.
     pub(crate) fn set_handler_watermark(
         &mut self,
         connection: &Connection,
@@ -129,12 +129,12 @@ impl NameMap {
         Ok(())
     }
 
-    /// Until when messages of these handlers may have been forgotten.
+    /// Returns the time up to which messages of these handlers may have been swept.
     pub(crate) fn watermark(&self, handlers: &[i64]) -> Option<Timestamp> {
         handlers.iter().filter_map(|id| Some(self.handlers.get(id)?.watermark)).max()
     }
 
-    /// The handler's number, made if it is new.
+    /// Returns the id of a handler. Creates it if it is new.
     pub(crate) fn handler(&mut self, connection: &Connection, inbox: i64, key: &HandlerKey) -> Result<i64> {
         match self.known_handler(inbox, key) {
             Some(id) => Ok(id),
@@ -142,7 +142,7 @@ impl NameMap {
         }
     }
 
-    /// Makes a handler of which no key is known. The caller adds its keys.
+    /// Creates a handler without known keys. The caller adds its keys.
     fn add_handler(&mut self, connection: &Connection, inbox: i64, route: &Route) -> Result<i64> {
         let (key, origin) = (route.key.clone(), route.origin().clone());
         let id = connection
@@ -155,7 +155,7 @@ impl NameMap {
         Ok(id)
     }
 
-    /// Writes that the keys of a route are one handler; returns the number of its current key.
+    /// Stores that the keys of a route are one handler. Returns the id of its current key.
     fn make(&mut self, connection: &Connection, inbox: i64, route: &Route) -> Result<i64> {
         let execute = |sql, params: &[&dyn rusqlite::ToSql]| {
             connection.prepare_cached(sql).and_then(|mut write| write.execute(params)).map_err(store_error)
@@ -192,8 +192,8 @@ impl NameMap {
         first.is_some() && route.legacy.iter().all(|key| group(key) == first)
     }
 
-    /// The numbers under which an entry of a route may be stored, by whatever process; the first is that of its current key. Its
-    /// keys are linked if they are not.
+    /// Returns the ids under which any process may have stored an entry of a route, the current key first. Links the
+    /// keys if they are not linked yet.
     pub(crate) fn link(&mut self, connection: &Connection, inbox: i64, route: &Route) -> Result<Vec<i64>> {
         if !self.is_linked(inbox, route) {
             self.make(connection, inbox, route)?;
@@ -209,7 +209,7 @@ impl NameMap {
         Ok(ids)
     }
 
-    /// Links the keys of a route that is only looked for: nothing is made if none of them is known.
+    /// Links the keys of a route for a query. Creates nothing if none of them is known.
     pub(crate) fn link_known(&mut self, connection: &Connection, inbox: i64, route: &Route) -> Result<()> {
         let known = |key| self.known_handler(inbox, key).is_some();
         if !self.is_linked(inbox, route) && route.keys().any(known) {
@@ -218,12 +218,12 @@ impl NameMap {
         Ok(())
     }
 
-    /// The handler's number, if it was ever used.
+    /// Returns the id of a handler, if it was ever used.
     pub(crate) fn known_handler(&self, inbox: i64, key: &HandlerKey) -> Option<i64> {
         self.ids.get(&inbox)?.get(key).copied()
     }
 
-    /// The numbers of a route's keys, each once.
+    /// Returns the distinct ids of a route's keys.
     pub(crate) fn route(&self, inbox: i64, route: &Route) -> Vec<i64> {
         let mut ids = Vec::with_capacity(1);
         for id in route.keys().filter_map(|key| self.known_handler(inbox, key)) {
@@ -234,7 +234,7 @@ impl NameMap {
         ids
     }
 
-    /// The first key of some routes that has a number.
+    /// Returns the first key of the routes with this id.
     pub(crate) fn key_in<'a>(
         &self,
         routes: impl IntoIterator<Item = &'a Route>,
@@ -245,7 +245,7 @@ impl NameMap {
         keys.find(|key| self.known_handler(inbox, key) == Some(id))
     }
 
-    /// The keys of each handler of an inbox that has several.
+    /// Returns the keys of each handler of an inbox with several keys.
     pub(crate) fn aliases(&self, inbox: i64) -> Vec<Vec<HandlerKey>> {
         let mut keys: HashMap<i64, Vec<HandlerKey>> = HashMap::new();
         for (key, id) in self.ids.get(&inbox).into_iter().flatten() {
@@ -254,13 +254,13 @@ impl NameMap {
         keys.into_values().filter(|keys| keys.len() > 1).collect()
     }
 
-    /// Returns the newest key of the handler that has this key: operators see that one.
+    /// Returns the newest key of the handler that has this key. Operators see the newest key.
     pub(crate) fn name_of(&self, inbox: i64, key: &HandlerKey) -> HandlerKey {
         let handler = self.known_handler(inbox, key).and_then(|id| self.handlers.get(&id));
         handler.map_or(key, |handler| &handler.key).clone()
     }
 
-    /// The handlers of an inbox.
+    /// Returns the handlers of an inbox.
     pub(crate) fn of_inbox(&self, inbox: i64) -> impl Iterator<Item = (i64, &HandlerState)> {
         let all = self.handlers.iter().map(|(id, handler)| (*id, handler));
         all.filter(move |(_, handler)| handler.inbox == inbox)
@@ -282,7 +282,7 @@ impl NameMap {
         Ok(())
     }
 
-    /// Handlers of an inbox that are paused.
+    /// Returns the paused handlers of an inbox.
     pub(crate) fn paused(&self, inbox: i64) -> Vec<HandlerKey> {
         let paused = self.handlers.values().filter(|handler| handler.inbox == inbox && handler.paused);
         let mut paused: Vec<_> = paused.map(|handler| handler.key.clone()).collect();

@@ -50,7 +50,7 @@ pub(crate) fn act(work: &mut WriteTx<'_>, action: &Action) -> Result<Acted> {
     Ok(Acted::now(answer))
 }
 
-/// Holds one ordering key of a handler back, or lets it go on; says whether that changed anything.
+/// Pauses or resumes one ordering key of a handler. Returns true if that changed its state.
 fn pause_key(
     work: &mut WriteTx<'_>,
     inbox: &InboxName,
@@ -108,7 +108,7 @@ pub(crate) fn audit(connection: &Connection, names: &NameMap, filter: &AuditFilt
         (None, None, Some(_)) => SQL.operation_audit_parent,
         (None, None, None) => SQL.operation_audit,
     };
-    // One more than asked tells whether there is another page.
+    // One extra row shows that there is another page.
     let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1);
     let values = params![
         inbox.id,
@@ -150,7 +150,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<OperationView> {
     })
 }
 
-/// Forgets records past their window, a bounded number at a time; returns how many.
+/// Deletes records past their window, a bounded number per call. Returns the number of deleted records.
 pub(crate) fn forget(work: &WriteTx<'_>, inbox: i64, params: &SweepParams) -> Result<usize> {
     let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
     work.statement(SQL.operation_forget)?

@@ -1,5 +1,6 @@
-//! Order: of all entries with one order key and handler, a claim takes only the first, and only while none of them runs.
-//! The others have a due time that never comes, so a claim does not read them. Tests: `tests/order.rs`.
+//! Order: of all entries with one order key and handler, a claim takes only the first, and only while none of
+//! them runs. The other entries have a due time that never comes, so a claim does not read them. Tests:
+//! `tests/order.rs`.
 
 use oncebox_core::state::InLine;
 use oncebox_core::time::Timestamp;
@@ -16,17 +17,17 @@ pub(crate) struct OrderedEntries<'a> {
     pub(crate) order: OrderKey,
 }
 
-/// The last due time of one that may go: the one after it is that of those that wait.
+/// The last due time of an entry that may run. Waiting entries have the time after it.
 pub(crate) const LAST_DUE: Timestamp = Timestamp::from_millis(i64::MAX - 1);
 
 /// Result for an entry that joins a line, with the number of the line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Joined {
-    /// It is the first: it may be claimed when it is due.
+    /// The entry is the first. Workers may claim it when it is due.
     Due(i64),
-    /// Another one goes first.
+    /// Another entry runs first.
     Waits(i64),
-    /// It is parked with one that parks.
+    /// The entry is parked behind an entry that parks.
     Parked,
 }
 
@@ -38,15 +39,16 @@ struct LineState {
     number: Option<i64>,
     /// The entry that may run, or `NO_ENTRY`.
     gone: i64,
-    /// The first of those that wait.
+    /// The first waiting entry.
     first: Option<i64>,
 }
 
-/// Stands for the one that may go where none may.
+/// Stored as the entry that may run, if none may.
 const NO_ENTRY: i64 = 0;
 
 impl OrderedEntries<'_> {
-    /// The place of an entry that is about to join. One that waited before it and is younger steps back.
+    /// Returns the position of an entry that joins the line. A younger entry that may run, but does not run
+    /// yet, waits again.
     pub(crate) fn join(&self, seq: i64) -> Result<Joined> {
         let LineState { held_back, number, gone, first } = self.look(seq)?;
         if held_back == Some(InLine::Parks) {
@@ -75,13 +77,13 @@ impl OrderedEntries<'_> {
         Ok(Joined::Due(number))
     }
 
-    /// Takes note that one is not pending or running any more, if it was the one that might go. Who calls this goes on to
-    /// `release`.
+    /// Records that an entry is no longer pending or running, if it was the entry that may run. The caller
+    /// must then call `release`.
     pub(crate) fn leave(&self, seq: i64) -> Result<()> {
         self.pass_on(seq, NO_ENTRY)
     }
 
-    /// parks those that wait behind an entry that parks.
+    /// Parks the entries that wait behind an entry that parks.
     pub(crate) fn park(&self, seq: i64, now: Timestamp) -> Result<()> {
         let (handler, order) = (self.handler, self.key());
         self.execute(SQL.order_park, params![handler, order, seq, now.as_millis()])?;
@@ -89,7 +91,8 @@ impl OrderedEntries<'_> {
         Ok(())
     }
 
-    /// Makes those pending again that nothing parks any more. Who calls this goes on to `release`.
+    /// Makes parked entries pending again if no entry parks them any more. The caller must then call
+    /// `release`.
     pub(crate) fn unpark(&self) -> Result<()> {
         for sql in [SQL.order_unpark_begin, SQL.order_unpark, SQL.order_unpark_remove] {
             self.execute(sql, params![self.handler, self.key()])?;
@@ -97,7 +100,7 @@ impl OrderedEntries<'_> {
         Ok(())
     }
 
-    /// Lets the next one go, if nothing stands in its way.
+    /// Releases the next waiting entry, if no other entry blocks it. Deletes the line if no entry waits.
     pub(crate) fn release(&self, now: Timestamp) -> Result<()> {
         let LineState { number: Some(_), gone: NO_ENTRY, first, .. } = self.look(i64::MIN)? else {
             return Ok(());
@@ -112,7 +115,8 @@ impl OrderedEntries<'_> {
         Ok(())
     }
 
-    /// Holds the line back; says whether it was not before. Who was let go and does not run waits again.
+    /// Pauses the line. Returns true if it was not paused before. A released entry that does not run yet
+    /// waits again.
     pub(crate) fn stop(&self, now: Timestamp, line: &str) -> Result<bool> {
         let stop = params![self.handler, self.key(), now.as_millis(), line];
         let stopped = self.execute(SQL.order_stop, stop)?;
@@ -123,7 +127,7 @@ impl OrderedEntries<'_> {
         Ok(stopped == 1)
     }
 
-    /// Lets the line go on; says whether it was held back.
+    /// Resumes the line. Returns true if it was paused.
     pub(crate) fn go(&self, now: Timestamp) -> Result<bool> {
         let gone = self.execute(SQL.order_go, params![self.handler, self.key()])?;
         self.release(now)?;
@@ -147,7 +151,7 @@ impl OrderedEntries<'_> {
         Ok(())
     }
 
-    /// Makes the one wait again that might go; says whether it does, because one that runs cannot.
+    /// Makes the released entry wait again. Returns false if it runs already.
     fn wait_turn(&self, seq: i64) -> Result<bool> {
         let back = self.execute(SQL.order_wait_turn, params![seq, self.handler])? == 1;
         if back {
@@ -156,7 +160,7 @@ impl OrderedEntries<'_> {
         Ok(back)
     }
 
-    /// Notes who may go, after one that might.
+    /// Replaces the entry that may run, if it is `from`, by `to`.
     fn pass_on(&self, from: i64, to: i64) -> Result<()> {
         let passed = params![self.handler, self.key(), to, from];
         self.execute(SQL.order_pass_on, passed)?;
@@ -190,14 +194,14 @@ impl OrderedEntries<'_> {
     }
 }
 
-/// One of a line that ran and is finished.
+/// An entry of a line that ran and is finished.
 pub(crate) struct FinishedEntry {
     pub(crate) handler: i64,
     pub(crate) order: OrderKey,
     pub(crate) seq: i64,
 }
 
-/// Lets the next one go of each line of which one has ended.
+/// Releases the next entry of each line in which an entry ended.
 pub(crate) fn release_next(connection: &Connection, ended: &[FinishedEntry], now: Timestamp) -> Result<()> {
     if ended.is_empty() {
         return Ok(());
@@ -220,7 +224,7 @@ pub(crate) fn release_next(connection: &Connection, ended: &[FinishedEntry], now
             line.execute(SQL.order_end, params![handler, key])?;
         }
     }
-    // By number, as the entries lie.
+    // Update in the order in which the entries are stored.
     next.sort_unstable();
     let mut let_go = connection.prepare_cached(SQL.order_let_go).map_err(store_error)?;
     for (seq, handler) in next {
@@ -229,7 +233,7 @@ pub(crate) fn release_next(connection: &Connection, ended: &[FinishedEntry], now
     Ok(())
 }
 
-/// The order key a stored column holds.
+/// Returns the order key of a stored column.
 pub(crate) fn order_key(bytes: Option<Vec<u8>>) -> Result<Option<OrderKey>> {
     bytes
         .map(|bytes| {

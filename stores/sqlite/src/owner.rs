@@ -25,11 +25,11 @@ pub(crate) struct Owner {
 }
 
 enum OwnerState {
-    /// Nothing was claimed yet.
+    /// The instance has not claimed yet.
     Unknown,
-    /// It holds the lock; its number, unless the transaction that wrote it down was rolled back.
+    /// The instance holds the lock. `id` is its stored number, unless the transaction that stored it was rolled back.
     Alive { lock: OwnerLock, id: Option<i64> },
-    /// There is no boot id, or no lock can be had: leases decide.
+    /// There is no boot id, or no lock is available: leases decide.
     Unavailable,
 }
 
@@ -37,7 +37,7 @@ enum OwnerState {
 struct OwnerLock {
     name: String,
     path: PathBuf,
-    /// The lock ends with it.
+    /// Closing the file releases the lock.
     _file: File,
 }
 
@@ -52,7 +52,7 @@ impl Owner {
         Self { database: PathBuf::new(), boot: None, state: OwnerState::Unavailable }
     }
 
-    /// Its number, if it is known.
+    /// Returns the number of the owner, if it is stored.
     pub(crate) fn id(&self) -> Option<i64> {
         match &self.state {
             OwnerState::Alive { id, .. } => *id,
@@ -60,14 +60,14 @@ impl Owner {
         }
     }
 
-    /// A transaction was rolled back, and may have taken the number with it.
+    /// Forgets the number after a rollback, which may have removed its row.
     pub(crate) fn rolled_back(&mut self) {
         if let OwnerState::Alive { id, .. } = &mut self.state {
             *id = None;
         }
     }
 
-    /// Its number, written down if it is not yet.
+    /// Returns the number of the owner. Stores it if it is new.
     fn enter(&mut self, connection: &Connection) -> Result<Option<i64>> {
         let Some(boot) = &self.boot else { return Ok(None) };
         if matches!(self.state, OwnerState::Unknown) {
@@ -90,7 +90,8 @@ impl Owner {
         Ok(*id)
     }
 
-    /// At a clean end: removes row and file, unless something is still in hand. Then the next process finds the lock free.
+    /// Removes row and file at a clean end. If the owner still holds entries, keeps both, and the next process finds
+    /// the lock free.
     pub(crate) fn leave(self, connection: Option<&Connection>, patience: std::time::Duration) {
         let OwnerState::Alive { lock, id } = self.state else { return };
         let gone = match (id, connection) {
@@ -127,7 +128,7 @@ impl OwnerLock {
     }
 }
 
-/// The lock file of an owner.
+/// Returns the path of an owner's lock file.
 fn lock_file(database: &Path, name: &str) -> PathBuf {
     let mut path = OsString::from(database);
     path.push("-owner-");
@@ -141,20 +142,20 @@ fn remove(path: &Path) {
     }
 }
 
-/// The number under which a claim takes entries.
+/// Returns the owner number for a claim.
 pub(crate) fn enter(work: &mut WriteTx<'_>) -> Result<Option<i64>> {
     work.owner.enter(work.connection)
 }
 
-/// Gives what the first claim of this instance took to it. Later claims write the owner with the row.
+/// Sets this instance as the owner of the entries of its first claim. Later claims store the owner with the row.
 pub(crate) fn own_first(work: &mut WriteTx<'_>, claim_id: ClaimId) -> Result<()> {
     let Some(id) = enter(work)? else { return Ok(()) };
     work.statement(SQL.owner_own)?.execute(params![&claim_id.as_bytes()[..], id]).map_err(store_error)?;
     Ok(())
 }
 
-/// Owners of this boot of this machine that are certainly dead and have something in hand. Their locks are held until this is
-/// dropped. Dead owners with nothing in hand are forgotten, with their files.
+/// Owners of this boot of this machine that are certainly dead and hold entries. Their locks are held until this is
+/// dropped. Dead owners without entries are deleted, with their files.
 pub(crate) struct Dead {
     pub(crate) ids: Vec<i64>,
     locks: Vec<File>,
@@ -180,7 +181,7 @@ pub(crate) fn dead(work: &WriteTx<'_>) -> Result<Dead> {
                 remove(&path);
             }
             (Seized::Missing, false) => forget(work, id)?,
-            // It lives, it cannot be told, or another machine may hold the lock: its leases decide.
+            // The owner is alive, its state is unknown, or another machine may hold the lock: its leases decide.
             (Seized::Locked(_) | Seized::Missing, true) | (Seized::No, _) => {}
         }
     }

@@ -1,9 +1,9 @@
 //! The proof: a log-structured index of known keys. Tests: `proof/tests.rs`, `tests/proof.rs`.
 //!
-//! Digests are random, so an ordinary unique index writes one page for every message. Here the newest digests live in
-//! memory only; the append-only message table is their log, from which they are read again at start or when another
-//! process wrote. From time to time they are merged into `oncebox_proof`, slice by slice in digest order, so that many
-//! of them share each page that is written. See docs/adr/0005.
+//! Digests are random, so an ordinary unique index writes one page per message. Here the newest digests are only in
+//! memory. The append-only message table is their log: the store reads them from it at start, or after another process
+//! wrote. From time to time the store merges them into `oncebox_proof`, slice by slice in digest order, so that many of
+//! them share each written page. See docs/adr/0005.
 
 use std::collections::HashMap;
 
@@ -20,10 +20,10 @@ const SLICES: usize = 256;
 /// Growth of the tail before a merge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// A pass takes this many messages, or a third of what is merged if that is more: then a page that is written
-    /// takes several digests.
+    /// Minimum messages per pass. A pass takes a third of the merged keys if that is more, so that each written page
+    /// gets several digests.
     least: i64,
-    /// But never more than this: half of them are unmerged on average, and each costs about 60 bytes of memory.
+    /// Maximum messages per pass. On average half of them are unmerged, and each takes about 60 bytes of memory.
     max: i64,
 }
 
@@ -38,13 +38,13 @@ pub(crate) struct Tail {
     pace: Pace,
     slices: Vec<HashMap<[u8; 32], i64>>,
     len: i64,
-    /// Everything up to here has been read.
+    /// All messages up to this number were read.
     seen: i64,
-    /// Everything up to here is known to be merged.
+    /// All messages up to this number are known to be merged.
     merged: i64,
-    /// Added by the open transaction.
+    /// Keys added by the open transaction.
     added: HashMap<[u8; 32], i64>,
-    /// Merged by the open transaction: slices, and the sequence up to which.
+    /// Slices merged by the open transaction, with the last merged number of each.
     drained: Vec<(usize, i64)>,
     /// Merge work that accepted messages have paid for, in slices.
     credit: f64,
@@ -64,7 +64,8 @@ impl Tail {
         }
     }
 
-    /// Reads what other connections wrote. Called inside the write transaction, so nothing can come in between.
+    /// Reads the writes of other connections. Runs inside the write transaction, so that no write can happen in
+    /// between.
     pub(crate) fn catch_up(&mut self, connection: &Connection, counters: &Counters) -> Result<()> {
         if counters.merged > self.merged {
             self.merged = counters.merged;
@@ -133,23 +134,23 @@ impl Tail {
         Ok(())
     }
 
-    /// Remembers a key; for good once the transaction is committed.
+    /// Adds a key. A rollback of the transaction removes it.
     pub(crate) fn add(&mut self, key: &Key, seq: i64) {
         self.added.insert(*key.as_bytes(), seq);
     }
 
-    /// Does the merging that the messages of this transaction pay for.
+    /// Merges in proportion to the messages of this transaction.
     pub(crate) fn merge(&mut self, connection: &Connection, counters: &mut Counters) -> Result<()> {
         let goal = (counters.proofs / 3).clamp(self.pace.least, self.pace.max);
         if counters.pass_slice == 0 {
-            // While one pass follows the other, half a pass is what is unmerged on average.
+            // Between passes that follow each other, half a pass is unmerged on average.
             if self.len < goal / 2 {
                 return Ok(());
             }
             counters.pass_upto = self.seen;
         }
-        // A pass takes `goal` messages, so that each of them pays the same small part, and each slice has gathered as
-        // much as it can when its turn comes.
+        // A pass lasts for `goal` messages. Each of them pays the same small part, and each slice has collected as many
+        // keys as possible when it is merged.
         #[expect(clippy::cast_precision_loss, reason = "both are far below 2^52")]
         let step = (SLICES * self.added.len()) as f64 / goal as f64;
         self.credit += step;
@@ -166,14 +167,15 @@ impl Tail {
 
     fn merge_slice(&mut self, connection: &Connection, counters: &mut Counters) -> Result<()> {
         let slice = usize::try_from(counters.pass_slice).unwrap_or(0);
-        // Everything that is known, also what came after the pass began: the pages are written anyway.
+        // Merge all known keys of the slice, also those added after the pass began: the pages are written anyway.
         let mut digests: Vec<(&[u8; 32], i64)> =
             self.slices[slice].iter().map(|(digest, seq)| (digest, *seq)).collect();
         digests.sort_unstable();
         {
             let mut merge = connection.prepare_cached(SQL.proof_merge).map_err(store_error)?;
             for (digest, seq) in &digests {
-                // Not new if it was merged by another process, or before this one was opened in the middle of a pass.
+                // The key is not new if another process merged it, or if it was merged before this process opened the
+                // file in the middle of a pass.
                 let new = merge.execute(params![&digest[..], seq]).map_err(store_error)?;
                 counters.proofs += i64::try_from(new).unwrap_or(0);
             }
@@ -194,7 +196,7 @@ impl Tail {
         Ok(())
     }
 
-    /// The transaction is committed: what it did is now true in memory too.
+    /// Applies the changes of a committed transaction to memory.
     pub(crate) fn committed(&mut self, counters: &Counters) {
         for (slice, upto) in std::mem::take(&mut self.drained) {
             let before = len(&self.slices[slice]);
@@ -205,11 +207,11 @@ impl Tail {
         for (digest, seq) in std::mem::take(&mut self.added) {
             self.insert(digest, seq);
         }
-        // Nothing was written beside us since `catch_up`, so every sequence up to this one is ours or was read.
+        // No other connection wrote since `catch_up`, so this process wrote or read every number up to this one.
         self.seen = self.seen.max(counters.seq);
     }
 
-    /// The transaction is rolled back: nothing of it happened.
+    /// Discards the changes of a transaction that was rolled back.
     pub(crate) fn rolled_back(&mut self) {
         self.added.clear();
         self.drained.clear();
@@ -220,10 +222,10 @@ fn len(slice: &HashMap<[u8; 32], i64>) -> i64 {
     i64::try_from(slice.len()).unwrap_or(i64::MAX)
 }
 
-/// The first digest of a slice, and one behind its last.
+/// Returns the first digest of a slice, and the end after its last one.
 fn bounds(slice: usize) -> (Vec<u8>, Vec<u8>) {
     let first = u8::try_from(slice).unwrap_or(u8::MAX);
-    // One byte longer than any digest: sorts behind them all.
+    // One byte longer than any digest, so it sorts after all of them.
     let end = first.checked_add(1).map_or_else(|| vec![u8::MAX; 33], |next| vec![next]);
     (vec![first], end)
 }

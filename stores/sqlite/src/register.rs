@@ -11,7 +11,7 @@ use crate::error::store_error;
 use crate::sql::SQL;
 use crate::writer::WriteTx;
 
-/// Windows that are longer are for ever; far from the end of what can be counted.
+/// Longest window in milliseconds; longer ones count as endless. Its sum with any time does not overflow.
 pub(crate) const FOREVER: i64 = i64::MAX / 4;
 
 pub(crate) fn register(work: &mut WriteTx<'_>, params: &RegisterParams) -> Result<()> {
@@ -35,11 +35,11 @@ pub(crate) fn register(work: &mut WriteTx<'_>, params: &RegisterParams) -> Resul
     let known = windows(work.connection, inbox)?;
     let (fresh, until) = (work.now.after(params.hold / 2), work.now.after(params.hold));
     for (handler, window) in params.all() {
-        // What was said not long ago need not be written again.
-        let said = |one: &RegisteredWindow| {
+        // Skip windows that a process registered recently.
+        let is_registered = |one: &RegisteredWindow| {
             (one.handler.as_ref(), millis(one.window)) == (handler, millis(window)) && one.until >= fresh
         };
-        if !known.iter().any(said) {
+        if !known.iter().any(is_registered) {
             let handler = handler.map_or("", HandlerKey::as_str);
             work.statement(SQL.register)?
                 .execute(params![inbox, handler, millis(window), until.as_millis()])
@@ -54,7 +54,7 @@ pub(crate) fn register(work: &mut WriteTx<'_>, params: &RegisterParams) -> Resul
     Ok(())
 }
 
-/// Everything that was said of an inbox.
+/// Returns all registered windows of an inbox.
 pub(crate) fn windows(connection: &Connection, inbox: i64) -> Result<Vec<RegisteredWindow>> {
     let mut statement = connection.prepare_cached(SQL.register_windows).map_err(store_error)?;
     let mut rows = statement.query([inbox]).map_err(store_error)?;
@@ -68,7 +68,7 @@ pub(crate) fn windows(connection: &Connection, inbox: i64) -> Result<Vec<Registe
     Ok(windows)
 }
 
-/// A window, in the unit of the tables.
+/// Converts a window to milliseconds, the unit of the tables.
 pub(crate) fn millis(window: Duration) -> i64 {
     i64::try_from(window.as_millis()).map_or(FOREVER, |millis| millis.min(FOREVER))
 }

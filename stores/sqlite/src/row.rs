@@ -1,4 +1,4 @@
-//! Converts rows to the types of the library.
+//! Converts rows to the types of the library. Tests: `tests/damage.rs`, the testkit's conformance suite.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use rusqlite::Row;
 use crate::error::{corrupt, store_error};
 use crate::names::HandlerState;
 
-/// The message in the columns from `first` on: time, tenant, source, id, type, ordering key, headers, payload.
+/// Reads the message in the columns from `first` on: time, tenant, source, id, type, ordering key, headers, payload.
 pub(crate) fn message(row: &Row<'_>, first: usize) -> Result<Arc<Message>> {
     let read = || -> rusqlite::Result<(Message, Vec<u8>)> {
         let bytes = |column: usize| -> rusqlite::Result<Bytes> {
@@ -42,27 +42,27 @@ pub(crate) fn key(row: &Row<'_>, column: usize) -> rusqlite::Result<Key> {
     Ok(Key::from_bytes(row.get(column)?))
 }
 
-/// The same for a message that may be gone: then it goes by its number.
+/// Reads the key of a message that may be lost. Then the key is made from its number.
 pub(crate) fn key_of(row: &Row<'_>, column: usize, seq: i64) -> rusqlite::Result<Key> {
     Ok(row.get::<_, Option<[u8; 32]>>(column)?.map_or_else(|| lost_key(seq), Key::from_bytes))
 }
 
-/// Stands for the key of a message that is gone, so that an operator can name its entries: zeros, then the number.
+/// Returns the key of a lost message, so that an operator can name its entries: zeros, then the number.
 fn lost_key(seq: i64) -> Key {
     let mut bytes = [0; 32];
     bytes[24..].copy_from_slice(&seq.to_be_bytes());
     Key::from_bytes(bytes)
 }
 
-/// The number in the key of a message that is gone.
+/// Returns the number in the key of a lost message.
 pub(crate) fn lost_seq(key: &Key) -> Option<i64> {
     let (zeros, number) = key.as_bytes().split_at(24);
     let number = i64::from_be_bytes(number.try_into().ok()?);
     zeros.iter().all(|byte| *byte == 0).then_some(number)
 }
 
-/// An entry in the order of the admin queries: seq, handler, status, attempts, crashes, generation, at, reason, error,
-/// in line.
+/// Reads an entry in the column order of the admin queries: seq, handler, status, attempts, crashes, generation, at,
+/// reason, error, in line.
 pub(crate) fn entry(row: &Row<'_>, handler: &HandlerState, key: Key) -> Result<EntryView> {
     let word: String = row.get(2).map_err(store_error)?;
     let status = Status::ALL.into_iter().find(|status| status.as_str() == word);

@@ -17,7 +17,7 @@ pub(crate) fn settle(work: &mut WriteTx<'_>, batch: &[Settlement]) -> Result<Vec
     let mut ended = Vec::new();
     let settled =
         batch.iter().map(|settlement| settle_one(work, settlement, &mut ended)).collect::<Result<_>>()?;
-    // For all at once: no two of a line run, so none of them waits for another.
+    // Release the followers of all entries at once: no two entries of a line run, so none of them waits for another.
     release_next(work.connection, &ended, work.now)?;
     Ok(settled)
 }
@@ -35,8 +35,8 @@ fn settle_one(
     let fenced = Fenced { connection: work.connection, claim, handler, now: work.now };
     let (settled, woke) = fenced.settle(settlement, ended)?;
     *work.wake |= woke;
-    // The repeat of a settlement whose answer was lost is recognised. A handler's own transaction is never a repeat:
-    // it holds writes of its own, which must not come in twice.
+    // Recognize the repeat of a settlement whose answer was lost. A handler's own transaction never counts as a repeat:
+    // it holds writes that must not be applied twice.
     if settled == Settled::LeaseLost && fenced.settled_by(settlement.next.status())? {
         return Ok(Settled::Applied);
     }
@@ -65,7 +65,7 @@ pub(crate) fn renew(work: &mut WriteTx<'_>, params: &RenewParams) -> Result<Vec<
     Ok(renewed)
 }
 
-/// Completes a claim on any connection that has a transaction open: the handler's own.
+/// Completes a claim in the open transaction of a handler's connection.
 pub(crate) fn complete(connection: &Connection, claim: &Claim, now: Timestamp) -> Result<Settled> {
     let Some(handler) = handler_id(connection, claim)? else { return Ok(Settled::LeaseLost) };
     let mut ended = Vec::new();
@@ -75,7 +75,7 @@ pub(crate) fn complete(connection: &Connection, claim: &Claim, now: Timestamp) -
     Ok(settled)
 }
 
-/// Checks that a claim holds. On a connection with a write transaction, it then holds until that ends.
+/// Checks that a claim holds. On a connection with a write transaction, it then holds until the transaction ends.
 pub(crate) fn holds(connection: &Connection, claim: &Claim) -> Result<Settled> {
     let Some(handler) = handler_id(connection, claim)? else { return Ok(Settled::LeaseLost) };
     let fence = params![&claim.claim_id.as_bytes()[..], claim.seq.0, handler, claim.token.0];
@@ -95,7 +95,7 @@ fn handler_id(connection: &Connection, claim: &Claim) -> Result<Option<i64>> {
         .map_err(store_error)
 }
 
-/// A claim, as far as writing under it goes.
+/// A claim, for writes under its fence.
 struct Fenced<'a> {
     connection: &'a Connection,
     claim: &'a Claim,
@@ -111,8 +111,8 @@ impl Fenced<'_> {
             .map_err(store_error)
     }
 
-    /// Writes the settlement if the claim holds. The second answer says whether something became claimable. The caller lets
-    /// those go that wait behind what has `ended`.
+    /// Writes the settlement if the claim holds. The second value is true if an entry became claimable. The caller must
+    /// release the followers of the `ended` entries.
     fn settle(&self, settlement: &Settlement, ended: &mut Vec<FinishedEntry>) -> Result<(Settled, bool)> {
         let claim = self.claim;
         if !matches!(settlement.next, NextState::Pending { .. } | NextState::Poisoned { .. }) {
@@ -149,7 +149,7 @@ impl Fenced<'_> {
         Ok((Settled::Applied, woke))
     }
 
-    /// The same for what goes on no more.
+    /// Writes a settlement that ends the entry.
     fn end(&self, settlement: &Settlement, ended: &mut Vec<FinishedEntry>) -> Result<(Settled, bool)> {
         let claim = self.claim;
         if !self.outcome(settlement)? || !self.leave()? {
@@ -161,11 +161,11 @@ impl Fenced<'_> {
             order,
             seq: claim.seq.0,
         }));
-        // The next one of the line, or one that waits under another key of the handler.
+        // The next entry of the line, or one that waits under another key of the handler, became claimable.
         Ok((Settled::Applied, claim.order.is_some()))
     }
 
-    /// Takes the claim's row away, if it still holds.
+    /// Deletes the claim's row, if the claim still holds.
     fn leave(&self) -> Result<bool> {
         let claim = self.claim;
         let left = self.execute(
@@ -245,7 +245,7 @@ impl Fenced<'_> {
         Ok(())
     }
 
-    /// Writes how it ended, if the claim still holds.
+    /// Writes the outcome, if the claim still holds.
     fn outcome(&self, settlement: &Settlement) -> Result<bool> {
         let claim = self.claim;
         let written = self.execute(
@@ -273,7 +273,7 @@ struct Carried {
 }
 
 impl Carried {
-    /// Last error of the handler: of this run or an earlier one.
+    /// Returns the handler's last error, of this run or an earlier one.
     fn text<'a>(&'a self, settlement: &'a Settlement) -> Option<&'a str> {
         settlement.error.as_ref().map(oncebox_core::state::ErrorText::as_str).or(self.error.as_deref())
     }

@@ -4,7 +4,7 @@ use crate::sections::section;
 
 macro_rules! statements {
     ($($file:literal: $($name:ident),+;)*) => {
-        /// Every statement, by the name of its section.
+        /// All statements, by the names of their sections.
         pub(crate) struct SqliteStatements {
             $($(pub(crate) $name: &'static str,)+)*
         }

@@ -16,7 +16,7 @@ use crate::sql::SQL;
 use crate::writer::WriteTx;
 
 pub(crate) fn sweep(work: &mut WriteTx<'_>, params: &SweepParams) -> Result<Swept> {
-    // A sweep that finds nothing writes nothing, and would not notice.
+    // A sweep that finds nothing writes nothing, so it would not fail on a read-only file.
     if work.connection.is_readonly("main").map_err(store_error)? {
         return Err(Error::new(ErrorKind::ReadOnly, "the SQLite file cannot be written"));
     }
@@ -82,7 +82,7 @@ impl Sweeper {
     }
 }
 
-/// A message that may leave.
+/// A message that the sweep may delete.
 struct Candidate {
     seq: Seq,
     inbox: i64,
@@ -105,18 +105,18 @@ impl Candidate {
 /// Result for one message.
 enum SweepVerdict {
     Gone,
-    /// Something of it is not over yet.
+    /// An entry or window of the message is not over.
     Stays,
-    /// It has a longer window, and is looked at when that is over; or it is not of this inbox.
+    /// The message has a longer window, whose scan checks it; or it belongs to another inbox.
     Later,
 }
 
 /// A page of a sweep.
 struct SweepPage {
     inbox: i64,
-    /// By handler.
+    /// Window by handler.
     windows: HashMap<i64, Duration>,
-    /// Of messages without entries, and of unregistered handlers.
+    /// Window of messages without entries, and of unregistered handlers.
     default: Duration,
     digest: i64,
     running: HashSet<i64>,
@@ -126,7 +126,7 @@ struct SweepPage {
 
 impl SweepPage {
     fn new(work: &WriteTx<'_>, inbox: i64, windows: &RetentionWindows) -> Result<Self> {
-        // No more than the workers have in hand; kept here, so that the table needs no index for this.
+        // As many rows as workers have running entries. Kept in memory, so that the table needs no index for this.
         let mut statement = work.statement(SQL.sweep_running)?;
         let running = statement.query_map([], |row| row.get(0)).map_err(store_error)?;
         let own = work.names.of_inbox(inbox).map(|(id, handler)| (id, windows.of(&handler.key)));
@@ -141,7 +141,7 @@ impl SweepPage {
         })
     }
 
-    /// Looks at messages that may have left one window; says where to go on.
+    /// Checks messages that may be past one window. Returns the next position.
     fn scan_page(
         &mut self,
         work: &WriteTx<'_>,
@@ -165,14 +165,14 @@ impl SweepPage {
         let mut looked = again.len();
         for candidate in candidates(work, from, limit - looked)? {
             let Candidate { seq, received_at, .. } = candidate;
-            // One from a time when the clock was wrong stays, but keeps no other from leaving.
+            // A message from a time when the clock was wrong stays, but does not stop the scan.
             let ahead = received_at > work.now;
             if received_at > work.now.before(at.window) && !ahead {
                 break;
             }
             (last, looked) = (seq, looked + 1);
             let fate = self.look(work, &candidate, at.window)?;
-            // Numbers are given in the order of acceptance, so everything before one that is settled is.
+            // Numbers follow the order of acceptance, so all messages before a settled one are settled.
             if received_at <= settled || ahead {
                 passed = seq;
                 if matches!(fate, SweepVerdict::Stays) {
@@ -189,7 +189,7 @@ impl SweepPage {
         Ok((looked >= limit).then_some(SweepPosition::new(at.window, last)))
     }
 
-    /// Looks at a message, and removes it if it is over.
+    /// Checks a message, and deletes it if it is past its retention.
     fn look(&mut self, work: &WriteTx<'_>, candidate: &Candidate, window: Duration) -> Result<SweepVerdict> {
         let longest = candidate.handlers.iter().map(|id| self.window(*id)).max().unwrap_or(self.default);
         if candidate.inbox != self.inbox || longest > window {
@@ -262,7 +262,7 @@ impl SweepPage {
     }
 }
 
-/// Messages in the order of acceptance, of whatever inbox.
+/// Returns messages of all inboxes in the order of acceptance.
 fn candidates(work: &WriteTx<'_>, after: Seq, limit: usize) -> Result<Vec<Candidate>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut statement = work.statement(SQL.sweep_candidates)?;
@@ -270,7 +270,7 @@ fn candidates(work: &WriteTx<'_>, after: Seq, limit: usize) -> Result<Vec<Candid
     rows.collect::<rusqlite::Result<_>>().map_err(store_error)
 }
 
-/// Removes marks past the window of their handler; returns how many.
+/// Deletes marks past the window of their handler. Returns the number of deleted marks.
 fn sweep_marks(work: &WriteTx<'_>, params: &SweepParams, windows: &RetentionWindows) -> Result<usize> {
     let (mut gone, mut last) = (0, String::new());
     while gone < params.limit {
@@ -296,7 +296,8 @@ struct Removed {
     count: usize,
     entries: usize,
     last_seq: i64,
-    /// By handler: when the newest of its messages came. Of those without entries under 0, which is no handler's number.
+    /// Receive time of the newest deleted message, by handler. Messages without entries count under 0, which is no
+    /// handler's id.
     newest: HashMap<i64, Timestamp>,
 }
 
@@ -313,7 +314,7 @@ impl Removed {
         }
     }
 
-    /// Remembers for whom messages up to which time may have been forgotten.
+    /// Stores, by handler, the time up to which messages may have been swept.
     fn note(self, work: &mut WriteTx<'_>, params: &SweepParams) -> Result<()> {
         work.counters.swept = work.counters.swept.max(self.last_seq);
         for (handler, watermark) in self.newest {
@@ -327,7 +328,7 @@ impl Removed {
     }
 }
 
-/// The proof row stays until the next merge passes it; without its message it counts as absent.
+/// Deletes a message. Its proof row stays until the next merge of its slice; without the message it counts as absent.
 fn remove(work: &WriteTx<'_>, seq: i64) -> Result<()> {
     let all =
         [SQL.sweep_outcomes, SQL.history_forget_attempts, SQL.history_delete_duplicates, SQL.sweep_message];

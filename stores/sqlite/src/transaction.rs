@@ -20,7 +20,7 @@ use crate::error::{commit_error, stopped, store_error};
 use crate::lock;
 use crate::sql::SQL;
 
-/// Turns of the writes of one process: SQLite allows one writer, and to wait here is fair and cheap. Holds the
+/// Turns of the writers of one process. SQLite allows one writer, and waiting here is fair and cheap. Holds the
 /// connection that handlers use.
 #[derive(Clone)]
 pub(crate) struct WriteTurn {
@@ -51,7 +51,7 @@ impl WriteTurn {
         }
     }
 
-    /// The same for a thread that may block.
+    /// Waits for a turn on a thread that may block.
     pub(crate) fn enter_blocking(&self) -> Result<WriteTurnGuard> {
         let mut lock = pin!(Arc::clone(&self.connection).lock_owned());
         loop {
@@ -63,7 +63,7 @@ impl WriteTurn {
         }
     }
 
-    /// Takes the next turn in the queue, and never ends it while the answer lives.
+    /// Takes the next turn in the queue, and holds it until the returned value is dropped.
     #[cfg(test)]
     pub(crate) fn queue_for_ever(&self) -> impl Send + use<> {
         let mut lock = Box::pin(Arc::clone(&self.connection).lock_owned());
@@ -91,7 +91,7 @@ impl WriteTurn {
     }
 }
 
-/// Blocks until a future is ready, or for so long.
+/// Blocks until a future is ready, at most `patience`.
 fn wait<F: Future + Unpin>(mut future: F, patience: Duration) -> Option<F::Output> {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -110,11 +110,11 @@ fn wait<F: Future + Unpin>(mut future: F, patience: Duration) -> Option<F::Outpu
     }
 }
 
-/// An open transaction of a handler. Use it like a [`Connection`]; the library commits it, and dropping it rolls it
-/// back. While it is open nothing else can write to the file: do slow things before asking for it, and do not use the
-/// inbox while you have it.
+/// An open transaction of a handler. Use it like a [`Connection`]. The library commits it, and dropping it rolls it
+/// back. While it is open, no other connection can write to the file: do slow work before you request it, and do not
+/// use the inbox while you hold it.
 pub struct SqliteTx {
-    /// `None` only while it is being ended. Before `turn`, so that it is closed before the next turn begins.
+    /// `None` only while the transaction ends. Declared before `turn`, so that it closes before the next turn begins.
     connection: Option<Connection>,
     /// Set when SQLite rolls back by itself, as it does after some errors.
     rolled_back: Arc<AtomicBool>,
@@ -129,7 +129,7 @@ impl SqliteTx {
     pub(crate) async fn begin(write_turn: &WriteTurn, opener: &FileOpener) -> Result<Self> {
         let turn = write_turn.enter().await?;
         let opener = opener.clone();
-        // The turn goes along: if the caller goes away, it is over when this is.
+        // The task owns the turn. If the caller stops waiting, the turn ends with the task.
         let begun = tokio::task::spawn_blocking(move || Self::open(turn, &opener));
         begun.await.map_err(|panic| stopped().caused_by(panic))?
     }
@@ -142,7 +142,7 @@ impl SqliteTx {
         let mut tx =
             Self { connection: None, rolled_back: Arc::default(), in_part: false, wakes: false, turn };
         let connection = tx.connection.insert(connection);
-        // SQLite would begin, and refuse the handler's first write instead.
+        // SQLite would begin, and refuse only the handler's first write.
         if connection.is_readonly("main").map_err(store_error)? {
             return Err(Error::new(ErrorKind::ReadOnly, "the SQLite file cannot be written"));
         }
@@ -163,7 +163,7 @@ impl SqliteTx {
 
     /// Commits. Keeps the connection for the next handler unless the outcome is unknown.
     pub(crate) async fn commit(mut self) -> Result<()> {
-        // A task of its own: it goes on if the caller is cancelled.
+        // A separate task, which continues if the caller is cancelled.
         let committed = tokio::task::spawn_blocking(move || {
             self.check()?;
             let mut connection = self.connection.take().ok_or_else(stopped)?;

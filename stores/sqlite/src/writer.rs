@@ -23,10 +23,10 @@ use crate::proof::{Pace, Tail};
 use crate::sql::SQL;
 use crate::transaction::WriteTurn;
 
-/// The most calls that share a transaction; beyond that, answers would come too late.
+/// Maximum calls that share a transaction. With more, callers would wait too long.
 const MAX_GROUP: usize = 1_024;
 
-/// The counters of the store, as the open transaction sees them.
+/// Counters of the store, as the open transaction sees them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) seq: i64,
@@ -74,11 +74,11 @@ pub(crate) struct WriteTx<'a> {
     pub(crate) names: &'a mut NameMap,
     pub(crate) tail: &'a mut Tail,
     pub(crate) counters: &'a mut Counters,
-    /// Set when something became claimable.
+    /// True if an entry became claimable.
     pub(crate) wake: &'a mut bool,
-    /// The largest size of the file.
+    /// Maximum size of the file, in bytes.
     pub(crate) max_bytes: Option<u64>,
-    /// Identity that claims carry.
+    /// Owner that claims store.
     pub(crate) owner: &'a mut Owner,
 }
 
@@ -100,9 +100,9 @@ impl WriteTx<'_> {
 
 /// A call that waits for its turn.
 trait WriterJob: Send {
-    /// Does the work. May be called again after a rollback.
+    /// Runs the call. May run again after a rollback.
     fn run(&mut self, work: &mut WriteTx<'_>) -> Result<()>;
-    /// Answers the caller once the fate of the transaction is known.
+    /// Sends the caller the result, once the outcome of the transaction is known.
     fn finish(self: Box<Self>, outcome: Result<()>);
 }
 
@@ -116,7 +116,7 @@ struct QueuedCall<F, T> {
 /// Treatment of a call whose caller stopped waiting before its turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Abandoned {
-    /// It is done all the same.
+    /// The call runs nevertheless.
     Done,
     /// Skipped: no caller would receive its result.
     Left,
@@ -136,12 +136,12 @@ where
 
     fn finish(self: Box<Self>, outcome: Result<()>) {
         let Self { answer, reply, .. } = *self;
-        // A caller that went away learns what happened when it asks again.
+        // A caller that stopped waiting gets the result when it repeats the call.
         let _ = reply.send(outcome.and_then(|()| answer.ok_or_else(stopped)));
     }
 }
 
-/// The way to the writer thread, which ends when the last of these is gone.
+/// Handle of the writer thread, which ends when the last handle is dropped.
 #[derive(Clone)]
 pub(crate) struct WriterHandle {
     jobs: mpsc::Sender<Box<dyn WriterJob>>,
@@ -175,14 +175,14 @@ impl WriterHandle {
             .name("oncebox-sqlite".into())
             .spawn(move || {
                 state.run(queue);
-                // Only now, when every connection of the writer is closed.
+                // Drop this last, after all connections of the writer are closed.
                 drop::<std::sync::mpsc::Sender<()>>(ends);
             })
             .map_err(|error| stopped().caused_by(error))?;
         Ok((Self { jobs }, WriterEnd::new(ended)))
     }
 
-    /// Runs `work` in the next transaction, and answers once that is committed.
+    /// Runs `work` in the next transaction, and returns after the commit.
     pub(crate) async fn call<T, F>(&self, abandoned: Abandoned, work: F) -> Result<T>
     where
         F: FnMut(&mut WriteTx<'_>) -> Result<T> + Send + 'static,
@@ -191,7 +191,7 @@ impl WriterHandle {
         let (reply, answer) = oneshot::channel();
         let job = Box::new(QueuedCall { work, answer: None, reply, abandoned });
         self.jobs.send(job).await.map_err(|_| stopped())?;
-        // Gone without an answer: the thread died with the transaction open, or while it was committed.
+        // No answer: the thread died with the transaction open, or during the commit.
         answer.await.map_err(|_| Error::new(ErrorKind::CommitUnknown, "the SQLite writer died"))?
     }
 }
@@ -201,7 +201,8 @@ pub(crate) struct CachedState {
     names: NameMap,
     pub(crate) tail: Tail,
     counters: Counters,
-    /// Changes when another connection wrote. `None` when the names and counters have to be read again anyway.
+    /// SQLite's data version, which changes when another connection writes. `None` if the names and counters must be
+    /// read again anyway.
     data_version: Option<i64>,
 }
 
@@ -215,8 +216,8 @@ impl CachedState {
         }
     }
 
-    /// Brings it up to date inside a transaction: as before, unless another connection wrote in between. Says whether one is
-    /// known to have.
+    /// Updates the state inside a transaction, if another connection wrote meanwhile. Returns true if one is known to
+    /// have written.
     fn refresh(&mut self, connection: &Connection) -> Result<bool> {
         let data_version =
             connection.pragma_query_value(None, "data_version", |row| row.get(0)).map_err(store_error)?;
@@ -230,21 +231,22 @@ impl CachedState {
         Ok(before.is_some_and(|before| before != data_version))
     }
 
-    /// The tail was read before the transaction wrote anything, so it is still true, and it is long.
+    /// Discards the state after a rollback, except the tail. The tail is long, and still valid, because it was read
+    /// before the transaction's first write.
     fn rolled_back(&mut self) {
         self.tail.rolled_back();
         self.data_version = None;
     }
 }
 
-/// The cached state, which transactions of callers read too. `None` when the next transaction has to read it again. A thread takes it
-/// while it has SQLite's write lock, so no other waits long.
+/// The cached state, which transactions of callers read, too. `None` if the next transaction must read it again. A
+/// thread locks it only while it holds SQLite's write lock, so no other thread waits long.
 pub(crate) type SharedState = Arc<Mutex<Option<CachedState>>>;
 
 struct WriterState {
     opener: FileOpener,
     owner: Owner,
-    /// `None` after a failure that may have left it in doubt; opened again for the next group.
+    /// `None` after a failure with an unknown state. Opened again for the next group.
     connection: Option<Connection>,
     known: SharedState,
     clock: SharedClock,
@@ -264,7 +266,7 @@ impl WriterState {
         while queue.blocking_recv_many(&mut group, MAX_GROUP) > 0 {
             self.serve(&mut group);
             if self.courtesy.is_due(!queue.is_empty(), Instant::now()) {
-                // In our turn, so that no handler of this process takes the room.
+                // Hold the turn, so that no handler of this process uses the pause.
                 let _turn = self.write_turn.enter_blocking();
                 self.courtesy.leave_room();
                 self.turns = self.write_turn.turns();
@@ -276,7 +278,7 @@ impl WriterState {
         }
     }
 
-    /// Does the work of a group and answers it.
+    /// Runs the calls of a group and sends their results.
     fn serve(&mut self, group: &mut Vec<Box<dyn WriterJob>>) {
         match self.transaction(group) {
             Err(failed) if group.len() > 1 && failed.isolate => self.one_by_one(group.drain(..)),
@@ -285,11 +287,12 @@ impl WriterState {
         }
     }
 
-    /// One call spoiled the transaction for all: each gets its own, so that only that one fails.
+    /// Runs each call in its own transaction after one call made the shared transaction fail, so that only that call
+    /// fails.
     fn one_by_one(&mut self, jobs: impl Iterator<Item = Box<dyn WriterJob>>) {
         let mut away: Option<Error> = None;
         for mut job in jobs {
-            // While the file is locked, each would wait for as long as the first one did.
+            // While the file is locked, each call would wait as long as the first one.
             if let Some(error) = &away {
                 job.finish(Err(error.to_shared()));
                 continue;
@@ -304,9 +307,9 @@ impl WriterState {
         }
     }
 
-    /// Runs all jobs in one transaction. Nothing of it is stored unless this is `Ok`.
+    /// Runs all jobs in one transaction. Stores nothing unless it returns `Ok`.
     fn transaction(&mut self, jobs: &mut [Box<dyn WriterJob>]) -> std::result::Result<(), FailedTransaction> {
-        // A panic ends the transaction, not the thread that all others depend on.
+        // A panic ends the transaction, but not the thread that all other calls need.
         catch_unwind(AssertUnwindSafe(|| self.try_transaction(jobs))).unwrap_or_else(|_| {
             self.connection = None;
             *self.known.lock() = None;
@@ -319,7 +322,7 @@ impl WriterState {
         &mut self,
         jobs: &mut [Box<dyn WriterJob>],
     ) -> std::result::Result<(), FailedTransaction> {
-        // Handlers' transactions and ours take turns here, instead of colliding on SQLite's lock.
+        // Transactions of handlers and of the writer take turns here, instead of colliding on SQLite's lock.
         let _turn = self.write_turn.enter_blocking()?;
         let connection = match self.connection.take() {
             Some(connection) => connection,
@@ -341,7 +344,7 @@ impl WriterState {
                     connection.is_autocommit() || connection.execute_batch(SQL.transaction_rollback).is_ok();
                 let error = &failed.error;
                 let in_doubt = error.kind() == ErrorKind::CommitUnknown || is_io_failure(error);
-                // A connection that is in doubt is never used again, nor what was believed of the file.
+                // Never reuse a connection with an unknown state, nor the cached state of the file.
                 if rolled_back && !in_doubt {
                     self.connection = Some(connection);
                     self.known.lock().iter_mut().for_each(CachedState::rolled_back);
@@ -359,8 +362,8 @@ impl WriterState {
         jobs: &mut [Box<dyn WriterJob>],
         wake: &mut bool,
     ) -> std::result::Result<(), FailedTransaction> {
-        // Immediate: a transaction that reads first and writes later can find its snapshot outdated, at any time and
-        // without a wait. A file that is only looked at must not be locked.
+        // Immediate: if a transaction reads first and writes later, SQLite may refuse its outdated snapshot at any
+        // time, without a wait. A read-only file must not be locked.
         let begun = if self.opener.read_only {
             connection.execute_batch(SQL.transaction_begin_read)
         } else {
@@ -370,7 +373,7 @@ impl WriterState {
         let mut known = self.known.lock();
         let known = known.get_or_insert_with(|| CachedState::nothing(self.pace));
         let turns = self.write_turn.turns();
-        // If handlers of this process had turns meanwhile, it was probably they who wrote.
+        // If handlers of this process had turns meanwhile, they probably wrote.
         if known.refresh(connection)? && turns == self.turns + 1 {
             self.courtesy.saw_others(Instant::now());
         }
@@ -390,7 +393,7 @@ impl WriterState {
         for job in jobs {
             job.run(&mut work).map_err(blame)?;
         }
-        // Only accepted messages make it merge, so others need not suffer if there is no room for that.
+        // Only accepted messages cause a merge, so other calls need not fail if there is no room for it.
         known.tail.merge(connection, &mut known.counters).map_err(blame)?;
         if known.counters != before {
             known.counters.save(connection).map_err(store_error)?;
@@ -414,9 +417,9 @@ impl From<Error> for FailedTransaction {
     }
 }
 
-/// A thread that watches for commits of other processes.
+/// Starts a thread that watches for commits of other processes.
 pub(crate) fn watch_file(opener: FileOpener, wake: watch::Sender<u64>, stop: Arc<AtomicBool>) {
-    // SQLite has no notification across processes; asking for the data version is a read of shared memory.
+    // SQLite has no notification across processes. A query of the data version is a read of shared memory.
     const EVERY: std::time::Duration = std::time::Duration::from_millis(20);
     let spawned = std::thread::Builder::new().name("oncebox-watch".into()).spawn(move || {
         let connection = match opener.open() {

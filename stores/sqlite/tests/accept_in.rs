@@ -91,7 +91,7 @@ async fn the_keys_in_the_memory_of_every_store_are_known() {
 async fn what_a_transaction_stored_is_known_to_every_store() {
     let file = TestFile::new();
     let (one, two, mut shop) = (file.open(), file.open(), file.connect());
-    // Both have read everything that there is.
+    // Both stores have read all messages.
     one.accept(&[offer("before")]).await.expect("accept");
     two.accept(&[offer("before")]).await.expect("accept");
     let mut seqs = Vec::new();
@@ -196,7 +196,7 @@ async fn the_commit_of_another_connection_wakes_workers() {
     let file = TestFile::new();
     let (store, mut shop) = (file.open(), file.connect());
     let mut wakeup = store.wakeups().expect("wake-ups").subscribe();
-    // The first look of the watcher may be one of the events.
+    // The watcher's first check may be one of the events.
     for n in 0..3 {
         let mut tx = shop.transaction().expect("begin");
         first(accept_in(&store, &mut tx, &n.to_string()).await);

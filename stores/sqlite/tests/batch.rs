@@ -1,5 +1,5 @@
-//! Batch handlers with writes of their own in a business table: each message takes effect exactly once, whatever the
-//! others in its batch do.
+//! Batch handlers that write to a business table: each message takes effect exactly once, independent of the others in
+//! its batch.
 
 mod support;
 
@@ -16,24 +16,24 @@ use support::{LEASE, PAST_LEASE, TestFile, route};
 
 type FaultyFile = FaultyStore<Sqlite>;
 
-/// A worker beside its business tables.
+/// A worker with its business tables.
 struct BatchShop {
     file: TestFile,
     inbox: Inbox<FaultyFile>,
 }
 
 impl BatchShop {
-    /// With one message for each play, named by its number.
+    /// Creates a worker with one message per play. Its id is its index.
     async fn new(batch: Registration<FaultyFile>, plays: &[&str]) -> Self {
         let file = TestFile::new();
         let clock = file.clock.clone();
         Self::on(clock, file, batch, plays).await
     }
 
-    /// The same with a clock for the worker alone.
+    /// Creates a worker with its own clock.
     async fn on(clock: TestClock, file: TestFile, batch: Registration<FaultyFile>, plays: &[&str]) -> Self {
         let store = FaultyStore::new(file.open());
-        // Nothing is unique in `shipment`: what happens twice must be seen twice.
+        // `shipment` has no unique column, so that a repeated effect is visible.
         file.connect()
             .execute_batch(
                 "CREATE TABLE shipment (id TEXT);
@@ -51,7 +51,7 @@ impl BatchShop {
         shop
     }
 
-    /// Status, attempts and effects of a message.
+    /// Returns status, attempts and effects of a message.
     async fn fate(&self, n: usize) -> (Status, u32, usize) {
         let key = KeyStrategy::MessageId.key(self.inbox.name(), &message(n, "")).expect("an id");
         let view = self.inbox.store().show(self.inbox.name(), &key).await.expect("show").expect("stored");
@@ -89,7 +89,7 @@ fn id(message: &Message) -> String {
     String::from_utf8_lossy(message.id()).into_owned()
 }
 
-/// Writes all, and then does what the payloads say.
+/// Writes all messages, and then acts by their payloads.
 async fn ship(messages: Vec<Message>, cx: &mut BatchContext<FaultyFile>) -> Result<(), BoxError> {
     let tx = cx.tx().await?;
     for message in &messages {
@@ -99,7 +99,7 @@ async fn ship(messages: Vec<Message>, cx: &mut BatchContext<FaultyFile>) -> Resu
         match message.payload().as_ref() {
             b"fail" => return Err("no truck".into()),
             b"panic" => panic!("no road"),
-            // An error that only the commit sees.
+            // An error that only the commit detects.
             b"orphan" => drop(tx.execute("INSERT INTO child VALUES (7)", [])?),
             _ => {}
         }
@@ -107,7 +107,7 @@ async fn ship(messages: Vec<Message>, cx: &mut BatchContext<FaultyFile>) -> Resu
     Ok(())
 }
 
-/// Writes those it can, and answers for each.
+/// Writes the valid messages, and returns a result for each.
 async fn ship_some(
     messages: Vec<Message>,
     cx: &mut BatchContext<FaultyFile>,
@@ -135,7 +135,7 @@ async fn a_batch_is_one_transaction() {
     }
 }
 
-// FAULTS C2, C7: the culprit alone is blamed and undone, wherever it stands.
+// FAULTS C2, C7: only the failed run is blamed and rolled back, at any position.
 #[tokio::test]
 async fn a_bad_neighbour_harms_no_other_run() {
     for by_hand in [false, true] {
@@ -170,7 +170,7 @@ async fn answers_and_effects_agree() {
     }
 }
 
-// FAULTS D2: whether a commit whose answer was lost happened or not, each message takes effect once.
+// FAULTS D2: if the answer of a commit is lost, each message takes effect once, stored or not.
 #[tokio::test]
 async fn an_unknown_commit_takes_effect_once() {
     for fault in [StoreFault::ErrAfter, StoreFault::ErrBefore(ErrorKind::CommitUnknown)] {
@@ -183,18 +183,18 @@ async fn an_unknown_commit_takes_effect_once() {
     }
 }
 
-// FAULTS B4: what the loser of a claim wrote is rolled back; the others run again and take effect once.
+// FAULTS B4: the writes of a run with a lost claim are rolled back. The others run again and take effect once.
 #[tokio::test]
 async fn a_claim_that_is_lost_meanwhile_spoils_nothing() {
     let shop = BatchShop::on(TestClock::new(), TestFile::new(), batch_handler("h", ship), &["ok"; 3]).await;
-    // The first look of this worker's own rescuer may come as late as the other worker's.
+    // The first scan of this worker's own rescuer may be as late as the other worker's.
     let faults = shop.inbox.store().faults();
     faults
         .next(StoreVerb::Begin, StoreFault::Hang)
         .always(StoreVerb::Rescue, StoreFault::ErrBefore(ErrorKind::Unavailable));
     let running = shop.inbox.start();
     faults.wait_for_hanging(1).await;
-    // The worker's own clock stands still: it does not notice.
+    // The worker's own clock does not move, so it does not notice.
     shop.file.clock.advance(PAST_LEASE);
     let rescue = RescueParams::new(shop.inbox.name().clone(), vec![route("h")], LEASE, 1);
     assert_eq!(shop.inbox.store().inner().rescue(&rescue).await.expect("rescue").len(), 1);
@@ -205,7 +205,7 @@ async fn a_claim_that_is_lost_meanwhile_spoils_nothing() {
     shop.assert_done([1, 2]).await;
 }
 
-// Whatever the store does, every message takes effect exactly once.
+// Every message takes effect exactly once, for every sequence of store failures.
 #[tokio::test]
 async fn each_takes_effect_once_over_a_store_that_fails_at_random() {
     for seed in 0..6 {
@@ -213,7 +213,7 @@ async fn each_takes_effect_once_over_a_store_that_fails_at_random() {
         let shop = BatchShop::new(batch_handler("h", ship).max_batch(8), &plays).await;
         shop.inbox.store().faults().seed(seed, FaultOdds { before: 0.1, after: 0.1 });
         for _ in 0..60 {
-            // Errors are what this is about; what was left is there for the next round.
+            // Errors are expected. The next round handles the remaining messages.
             let _ = shop.inbox.drain().await;
             shop.file.clock.advance(Duration::from_mins(2));
         }

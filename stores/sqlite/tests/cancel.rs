@@ -11,7 +11,7 @@ use oncebox::store::{Accepted, SettleIn as _, Settled, Store as _, Transactional
 use oncebox_sqlite::Sqlite;
 use support::{TestFile, accept, claim, claim_one, claim_params, first, status};
 
-/// A store beside a business table.
+/// Opens a store, and creates a business table.
 fn shop() -> (TestFile, Sqlite) {
     let file = TestFile::new();
     let store = file.open();
@@ -19,7 +19,7 @@ fn shop() -> (TestFile, Sqlite) {
     (file, store)
 }
 
-/// Polls a future so many times, then drops it where it stands.
+/// Polls a future `polls` times, then drops it.
 async fn cut<F: Future>(future: F, polls: usize) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = polls;
@@ -43,7 +43,7 @@ async fn cancelling_a_begin_holds_no_lock() {
     let (file, store) = shop();
     for round in 0..60 {
         if round % 2 == 0 {
-            // In the queue, behind another one.
+            // Cancelled while it waits behind another one.
             let holder = store.begin().await.expect("begin");
             assert!(cut(store.begin(), 1).await.is_none());
             drop(holder);
@@ -71,7 +71,7 @@ async fn cancelling_a_commit_leaves_all_or_nothing() {
         tx.execute("INSERT INTO shipment VALUES (?1)", [&id]).expect("a business write");
         assert_eq!(store.complete(&mut tx, &claimed.claim).await.expect("complete"), Settled::Applied);
         cut(store.commit(tx), round % 3).await;
-        // The next transaction comes after whatever became of that one.
+        // The next transaction starts after that one has ended.
         drop(store.begin().await.expect("the lock is free"));
         let stored = file.count(&format!("shipment WHERE id = '{id}'")) == 1;
         assert_eq!(status(&store, &id).await == Some(Status::Completed), stored, "round {round}");
@@ -88,7 +88,7 @@ async fn cancelling_a_writer_call_leaves_all_or_nothing() {
     for round in 0..60 {
         let id = round.to_string();
         let answer = cut(accept(&store, &id), round % 3).await;
-        // Calls are done in the order in which they were sent.
+        // The writer runs calls in the order in which they were sent.
         let again = accept(&store, &id).await.expect("accept");
         if answer.is_some() {
             assert!(matches!(again, Accepted::Duplicate(_)), "what was answered is stored");
@@ -114,7 +114,7 @@ async fn a_claim_that_was_given_up_in_time_leases_nothing() {
     file.check();
 }
 
-/// A settlement that was given up is done all the same: its work is.
+/// A cancelled settlement is stored nevertheless, because its work is done.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_settlement_that_was_given_up_is_done() {
     let (file, store) = shop();

@@ -8,7 +8,7 @@ use oncebox_testkit::{Harness, TestClock};
 
 oncebox_testkit::store_conformance!(conformance, sqlite);
 
-/// Whatever was tried with a file, in the end its tables agree with each other.
+/// Checks at the end of a test that the tables of the file are consistent.
 struct Sound(tempfile::TempDir);
 
 impl Drop for Sound {
@@ -22,7 +22,7 @@ impl Drop for Sound {
 async fn sqlite() -> Harness<Sqlite> {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let clock = TestClock::new();
-    // What is tested here does not depend on the power staying on, so the disk need not be waited for.
+    // These tests do not cut the power, so the store need not wait for the disk.
     let options = Sqlite::options(dir.path().join("inbox.db")).synchronous(Synchronous::Normal);
     let options = options.clock(clock.shared());
     let store = options.clone().open().expect("a fresh file");

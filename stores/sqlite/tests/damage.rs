@@ -1,4 +1,4 @@
-//! A file whose content was changed by something else than this store: found, told, and kept apart.
+//! A file that another program changed: the store finds, reports and isolates the damage.
 
 mod support;
 
@@ -12,7 +12,7 @@ use support::{
     LEASE, PAST_LEASE, TestFile, accept, claim, first, handler, inbox, key, message, offer_message, route,
 };
 
-/// Three messages of which the first cannot be read.
+/// Stores three messages and damages the first.
 async fn damaged(sql: &str) -> (TestFile, Sqlite) {
     let file = TestFile::new();
     let store = file.open();
@@ -37,7 +37,7 @@ async fn a_damaged_message_is_poisoned_and_the_others_go_on() {
         assert_eq!((poisoned.len(), poisoned[0].reason), (1, Some(PoisonReason::Rejected)));
         let error = poisoned[0].error.as_ref().expect("it says why").as_str();
         assert!(error.contains("damaged"), "{error}");
-        // What can be read of it is shown, and it can be dismissed.
+        // `show` returns the readable parts, and an operator can discard the entry.
         let shown = store.show(&inbox(), &key("1")).await.expect("show").expect("known");
         assert!(shown.stored.is_none());
         assert_eq!(shown.entries[0].status, Status::Poisoned);
@@ -48,7 +48,7 @@ async fn a_damaged_message_is_poisoned_and_the_others_go_on() {
     }
 }
 
-// FAULTS E22: as on PostgreSQL; nothing waits for ever behind a row that is gone.
+// FAULTS E22: as on PostgreSQL, no entry waits for ever behind a deleted row.
 #[tokio::test]
 async fn an_entry_whose_message_is_gone_is_poisoned_listed_and_found_by_the_doctor() {
     for reopened in [false, true] {
@@ -75,7 +75,7 @@ async fn an_entry_whose_message_is_gone_is_poisoned_listed_and_found_by_the_doct
             assert_eq!((poisoned.len(), poisoned[0].reason), (1, Some(PoisonReason::Rejected)));
             let blocked = store.blocked(&BlockedParams::new(inbox())).await.expect("blocked");
             assert_eq!((blocked.len(), blocked[0].waiting), (1, 1));
-            // What is listed can be acted on, though the file does not know its key any more.
+            // An operator can act on a listed entry, although the file no longer has its key.
             let lost = poisoned[0].key;
             let shown = store.show(&inbox(), &lost).await.expect("show").expect("known");
             assert!(shown.stored.is_none());
@@ -120,7 +120,7 @@ async fn a_message_that_is_damaged_while_it_runs_is_poisoned_by_the_rescue() {
     file.check();
 }
 
-// FAULTS E22, B15: what its handler says of poisoned messages counts for those that cannot be read, too.
+// FAULTS E22, B15: a handler's rule for poisoned messages applies to unreadable messages, too.
 #[tokio::test]
 async fn a_damaged_message_is_poisoned_by_the_rules_of_its_handler() {
     async fn ship(_: Message, _: &mut Context<Sqlite>) -> Result<(), BoxError> {
@@ -163,7 +163,7 @@ async fn rows_that_contradict_each_other_are_told_and_nothing_is_stored() {
     let file = TestFile::new();
     let store = file.open();
     first(&store, "1").await;
-    // The number that the next message gets is taken.
+    // The next message gets a number that is taken.
     file.connect().execute_batch("UPDATE oncebox_counter SET seq = 0").expect("damage");
     let error = accept(&store, "2").await.expect_err("the number is taken");
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");

@@ -23,7 +23,7 @@ async fn nothing_of_an_erased_message_is_left_in_the_file() {
     let file = TestFile::new();
     let store = file.open();
     let mut new: NewMessage = offer("1");
-    // Longer than a page, so that it lies on pages of its own.
+    // Longer than a page, so that it takes its own pages.
     let payload = format!("{} {}", NEEDLES[0], "x".repeat(20_000) + NEEDLES[0]);
     let message =
         Message::new("1", "t", payload).with_source(new.message.source()).with_header("street", NEEDLES[1]);

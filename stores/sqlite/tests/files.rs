@@ -1,5 +1,5 @@
-//! Files that are wrong, locked, full or shared: what is answered, that nothing is half stored, and that work goes on
-//! once the reason is gone.
+//! Files that are wrong, locked, full or shared: the errors, no partial writes, and recovery after the cause is
+//! removed.
 
 mod support;
 
@@ -19,7 +19,7 @@ use support::{
     handler, inbox, key, message, offer, offer_message, route, status,
 };
 
-/// An error that says what happened, what was kept and what to do.
+/// Checks an error: its kind, and a text with the failure, the kept data and the advice.
 #[track_caller]
 fn tells(error: &Error, kind: ErrorKind, what: &str) {
     let text = error.to_string();
@@ -65,7 +65,7 @@ fn a_missing_schema_is_refused_when_it_may_not_be_made() {
         tells(&refused(options), ErrorKind::SchemaOutdated, "lacks schema version 2");
     }
     assert_eq!(file.count("sqlite_schema"), 1, "nothing was added");
-    // Beside a shop's own tables an inbox is at home.
+    // An inbox works in a file with a shop's own tables.
     file.open();
     assert_eq!(file.number("SELECT id FROM shop"), 7);
 }
@@ -168,11 +168,11 @@ async fn a_full_file_refuses_what_is_new_and_keeps_what_it_has() {
     tells(&error, ErrorKind::Full, "may grow to 1000000");
     assert!(stored > 50);
     file.check();
-    // A batch is stored whole or not at all.
+    // The store accepts a batch whole or not at all.
     let batch: Vec<NewMessage> = (stored..stored + 20).map(large).collect();
     assert_eq!(store.accept(&batch).await.expect_err("no room").kind(), ErrorKind::Full);
     assert_eq!(file.count("oncebox_message"), stored);
-    // Neighbours in the same transaction do not suffer.
+    // Other calls in the same transaction succeed.
     let (claims, mut accepts) = (claim_params(10), tokio::task::JoinSet::new());
     for n in 0..20 {
         let store = store.clone();
@@ -185,7 +185,7 @@ async fn a_full_file_refuses_what_is_new_and_keeps_what_it_has() {
     assert!(settled.iter().all(|settled| *settled == Settled::Applied));
     assert!(accepts.join_all().await.iter().all(|kind| *kind == ErrorKind::Full));
     assert!(matches!(store.accept(&[large(0)]).await.expect("known")[0], Accepted::Duplicate(_)));
-    // Room made by a sweep is room.
+    // A sweep makes room.
     complete_all(&store).await;
     let others: Vec<_> = store
         .claim(&oncebox::store::ClaimParams::new(
@@ -200,7 +200,7 @@ async fn a_full_file_refuses_what_is_new_and_keeps_what_it_has() {
     file.clock.advance(RETENTION);
     assert_eq!(support::sweep(&store).await, stored);
     assert!(matches!(store.accept(&[large(stored)]).await.expect("room again")[0], Accepted::First(_)));
-    // And so is a higher limit.
+    // A higher limit makes room, too.
     while store.accept(&[large(stored)]).await.is_ok() {
         stored += 1;
     }
@@ -226,7 +226,7 @@ async fn a_lock_that_lasts_too_long_is_an_error_and_nothing_else() {
     let error = store.settle(&[Settlement::done(&running)]).await.expect_err("it is locked");
     tells(&error, ErrorKind::Unavailable, "another process");
     tells(&store.begin().await.expect_err("it is locked"), ErrorKind::Unavailable, "another process");
-    // What needs no lock goes on.
+    // Calls that need no lock still work.
     assert_eq!(store.count(&inbox(), None).await.expect("count").messages, 1);
     file.options().open().expect("a file that is up to date opens");
     other.execute_batch("ROLLBACK").expect("it ends");
@@ -267,7 +267,7 @@ fn many_open_a_new_file_at_once() {
     }
 }
 
-/// SQLite refuses to switch the log on while another connection writes, and does not wait for it.
+/// SQLite refuses to enable the write-ahead log while another connection writes, and does not wait for it.
 #[test]
 fn opening_a_new_file_waits_for_who_writes_it() {
     let file = TestFile::new();
@@ -341,13 +341,13 @@ async fn a_message_survives_the_store() {
     assert_eq!(status(&store, "1").await, Some(Status::Running));
 }
 
-/// A clean end: the file alone, without the log beside it, holds every message.
+/// After a clean end, the file alone holds every message, without the log.
 #[tokio::test]
 async fn the_file_alone_holds_everything_after_a_clean_end() {
     for watched in [false, true] {
         let file = TestFile::new();
         let store = file.open();
-        // Its own connection, beside that of the writer.
+        // The watcher has its own connection, beside the writer's.
         let _wakeup = watched.then(|| store.subscribe());
         for id in 0..40 {
             first(&store, &id.to_string()).await;
@@ -373,7 +373,7 @@ async fn complete_some(store: &Sqlite) {
     store.settle(&settlements).await.expect("settle");
 }
 
-/// For a process whose clones outlive its end, and for an operator who copies the file of a running one.
+/// For a process with clones that outlive `main`, and for an operator who copies the file of a running process.
 #[tokio::test]
 async fn the_log_is_moved_on_demand_unless_the_file_is_in_use() {
     let file = TestFile::new();

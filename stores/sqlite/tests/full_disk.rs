@@ -1,4 +1,4 @@
-//! A disk without room: what was not stored is said to be not stored, and work goes on when there is room again.
+//! A full disk: errors say that nothing was stored, and work continues when there is room again.
 
 mod support;
 
@@ -13,14 +13,14 @@ use oncebox_sqlite::rusqlite::Connection;
 use oncebox_sqlite::{Sqlite, Synchronous};
 use support::{accept, check, first, offer_message};
 
-/// Set where a test runs in namespaces.
+/// Environment variable of a test that runs in namespaces.
 const NAMESPACES: &str = "ONCEBOX_IN_NAMESPACES";
 
-/// A disk with room for 4 MiB, which leaves with the test.
+/// A disk of 4 MiB, which is unmounted after the test.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    /// `None` without the right to mount.
+    /// Mounts the disk. Returns `None` without the right to mount.
     fn mount() -> Option<Self> {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mut mount = Command::new("mount");
@@ -32,7 +32,7 @@ impl SmallDisk {
         self.0.path()
     }
 
-    /// Takes all the room there is.
+    /// Fills the disk.
     fn fill(&self) -> PathBuf {
         let path = self.path().join("ballast");
         let mut file = fs::File::create(&path).expect("a file");
@@ -52,7 +52,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Runs a test of this file where this user may mount: in namespaces of its own.
+/// Runs a test of this file in its own namespaces, where this user may mount.
 fn run_in_namespaces(test: &str) {
     assert!(std::env::var_os(NAMESPACES).is_none(), "cannot mount in a namespace either");
     let mut unshare = Command::new("unshare");
@@ -64,7 +64,7 @@ fn run_in_namespaces(test: &str) {
     assert!(ended.success(), "{test} failed in namespaces, or this user may not make any: run it as root");
 }
 
-// FAULTS E10: the log grows with the commit, so the commit is what finds no room.
+// FAULTS E10: the log grows with the commit, so the commit fails on a full disk.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_finds_no_room_is_full_and_not_in_doubt() {
     let Some(disk) = SmallDisk::mount() else {

@@ -1,4 +1,4 @@
-//! An inbox with nothing to do leaves its file alone.
+//! An idle inbox does not write its file.
 
 use std::time::Duration;
 
@@ -10,12 +10,13 @@ async fn noop(_message: Message, _cx: &mut Context<Sqlite>) -> Result<(), std::c
     Ok(())
 }
 
-/// Changes whenever another connection commits a change.
+/// Returns SQLite's data version, which changes with every commit of another connection.
 fn data_version(connection: &Connection) -> i64 {
     connection.pragma_query_value(None, "data_version", |row| row.get(0)).expect("data version")
 }
 
-// Workers of other processes wake when the file changes. If looking for work changed it, they would keep each other busy.
+// Workers of other processes wake when the file changes. If idle claims changed it, the workers would keep each other
+// busy.
 #[tokio::test]
 async fn looking_for_work_changes_nothing() {
     let dir = tempfile::tempdir().expect("a temporary directory");

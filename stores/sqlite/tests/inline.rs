@@ -1,4 +1,4 @@
-//! Inline handlers on SQLite: duplicates of two processes, locks that are taken, and results.
+//! Inline handlers on SQLite: duplicates of two processes, busy locks, and results.
 
 mod support;
 
@@ -18,7 +18,7 @@ use tokio::sync::{Notify, Semaphore};
 struct InlineFixture {
     path: PathBuf,
     runs: AtomicUsize,
-    /// So many runs write through a connection of their own, which the inbox's transaction locks out.
+    /// Number of runs that write through their own connection, which the inbox's transaction blocks.
     locked_out: AtomicUsize,
     begun: Notify,
     go: Semaphore,
@@ -69,8 +69,8 @@ fn shop() -> TestFile {
     file
 }
 
-// DESIGN rules 1 and 2, FAULTS A9: the wait has a bound, and ends in an error that can be tried again, never in an answer
-// that would be acknowledged.
+// DESIGN rules 1 and 2, FAULTS A9: the wait is bounded, and ends in a retryable error, never in a result that would be
+// acknowledged.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_duplicate_of_another_process_waits_and_its_body_does_not_run() {
     let file = shop();
@@ -83,15 +83,15 @@ async fn a_duplicate_of_another_process_waits_and_its_body_does_not_run() {
     let error = second.process(message()).await.expect_err("the first is at work");
     assert!(error.kind() == ErrorKind::Unavailable && error.is_retryable(), "{error}");
     play.go.add_permits(1);
-    let (processed, told) = working.await.expect("no panic").expect("the first ends");
+    let (processed, stored) = working.await.expect("no panic").expect("the first ends");
     assert_eq!(processed, Processed::Done);
     let (processed, again) = second.process_with_results(message()).await.expect("an answer");
-    assert_eq!((processed, &again), (Processed::Duplicate, &told));
+    assert_eq!((processed, &again), (Processed::Duplicate, &stored));
     assert_eq!(again.get("ship").map(|result| &result[..]), Some(&b"run 1"[..]));
     assert_eq!((play.runs.load(Ordering::Relaxed), file.count("shipment")), (1, 1));
 }
 
-// FAULTS E7, E13: a lock that is taken is not the handler's failure.
+// FAULTS E7, E13: a busy lock is not the handler's failure.
 #[tokio::test]
 async fn a_lock_that_is_taken_runs_the_unit_again() {
     let file = shop();
@@ -126,7 +126,7 @@ fn once_keeps_a_result_in_the_callers_own_transaction() {
     let (store, mut shop) = (file.open(), file.connect());
     let mut deliver = |result: &str, commit: bool| {
         let tx = shop.transaction().expect("begin");
-        let told = match store.once(&tx, "orders", "1", "ship").expect("mark") {
+        let stored = match store.once(&tx, "orders", "1", "ship").expect("mark") {
             Mark::First => {
                 store.once_record(&tx, "orders", "1", "ship", result).expect("record");
                 None
@@ -136,7 +136,7 @@ fn once_keeps_a_result_in_the_callers_own_transaction() {
         if commit {
             tx.commit().expect("commit");
         }
-        told.map(|told| String::from_utf8_lossy(&told).into_owned())
+        stored.map(|stored| String::from_utf8_lossy(&stored).into_owned())
     };
     assert_eq!(deliver("lost", false), None);
     assert_eq!(deliver("kept", true), None);

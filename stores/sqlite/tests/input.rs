@@ -1,4 +1,4 @@
-//! Input at the edges: very many, very large, none at all, twice the same.
+//! Edge cases of input: very many messages, very large ones, none at all, and repeats.
 
 mod support;
 
@@ -85,7 +85,7 @@ async fn nothing_is_done_for_nothing() {
         let swept = store.sweep(&SweepParams::new(inbox(), Duration::ZERO, 0)).await.expect("sweep");
         assert_eq!(swept, oncebox::store::Swept::NOTHING);
         assert_eq!(store.purge(&inbox(), Duration::ZERO, 0).await.expect("purge"), 0);
-        // The second time with something there that must be left alone.
+        // The second time with a stored message, which must stay unchanged.
         accept(&store, "1").await.expect("accept");
     }
     assert_eq!(claim(&store, 10).await.len(), 1);
@@ -103,7 +103,7 @@ async fn a_handler_named_twice_has_one_entry() {
     file.check();
 }
 
-/// Two deliveries of a message may differ in what its identity does not depend on.
+/// Two deliveries of a message may differ in fields that are not part of its identity.
 #[tokio::test]
 async fn a_handler_added_by_another_delivery_keeps_the_first_ones_order() {
     let file = TestFile::new();
@@ -147,7 +147,7 @@ async fn large_fields_come_back_whole() {
     ));
     assert!(matches!(store.accept(&[new]).await.expect("accept")[..], [Accepted::Duplicate(_)]));
     assert_eq!(*claim_one(&store).await.message, message);
-    // The log of such a large transaction does not stay that large.
+    // SQLite shrinks the log after such a large transaction.
     for id in ["1", "2", "3"] {
         first(&store, id).await;
     }

@@ -1,5 +1,4 @@
-//! A store that is dropped leaves no thread and no open file behind. Alone in its file, because it looks at the whole
-//! process.
+//! A dropped store leaves no thread and no open file. The only test of its file, because it checks the whole process.
 #![cfg(target_os = "linux")]
 
 mod support;
@@ -10,15 +9,15 @@ use oncebox::state::Settlement;
 use oncebox::store::{Inspect, Store as _, Transactional as _, Wakeups as _};
 use support::{TestFile, claim, first, inbox, offer};
 
-/// The store's threads, by name.
+/// Returns the names of the store's threads.
 fn threads() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("the process");
-    // A thread may end while it is looked at.
+    // A thread may end during the check.
     let names = tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
     names.filter(|name| name.starts_with("oncebox")).collect()
 }
 
-/// The open files in the directory of a test.
+/// Returns the number of open files in the directory of a test.
 fn open_files(file: &TestFile) -> usize {
     let open = std::fs::read_dir("/proc/self/fd").expect("the process").flatten();
     open.filter_map(|fd| std::fs::read_link(fd.path()).ok())
@@ -45,7 +44,7 @@ async fn a_dropped_store_leaves_nothing_behind() {
         first(&store, &round.to_string()).await;
         wakeup.woken().await;
         let claimed = claim(&store, 1).await;
-        // An owner that has entries in hand keeps its lock file, so that the next process sees that it is dead.
+        // An owner that holds entries keeps its lock file, so that the next process can see that it is dead.
         store.settle(&[Settlement::done(&claimed[0].claim)]).await.expect("settle");
         store.count(&inbox(), None).await.expect("count");
         let tx = store.begin().await.expect("begin");

@@ -1,4 +1,4 @@
-//! The schema and its version, as an operator meets them.
+//! The schema and its version, for operators.
 
 use oncebox::ErrorKind;
 use oncebox::store::Migrate as _;

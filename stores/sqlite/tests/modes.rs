@@ -19,7 +19,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 const ROLE: &str = "ONCEBOX_TEST_MODES";
 
-/// The mode of every file in a directory.
+/// Returns the mode of every file in a directory.
 fn modes(dir: &Path) -> Vec<(PathBuf, u32)> {
     let files = std::fs::read_dir(dir).unwrap().map(|file| file.unwrap().path());
     files.map(|path| (path.clone(), std::fs::metadata(&path).unwrap().mode() & 0o777)).collect()
@@ -31,7 +31,7 @@ async fn findings(store: &Sqlite) -> Vec<oncebox::store::Finding> {
     all.into_iter().filter(|finding| finding.code == "file_mode").collect()
 }
 
-/// Not a test of its own: a process whose umask is 022 makes a file, uses it and ends.
+/// Helper process of another test: creates a file with umask 022, uses it and ends.
 #[tokio::test]
 async fn process_under_a_umask() {
     let Some(path) = std::env::var_os(ROLE).map(PathBuf::from) else { return };
@@ -87,7 +87,7 @@ async fn a_file_that_is_there_keeps_its_mode_and_the_doctor_warns() {
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o644, "the store changes no mode");
 }
 
-/// The warnings of one thread.
+/// Warnings of one thread.
 #[derive(Clone, Default)]
 struct ModeWarnings(Arc<Mutex<Vec<String>>>);
 
@@ -146,7 +146,7 @@ fn a_file_behind_a_link_is_made_private_where_it_belongs() {
     assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
 }
 
-// SQLite's locks belong to the process: a file that is made while others open it must not lose them.
+// SQLite's locks belong to the process: creating a file while other threads open it must not release them.
 #[test]
 fn a_file_is_made_once_by_many_at_once() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! `once` on the caller's own connection: of any number of duplicates one does the work, and a rollback undoes all.
+//! `once` on the caller's own connection: of any number of duplicates, one does the work, and a rollback undoes
+//! everything.
 
 mod support;
 
@@ -61,7 +62,7 @@ fn a_rollback_leaves_no_mark() {
     }
 }
 
-/// Marks in one transaction while another one is about to; returns what the other one is told.
+/// Marks in one transaction while another one is about to. Returns the result of the other one.
 fn race(kind: TransactionBehavior, commit: bool) -> Mark {
     let file = TestFile::new();
     let store = file.open();
@@ -138,7 +139,7 @@ fn a_lock_that_lasts_too_long_is_an_error_and_not_a_duplicate() {
     assert_eq!(once(&store, &tx).expect("mark"), Mark::First);
 }
 
-// FAULTS E13: what was read before is outdated, so SQLite refuses at once to write on top of it.
+// FAULTS E13: the earlier snapshot is outdated, so SQLite refuses the write at once.
 #[test]
 fn a_mark_that_does_not_come_first_may_fail_but_never_lies() {
     let file = TestFile::new();
@@ -241,7 +242,7 @@ async fn another_message_is_quarantined_with_the_callers_commit() {
         assert_eq!(mark.expect("mark").as_str(), expected);
         assert!(inbox.is_marked(&mut tx, &message, "charge").await.expect("is_marked"));
         tx.commit().expect("commit");
-        // A connection with an open transaction works as well.
+        // A connection with an open transaction works, too.
         shop.execute_batch("BEGIN").expect("begin");
         let mark = inbox.once(&mut shop, &Message::new("1", "order.placed", "x"), "charge").await;
         assert_eq!(mark.expect("mark"), Mark::Duplicate);

@@ -15,7 +15,7 @@ async fn codes(store: &Sqlite, file: &TestFile) -> Vec<(Severity, &'static str)>
     findings.into_iter().map(|finding| (finding.severity, finding.code)).collect()
 }
 
-// FAULTS J1, S13: the audit is written with what it is about, or nothing is done.
+// FAULTS J1, S13: the store writes an action and its audit record together, or neither.
 #[tokio::test]
 async fn what_cannot_be_recorded_is_not_done() {
     let file = TestFile::new();
@@ -47,16 +47,16 @@ async fn the_doctor_sees_what_is_missing_and_what_is_risked() {
     assert_eq!(codes(&store, &file).await, []);
     file.connect().execute_batch("DROP INDEX oncebox_entry_order").expect("drop");
     assert_eq!(codes(&store, &file).await, [(Severity::Danger, "index")]);
-    // Too much is missing to ask about the inbox: what was found is told all the same.
+    // Too many tables are missing for queries about the inbox. The report has the other findings.
     first(&store, "1").await;
     file.connect().execute_batch("DROP TABLE oncebox_poisoned").expect("drop");
     assert!(store.count(&inbox(), None).await.is_err());
     assert!(codes(&store, &file).await.contains(&(Severity::Danger, "index")));
     let late = ExamineParams::new(inbox(), file.clock.now().after(std::time::Duration::from_secs(3)));
-    let told = store.examine(&late).await.expect("examine");
+    let findings = store.examine(&late).await.expect("examine");
     assert!(
-        told.iter().any(|finding| finding.code == "clock_skew" && finding.what.contains("3s")),
-        "{told:?}"
+        findings.iter().any(|finding| finding.code == "clock_skew" && finding.what.contains("3s")),
+        "{findings:?}"
     );
 }
 
@@ -70,8 +70,12 @@ async fn the_doctor_sees_a_clock_that_went_back() {
     first(&store, "1").await;
     assert_eq!(codes(&store, &file).await, []);
     let other = options().clock(behind.shared()).open().expect("the file opens");
-    let told = other.examine(&ExamineParams::new(inbox(), behind.now())).await.expect("examine");
-    assert_eq!(told.iter().map(|finding| finding.code).collect::<Vec<_>>(), ["clock_back"], "{told:?}");
+    let findings = other.examine(&ExamineParams::new(inbox(), behind.now())).await.expect("examine");
+    assert_eq!(
+        findings.iter().map(|finding| finding.code).collect::<Vec<_>>(),
+        ["clock_back"],
+        "{findings:?}"
+    );
 }
 
 #[tokio::test]
@@ -86,7 +90,7 @@ async fn the_doctor_sees_room_that_is_not_used_and_a_log_that_is_not_folded_in()
     assert_eq!(codes(&store, &file).await, [(Severity::Info, "free_pages")]);
     let mut log = file.path().into_os_string();
     log.push("-wal");
-    // Frames that are no frames are not read; only the length counts here.
+    // SQLite does not read invalid frames. Only the length counts here.
     let log = std::fs::OpenOptions::new().write(true).open(log).expect("the log");
     let before = log.metadata().expect("its length").len();
     log.set_len(300 << 20).expect("a long log");

@@ -1,4 +1,5 @@
-//! Lines: what the table of lines says is what is pending and what runs, and a settled batch lets the next of each go.
+//! Lines: the table of lines agrees with the pending and running entries, and a settled batch releases the next entry
+//! of each line.
 
 mod support;
 
@@ -18,7 +19,8 @@ async fn accept(store: &Sqlite, offers: &[NewMessage]) {
     store.accept(offers).await.expect("accept");
 }
 
-// Who waits has the last of all times. One that asks for it may go all the same, and is known to.
+// A waiting entry has the last of all due times. An entry whose delay ends at that time may still run, and
+// the store can tell the two apart.
 #[tokio::test]
 async fn one_that_asks_for_the_last_of_all_times_does_not_wait_behind_itself() {
     let file = TestFile::new();
@@ -36,7 +38,7 @@ async fn one_that_asks_for_the_last_of_all_times_does_not_wait_behind_itself() {
     assert_eq!(file.count("oncebox_entry WHERE due = 9223372036854775806"), 2);
 }
 
-// One batch: a line that goes on, one that ends, one that is retried, one that is poisoned and one that was paused meanwhile.
+// One batch of five lines: one continues, one ends, one is retried, one is poisoned, and one was paused meanwhile.
 #[tokio::test]
 async fn the_lines_of_a_batch_go_on_together() {
     let file = TestFile::new();

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use oncebox_sqlite::rusqlite::{Connection, params_from_iter};
 use support::{TestFile, statement, statements};
 
-/// Statements that read a whole table, and why they may.
+/// Statements that read a whole table, with the reason.
 const SCANS: [(&str, &str); 37] = [
     ("admin_behind", "what another part of it has found"),
     ("admin_count_quarantine", "an operator asks, on a connection of its own"),
@@ -56,7 +56,7 @@ fn plan(connection: &Connection, sql: &str) -> Vec<String> {
     steps.expect("a plan").map(|step| step.expect("a step")).collect()
 }
 
-// A client asks for the progress of an operation every second, and its table is kept for 400 days.
+// A client queries the progress of an operation every second, and the store keeps the table's rows for 400 days.
 #[test]
 fn an_operation_is_found_by_its_identity() {
     let file = TestFile::new();
@@ -76,7 +76,7 @@ fn no_statement_reads_a_whole_table() {
         if sql.contains("CREATE TABLE") {
             continue;
         }
-        // A constant row is no table.
+        // A constant row is not a table.
         let scanned: Vec<String> = plan(&connection, &sql)
             .into_iter()
             .filter(|step| step.starts_with("SCAN") && step != "SCAN CONSTANT ROW")
@@ -91,7 +91,7 @@ fn no_statement_reads_a_whole_table() {
     assert!(scans.is_empty(), "{scans:#?}");
 }
 
-// Partial indexes are used only by who says the words of their condition, and a claim must not look at those that wait.
+// SQLite uses a partial index only for a query that repeats its condition, and a claim must not read waiting entries.
 #[test]
 fn due_entries_and_lines_are_found_by_their_indexes() {
     let file = TestFile::new();
@@ -111,7 +111,7 @@ fn due_entries_and_lines_are_found_by_their_indexes() {
     ] {
         assert_eq!(plan(&connection, &statement(name)), found, "{name}");
     }
-    // Those that are parked behind a head are not read to find it, and not to find the first of them.
+    // The query reads no parked entries to find the head of a line, nor to find the first parked entry.
     let blocked = plan(&connection, &statement("backlog_blocked"));
     let head = "USING COVERING INDEX oncebox_poisoned_head (handler=?)";
     assert!(blocked.iter().any(|step| step.ends_with(head)), "{blocked:#?}");
@@ -128,7 +128,8 @@ fn due_entries_and_lines_are_found_by_their_indexes() {
     }
 }
 
-// What runs once for each message makes no table for itself: that costs more than the rest of such a statement.
+// A statement that runs once per message creates no temporary table, which would cost more than its other
+// work.
 #[test]
 fn what_each_message_needs_makes_no_table() {
     let file = TestFile::new();

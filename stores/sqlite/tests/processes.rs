@@ -1,8 +1,8 @@
-//! Several processes on one file, killed at any moment: what was answered is there, what was done was done once.
+//! Several processes on one file, killed at any moment: acknowledged messages are stored, and each takes effect once.
 //!
-//! The test runs its own program again as a worker. Workers say what the store answered, line by line; the ledger is
-//! compared with the file when all are gone. Every worker's clock is ahead of those before it, so that it finds their
-//! leases run out while some of them are still at work.
+//! The test runs its own program again as a worker. Workers print the store's results, line by line. When all workers
+//! have ended, the test compares the printed ledger with the file. Each worker's clock is ahead of the earlier ones, so
+//! that it finds their leases expired while some of them still run.
 
 mod support;
 
@@ -23,7 +23,7 @@ use oncebox_sqlite::{Sqlite, Synchronous};
 use support::{LEASE, TestFile, claim_params, inbox, number, offer, route};
 
 const LANES: u64 = 4;
-/// Workers one after the other in each lane, every one of them killed.
+/// Number of successive workers in each lane. The test kills all of them.
 const LIVES: u64 = 30;
 const MESSAGES: u32 = 600;
 const ROLE: &str = "ONCEBOX_TEST_WORKER";
@@ -52,14 +52,14 @@ fn open(path: &std::path::Path, life: u64) -> Sqlite {
     options.clock(Arc::new(ahead)).open().expect("the file opens")
 }
 
-/// Crashes are counted, but nothing is poisoned: here it is the workers' fault.
+/// Returns a policy that counts crashes but poisons nothing, because the test causes the crashes.
 fn policy() -> Policy {
     let mut policy = Policy::default();
     policy.crashes = u32::MAX;
     policy
 }
 
-/// Not a test of its own: what a worker process does.
+/// Worker process of another test.
 #[tokio::test]
 async fn worker() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -67,7 +67,7 @@ async fn worker() {
     let mut next = || role.next().expect("a path, a life and a seed");
     let (path, life, seed) = (next().to_owned(), next().parse().expect("a number"), next());
     let mut rng = fastrand::Rng::with_seed(seed.parse().expect("a number"));
-    // The test holds the other end: if it goes away, so does this.
+    // The test holds the other end: if the test ends, so does this process.
     std::thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(0);
@@ -80,7 +80,7 @@ async fn worker() {
             _ => rescue(&store).await,
         };
         if let Err(error) = done {
-            // Locked for too long by others: nothing happened, and the next call may fare better.
+            // Other processes held the lock for too long: nothing happened, and a later call may succeed.
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
             println!("@ busy");
         }
@@ -137,7 +137,7 @@ async fn rescue(store: &Sqlite) -> Result<(), Error> {
     Ok(())
 }
 
-/// A worker process, which does not outlive the test.
+/// A worker process, which ends with the test.
 struct ChildProcess(Child);
 
 impl ChildProcess {
@@ -154,22 +154,22 @@ impl ChildProcess {
         Self(command.expect("a process"))
     }
 
-    /// Listens to the worker, kills it after so many words, and returns all that it said.
+    /// Reads the worker's output, kills it after `words` lines, and returns its output.
     fn kill_after(mut self, words: usize) -> Vec<String> {
         let output = BufReader::new(self.0.stdout.take().expect("a pipe"));
-        let mut said = Vec::new();
+        let mut lines = Vec::new();
         for line in output.lines() {
             let line = line.expect("text");
             if let Some(word) = line.strip_prefix("@ ") {
-                said.push(word.to_owned());
-                if said.len() == words {
+                lines.push(word.to_owned());
+                if lines.len() == words {
                     self.0.kill().expect("it can be killed");
                 }
             }
         }
         let status = self.0.wait().expect("its end");
         assert!(status.code().is_none(), "a worker ended by itself: {status}");
-        said
+        lines
     }
 }
 
@@ -198,7 +198,7 @@ fn killed_processes_lose_nothing_and_repeat_nothing() {
     let seed = Seed(seed.unwrap_or_else(|| fastrand::u64(..)));
     let file = TestFile::new();
     drop(open(&file.path(), 0));
-    // What the file itself has to say about claims: every one of them, in order, and never two for an entry.
+    // The file itself records every claim, in order, and refuses a second claim of a running entry.
     file.connect()
         .execute_batch(
             "CREATE TABLE effect (id TEXT, token INTEGER);
@@ -213,19 +213,19 @@ fn killed_processes_lose_nothing_and_repeat_nothing() {
         )
         .expect("a ledger");
     let life = AtomicU64::new(1);
-    let said: Vec<String> = std::thread::scope(|scope| {
+    let lines: Vec<String> = std::thread::scope(|scope| {
         let lanes: Vec<_> = (0..LANES)
             .map(|lane| {
                 let (file, life) = (&file, &life);
                 let mut rng = fastrand::Rng::with_seed(seed.0.wrapping_add(lane));
                 scope.spawn(move || {
-                    let mut said = Vec::new();
+                    let mut lines = Vec::new();
                     for _ in 0..LIVES {
                         let worker =
                             ChildProcess::start(file, life.fetch_add(1, Ordering::Relaxed), rng.u64(..));
-                        said.extend(worker.kill_after(rng.usize(1..60)));
+                        lines.extend(worker.kill_after(rng.usize(1..60)));
                     }
-                    said
+                    lines
                 })
             })
             .collect();
@@ -233,7 +233,7 @@ fn killed_processes_lose_nothing_and_repeat_nothing() {
     });
     let life = life.into_inner();
     let heard =
-        |word: &str| -> BTreeSet<&str> { said.iter().filter_map(|line| line.strip_prefix(word)).collect() };
+        |word: &str| -> BTreeSet<&str> { lines.iter().filter_map(|line| line.strip_prefix(word)).collect() };
     let (accepted, done) = (heard("accepted "), heard("done "));
     assert!(
         accepted.len() > 100 && done.len() > 50,
@@ -249,7 +249,7 @@ fn killed_processes_lose_nothing_and_repeat_nothing() {
     assert_eq!(number(&connection, "SELECT count(*) FROM effect"), messages, "every message was handled");
 }
 
-/// Works off what the last workers left.
+/// Handles the entries that the last workers left.
 fn finish(file: &TestFile, life: u64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
@@ -274,7 +274,7 @@ fn finish(file: &TestFile, life: u64) {
     });
 }
 
-/// Compares the file with what was heard.
+/// Compares the file with the workers' output.
 fn check(file: &TestFile, accepted: &BTreeSet<&str>, done: &BTreeSet<&str>) {
     let connection = file.connect();
     support::check(&connection);

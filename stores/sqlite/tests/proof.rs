@@ -10,11 +10,11 @@ use oncebox::{KeyStrategy, Message};
 use oncebox_sqlite::Sqlite;
 use support::{RETENTION, TestFile, inbox, sweep};
 
-/// More than are ever kept in memory before merging begins.
+/// More messages than the store keeps in memory before a merge begins.
 const MANY: usize = 34_000;
 const BATCH: usize = 1_000;
 
-/// A message without a handler: it is finished when it arrives.
+/// Returns a message without a handler, which is finished when it arrives.
 fn offer(id: usize) -> NewMessage {
     let message = Message::new(id.to_string(), "t", "");
     let key = KeyStrategy::MessageId.key(&inbox(), &message).expect("an id");
@@ -28,7 +28,7 @@ async fn offer_all(store: &Sqlite, ids: impl IntoIterator<Item = usize>) -> usiz
     accepted.iter().filter(|accepted| matches!(accepted, Accepted::First(_))).count()
 }
 
-/// Offers all ids in turns to two stores, and to each some of what the other one was given before.
+/// Offers all ids in turns to two stores, and to each store some earlier ids of the other one.
 async fn offer_in_turns(stores: [&Sqlite; 2], ids: Range<usize>) -> usize {
     let mut new = 0;
     for (turn, start) in ids.clone().step_by(BATCH).enumerate() {
@@ -46,7 +46,7 @@ async fn keys_are_known_before_within_and_after_a_merge() {
     let slice = || file.number("SELECT pass_slice FROM oncebox_counter");
     let merged = || file.number("SELECT merged FROM oncebox_counter");
     assert!(slice() > 0 && merged() == 0, "in the middle of a pass: {}", slice());
-    // One store goes away in the middle, and another one comes.
+    // One store is dropped in the middle, and another one is opened.
     drop(one);
     let one = file.open();
     for store in [&one, &two] {

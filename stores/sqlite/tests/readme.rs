@@ -1,15 +1,16 @@
-//! The programs of the README and of the first steps in Rust are the files in `examples/`, and do what these pages say.
+//! The programs of the README and of the first steps in Rust are the files in `examples/`, and behave as these pages
+//! describe.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A page or an example under its name from the root of the repository.
+/// Reads a page or an example by its path from the root of the repository.
 fn read(path: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     std::fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The code block that follows the marker of an example.
+/// Returns the code block after the marker of an example.
 fn block<'a>(page: &'a str, name: &str) -> &'a str {
     let marker = format!("<!-- example: {name} -->\n```rust\n");
     let start = page.find(&marker).unwrap_or_else(|| panic!("the page has no example {name}")) + marker.len();
@@ -27,7 +28,7 @@ fn build(name: &str) -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
     cargo.args(["build", "--quiet", "--locked", "--offline", "--example", name]);
-    // The test command names the packages and features that it has built: any others would be built a second time.
+    // The test command names its built packages and features. Any others would be built a second time.
     if let Ok(selection) = std::env::var("BUILT_SELECTION") {
         cargo.args(selection.split_whitespace());
     }

@@ -1,4 +1,5 @@
-//! A rolling rename: a process from before it and one from after it work on the same file, and no effect happens twice.
+//! A rolling rename: a process with the old name and one with the new name use the same file, and no effect happens
+//! twice.
 
 mod support;
 
@@ -7,10 +8,10 @@ use oncebox::{BoxError, Context, Inbox, KeyStrategy, Message, Registration, Stat
 use oncebox_sqlite::Sqlite;
 use support::TestFile;
 
-/// One effect for each run, under the key that another system would see.
+/// Stores one effect per run, with the key that another system would see.
 async fn ship(message: Message, cx: &mut Context<Sqlite>) -> Result<(), BoxError> {
     let (id, key) = (String::from_utf8_lossy(message.id()).into_owned(), cx.idempotency_key("charge"));
-    // Nothing is unique in `shipment`: what happens twice must be seen twice.
+    // `shipment` has no unique column, so that a repeated effect is visible.
     cx.tx().await?.execute("INSERT INTO shipment (id, key) VALUES (?1, ?2)", (id, key))?;
     Ok(())
 }
@@ -39,7 +40,7 @@ fn file() -> TestFile {
     file
 }
 
-// FAULTS I1: forty messages, of which twenty come first to the new process, and all of them again to the other one.
+// FAULTS I1: forty messages. Twenty of them arrive first at the new process, and all of them again at the other one.
 #[tokio::test]
 async fn a_rolling_rename_doubles_no_effect() {
     let file = file();
@@ -59,7 +60,7 @@ async fn a_rolling_rename_doubles_no_effect() {
     file.check();
 }
 
-// FAULTS I1: the deploy is rolled back, and what it had accepted is done by the version before.
+// FAULTS I1: the deployment is rolled back, and the former version handles the messages that the new one accepted.
 #[tokio::test]
 async fn a_rollback_of_the_deploy_loses_and_doubles_nothing() {
     let file = file();

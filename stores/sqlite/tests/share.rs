@@ -1,5 +1,5 @@
-//! Runs that share a transaction, with writes of their own in a business table: each takes effect exactly once, whatever
-//! its neighbours do.
+//! Runs that share a transaction and write to a business table: each takes effect exactly once, independent of the
+//! others.
 
 mod support;
 
@@ -18,16 +18,16 @@ use tokio::sync::{Notify, Semaphore};
 
 type FaultySharedFile = FaultyStore<Sqlite>;
 
-/// A worker beside its business tables.
+/// A worker with its business tables.
 struct SharedShop {
     file: TestFile,
     inbox: Inbox<FaultySharedFile>,
-    /// Tells of each run that waits, and lets it go on.
+    /// Notifies the test of each waiting run, and releases it.
     gate: Arc<(Notify, Semaphore)>,
 }
 
 impl SharedShop {
-    /// With one message for each play, named by its number.
+    /// Creates a worker with one message per play. Its id is its index.
     async fn new(plays: &[&str]) -> Self {
         Self::build(plays, |ship| ship).await
     }
@@ -38,7 +38,7 @@ impl SharedShop {
     ) -> Self {
         let file = TestFile::new();
         let store = FaultyStore::new(file.open());
-        // Nothing is unique in `shipment`: what happens twice must be seen twice.
+        // `shipment` has no unique column, so that a repeated effect is visible.
         file.connect()
             .execute_batch(
                 "CREATE TABLE shipment (id TEXT);
@@ -50,7 +50,7 @@ impl SharedShop {
         let gate = Arc::new((Notify::new(), Semaphore::new(0)));
         let hour = Duration::from_hours(1);
         let shared = set(handler("h", ship).share_commit(64).retry(Retry::new(3, hour, hour)));
-        // Longer than any test moves the clock: no lease expires, and no shared transaction gives up a run.
+        // Longer than any test moves the clock: no lease expires, and no shared transaction drops a run.
         let config = oncebox::Config { lease: 5 * LEASE, ..oncebox::Config::default() };
         let inbox = Inbox::builder("orders", store).config(config).clock(file.clock.shared());
         let inbox = inbox.data(Arc::clone(&gate));
@@ -65,7 +65,7 @@ impl SharedShop {
         self.inbox.accept(message(n, play)).await.expect("accept");
     }
 
-    /// Status, attempts and effects of a message.
+    /// Returns status, attempts and effects of a message.
     async fn fate(&self, n: usize) -> (Status, u32, usize) {
         let key = KeyStrategy::MessageId.key(self.inbox.name(), &message(n, "")).expect("an id");
         let view = self.inbox.store().show(self.inbox.name(), &key).await.expect("show").expect("stored");
@@ -90,7 +90,7 @@ fn message(n: usize, play: &str) -> Message {
     Message::new(n.to_string(), "t", play.to_owned())
 }
 
-/// Writes, and then does what the payload says.
+/// Writes, and then acts by the payload.
 async fn ship(message: Message, cx: &mut Context<FaultySharedFile>) -> Result<(), BoxError> {
     let gate = cx.data::<Arc<(Notify, Semaphore)>>()?;
     let tx = cx.tx().await?;
@@ -104,16 +104,16 @@ async fn ship(message: Message, cx: &mut Context<FaultySharedFile>) -> Result<()
             gate.1.acquire().await?.forget();
             Ok(())
         }
-        // An error that rolls everything back, and that the handler does not report.
+        // An error that rolls everything back, and that the handler does not return.
         b"abort" => {
             assert!(tx.execute("INSERT OR ROLLBACK INTO parent VALUES (1)", []).is_err());
             Ok(())
         }
-        // An error that only the commit sees.
+        // An error that only the commit detects.
         b"orphan" => tx.execute("INSERT INTO child VALUES (7)", []).map(drop).map_err(Into::into),
-        // Savepoints of its own, left as they are.
+        // The handler's own savepoints, left open.
         b"nest" => tx.execute_batch("SAVEPOINT a; SAVEPOINT b; ROLLBACK TO b").map_err(Into::into),
-        // The end of a savepoint that is not its own.
+        // The release of a savepoint that is not the handler's.
         b"release" => tx.execute_batch("RELEASE oncebox_run").map_err(Into::into),
         other => panic!("no handler can play {other:?}"),
     }
@@ -136,7 +136,7 @@ async fn many_runs_share_one_commit() {
     assert_eq!((shop.calls(StoreVerb::Begin), shop.calls(StoreVerb::Commit)), (1, 1));
 }
 
-// FAULTS C2, C7: the culprit alone is blamed and undone, wherever it stands.
+// FAULTS C2, C7: only the failed run is blamed and rolled back, at any position.
 #[tokio::test]
 async fn a_bad_neighbour_harms_no_other_run() {
     for (culprit, whole) in [("fail", true), ("panic", true), ("abort", false), ("orphan", false)] {
@@ -155,7 +155,7 @@ async fn a_bad_neighbour_harms_no_other_run() {
     }
 }
 
-// FAULTS C7: the one who looks for the reason of a repeat is told it.
+// FAULTS C7: the next step reports the reason of a repeat.
 #[tokio::test]
 async fn what_sqlite_rolled_back_is_told_at_the_next_step() {
     let shop = SharedShop::new(&[]).await;
@@ -191,7 +191,7 @@ async fn savepoints_of_a_handler_are_its_own_affair() {
     idle(&running).await;
     shop.assert_done([0, 1, 2, 4, 6]).await;
     assert_eq!(shop.fate(3).await, (Status::Pending, 1, 0));
-    // Alone there is no such savepoint: that is the handler's error.
+    // A single run has no such savepoint: that is the handler's error.
     assert_eq!(shop.fate(5).await, (Status::Pending, 1, 0));
 }
 
@@ -222,7 +222,7 @@ async fn a_lost_claim_takes_no_effect_here() {
         .always(StoreVerb::Rescue, StoreFault::ErrBefore(ErrorKind::Unavailable));
     let running = shop.inbox.start();
     in_time(store.faults().wait_for_hanging(1)).await;
-    // Another store, whose clock is ahead.
+    // Another store, with a clock that is ahead.
     let ahead = oncebox_testkit::TestClock::new();
     ahead.advance(5 * PAST_LEASE + LEASE);
     let other = shop.file.options().clock(ahead.shared()).open().expect("another worker");
@@ -258,7 +258,7 @@ async fn shutdown_in_the_middle_takes_effect_for_those_who_ran() {
     shop.assert_done(0..4).await;
 }
 
-// FAULTS C5: a worker that is dropped in the middle commits the runs that ended, and releases the others.
+// FAULTS C5: a worker that is dropped in the middle commits the finished runs, and releases the others.
 #[tokio::test]
 async fn a_group_that_is_dropped_commits_what_ran_and_releases_the_rest() {
     let shop = SharedShop::new(&["ok", "wait", "ok"]).await;
@@ -277,7 +277,7 @@ async fn a_group_that_is_dropped_commits_what_ran_and_releases_the_rest() {
     }
 }
 
-// FAULTS A4, C7, D2 together: any call of the store may fail, before or after it was done.
+// FAULTS A4, C7, D2 together: any call of the store may fail, before or after its effect.
 #[tokio::test]
 async fn a_storm_of_faults_takes_effect_once() {
     const MESSAGES: usize = 150;
@@ -303,7 +303,8 @@ async fn a_storm_of_faults_takes_effect_once() {
         shop.file.clock.advance(Duration::from_secs(2));
     }
     idle(&running).await;
-    // A run that shared a transaction with a bad neighbour is put off for some seconds, also in the last round of a busy machine.
+    // A run that shared a transaction with a failed one is delayed for some seconds, also in the last round of a busy
+    // machine.
     for _ in 0..100 {
         let mut waiting = 0;
         for (n, _) in plays.iter().enumerate().filter(|(_, play)| ["ok", "nest"].contains(play)) {

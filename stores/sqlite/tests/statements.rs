@@ -1,4 +1,4 @@
-//! The files in `sql`: SQLite understands every statement, and every file as a whole.
+//! The files in `sql`: SQLite accepts every statement, and every file as a whole.
 
 mod support;
 

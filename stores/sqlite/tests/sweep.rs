@@ -1,4 +1,4 @@
-//! Sweeping a file that several inboxes share, and one whose clock was wrong for a while.
+//! Sweeps of a file that several inboxes share, and of one whose clock was wrong for a while.
 
 mod support;
 
@@ -16,7 +16,7 @@ fn inbox(name: usize) -> InboxName {
     InboxName::new(format!("inbox-{name}")).expect("a good name")
 }
 
-/// A message without a handler: it is finished when it arrives.
+/// Returns a message without a handler, which is finished when it arrives.
 fn offer(inbox: &InboxName, message: Message) -> NewMessage {
     let key = KeyStrategy::MessageId.key(inbox, &message).expect("an id");
     NewMessage::new(inbox.clone(), key, Arc::new(message), Arc::new([]))
@@ -28,7 +28,7 @@ async fn accept(store: &Sqlite, inbox: &InboxName, ids: std::ops::Range<usize>) 
     assert!(accepted.iter().all(|accepted| matches!(accepted, Accepted::First(_))));
 }
 
-/// Sweeps page after page; returns how many pages it took and what left.
+/// Sweeps page after page. Returns the number of pages and of deleted messages.
 async fn sweep(store: &Sqlite, inbox: &InboxName, limit: usize) -> (usize, usize) {
     let mut params = SweepParams::new(inbox.clone(), RETENTION, limit);
     let (mut pages, mut removed) = (0, 0);
@@ -50,7 +50,7 @@ async fn inboxes_that_share_a_file_are_swept_apart_page_by_page() {
     let file = TestFile::new();
     let store = file.open();
     for round in 0..40 {
-        // Long runs of one inbox, so that whole pages hold nothing of another one.
+        // Long runs of one inbox, so that whole pages have no message of another one.
         for name in 0..3 {
             accept(&store, &inbox(name), round * 7..round * 7 + 7).await;
         }
@@ -64,7 +64,7 @@ async fn inboxes_that_share_a_file_are_swept_apart_page_by_page() {
     file.check();
 }
 
-// FAULTS B8: for a while the clock said it was next year.
+// FAULTS B8: for a while the clock was a year ahead.
 #[tokio::test]
 async fn a_clock_that_was_ahead_does_not_stop_the_sweep_for_a_year() {
     let file = TestFile::new();
@@ -80,7 +80,7 @@ async fn a_clock_that_was_ahead_does_not_stop_the_sweep_for_a_year() {
         assert_eq!(removed, if limit == 2 { 17 } else { 0 });
     }
     assert_eq!(file.count("oncebox_message"), 3);
-    // What comes today is not older than what was swept.
+    // A message received today is not older than the swept messages.
     let today = Message::new("today", "t", "").with_time(file.clock.now());
     assert!(matches!(store.accept(&[offer(&inbox(0), today)]).await.expect("accept")[0], Accepted::First(_)));
     file.check();

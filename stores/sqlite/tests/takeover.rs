@@ -1,7 +1,7 @@
 //! A store takes over the entries of a dead process of this machine at once, and never those of a live one.
 //!
-//! The test runs its own program again as a worker that claims everything and then waits to be killed. Nothing here waits for a
-//! lease: the clocks stand still, or leases last longer than any test.
+//! The test runs its own program again as a worker that claims everything and then waits to be killed. No test waits
+//! for a lease: the clocks do not move, or leases last longer than any test.
 
 mod support;
 
@@ -24,7 +24,7 @@ fn open(path: &Path) -> Sqlite {
     Sqlite::options(path).synchronous(Synchronous::Normal).open().expect("the file opens")
 }
 
-/// Not a test of its own: claims everything, says so, and waits to be killed.
+/// Worker process of other tests: claims everything, reports it, and waits to be killed.
 #[tokio::test]
 async fn owner() {
     let Ok(path) = std::env::var(ROLE) else { return };
@@ -32,7 +32,7 @@ async fn owner() {
     let mut params = claim_params(10);
     params.lease = Duration::from_hours(1);
     println!("@ {}", store.claim(&params).await.expect("claim").len());
-    // The test holds the other end: if it goes away, so does this.
+    // The test holds the other end: if the test ends, so does this process.
     let _ = std::io::stdin().read(&mut [0]);
     std::process::exit(0);
 }
@@ -40,7 +40,7 @@ async fn owner() {
 struct TakeoverWorker(Child);
 
 impl TakeoverWorker {
-    /// A process that has claimed so many entries.
+    /// Starts a process, and waits until it has claimed `claimed` entries.
     fn start(file: &TestFile, before: &[&str], claimed: usize) -> Self {
         let own = std::env::current_exe().expect("the path of this program").into_os_string();
         let mut words: Vec<_> = before.iter().map(Into::into).collect();
@@ -53,9 +53,9 @@ impl TakeoverWorker {
             .spawn()
             .expect("a worker");
         let output = BufReader::new(child.stdout.take().expect("its output"));
-        let said =
+        let reported =
             output.lines().map_while(Result::ok).find_map(|line| line.split("@ ").nth(1).map(str::to_owned));
-        assert_eq!(said, Some(claimed.to_string()));
+        assert_eq!(reported, Some(claimed.to_string()));
         Self(child)
     }
 
@@ -64,7 +64,7 @@ impl TakeoverWorker {
         assert!(sent.success());
     }
 
-    /// SIGKILL, and its end.
+    /// Kills the process with SIGKILL, and waits for its end.
     fn kill(mut self) {
         self.0.kill().expect("it can be killed");
         self.0.wait().expect("its end");
@@ -83,7 +83,7 @@ async fn rescue(store: &Sqlite) -> Vec<Claimed> {
     store.rescue(&params).await.expect("rescue")
 }
 
-/// A store instance that was dropped lets go of its lock when its writer thread ends.
+/// Rescues until there are entries: a dropped store releases its lock only when its writer thread ends.
 async fn rescued(store: &Sqlite) -> Vec<Claimed> {
     for _ in 0..100_000 {
         let rescued = rescue(store).await;
@@ -111,7 +111,7 @@ async fn three_messages(file: &TestFile) -> Sqlite {
     store
 }
 
-// FAULTS C1: kill -9 and restart. An ordered key goes on where it was.
+// FAULTS C1: kill -9 and restart. An ordering key continues where it was.
 #[tokio::test]
 async fn what_a_killed_process_held_is_taken_over_at_once() {
     let file = TestFile::new();
@@ -132,7 +132,7 @@ async fn what_a_killed_process_held_is_taken_over_at_once() {
     assert_eq!((lock_files(&file).len(), file.number("SELECT count(*) FROM oncebox_owner")), (1, 1));
 }
 
-// FAULTS B8: a process that stands still may go on. Its lock says that it lives, so its lease decides.
+// FAULTS B8: a stopped process may continue. Its lock shows that it is alive, so its lease decides.
 #[tokio::test]
 async fn a_stopped_process_keeps_what_it_holds() {
     let file = TestFile::new();
@@ -148,10 +148,11 @@ async fn a_stopped_process_keeps_what_it_holds() {
 /// Name of the environment variable for a machine that refuses PID namespaces.
 const NO_NAMESPACES: &str = "ONCEBOX_NO_PID_NAMESPACES";
 
-// Containers have process numbers of their own, on one kernel. A machine that refuses such namespaces has to say so.
+// Containers on one kernel have their own process ids. The environment must declare a machine that refuses such
+// namespaces.
 #[tokio::test]
 async fn a_process_in_another_pid_namespace_is_taken_over_unless_this_machine_refuses_namespaces() {
-    // Without the rights of root, in a user namespace.
+    // Without root privileges, in a user namespace.
     let ways: [&[&str]; 2] = [
         &["unshare", "--pid", "--fork", "--kill-child"],
         &["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"],
@@ -172,7 +173,7 @@ async fn a_process_in_another_pid_namespace_is_taken_over_unless_this_machine_re
     let store = three_messages(&file).await;
     let worker = TakeoverWorker::start(&file, apart, 2);
     assert!(rescue(&store).await.is_empty(), "it lives");
-    // Both are number 1 in their namespaces.
+    // Both have process id 1 in their namespaces.
     first(&store, "4").await;
     let same_number = TakeoverWorker::start(&file, apart, 1);
     worker.kill();
@@ -183,8 +184,8 @@ async fn a_process_in_another_pid_namespace_is_taken_over_unless_this_machine_re
     assert_eq!(rescued(&store).await.len(), 1);
 }
 
-// FAULTS B8, C1: systems reuse the numbers of processes. Nothing that the file or the locks keep of an owner has such a number, so no
-// number can be mistaken for another process.
+// FAULTS B8, C1: systems reuse process ids. Neither the file nor the locks contain the process id of an owner, so no id
+// can be mistaken for another process.
 #[tokio::test]
 async fn a_reused_process_number_decides_nothing() {
     let file = TestFile::new();
@@ -201,7 +202,7 @@ async fn a_reused_process_number_decides_nothing() {
         "{number} is in {kept}"
     );
     assert_eq!(std::fs::read(&lock).expect("the lock file"), b"", "it holds no number");
-    // As if another process had the number of the owner: a number that lives does not protect it, its lock does.
+    // Write the id of a live process: not the id protects an owner, but its lock.
     let taken = format!("{}", std::process::id());
     std::fs::write(&lock, &taken).expect("the number of a living process");
     assert!(rescue(&store).await.is_empty(), "it lives");
@@ -222,7 +223,7 @@ async fn an_instance_that_is_dropped_is_dead_and_one_that_lives_is_not() {
     assert_eq!(rescued(&other).await.len(), 1);
 }
 
-/// A dead instance that held an entry, after its lock is free.
+/// Returns a store beside a dead instance that held an entry, after its lock is free.
 async fn left_behind(file: &TestFile) -> Sqlite {
     let (one, other) = (file.open(), file.open());
     first(&one, "1").await;
@@ -236,7 +237,7 @@ async fn left_behind(file: &TestFile) -> Sqlite {
     other
 }
 
-// Another machine on a network file system: a lock says nothing about it.
+// Another machine on a network file system: a lock proves nothing about it.
 #[tokio::test]
 async fn another_boot_of_the_machine_is_left_to_its_lease() {
     let file = TestFile::new();
@@ -304,7 +305,7 @@ async fn the_number_of_lock_files_is_bounded() {
     assert_eq!(file.number("SELECT count(*) FROM oncebox_owner"), 1);
 }
 
-// A claim that was rolled back has written no owner: the next one does.
+// A claim that was rolled back has stored no owner. The next one does.
 #[tokio::test]
 async fn an_owner_whose_first_claim_fails_is_written_down_by_the_next() {
     let file = TestFile::new();

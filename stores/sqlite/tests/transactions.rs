@@ -1,5 +1,5 @@
-//! Transactions of handlers: what they write and their completion are stored together, or not at all, whatever the
-//! handler does and wherever it is interrupted.
+//! Transactions of handlers: their writes and their completion are stored together, or not at all, for everything that
+//! a handler does and at every interruption.
 
 mod support;
 
@@ -18,7 +18,7 @@ use support::{
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-/// A store beside a business table.
+/// Opens a store, and creates a business table.
 fn shop() -> (TestFile, Sqlite) {
     let file = TestFile::new();
     let store = file.open();
@@ -105,7 +105,7 @@ async fn a_handler_cannot_end_the_transaction() {
     assert_eq!(file.number("SELECT sum(id) FROM shipment"), 4);
 }
 
-/// A transaction that SQLite has rolled back by itself, with an error that the handler swallowed.
+/// Returns a transaction that SQLite rolled back by itself, with an error that the handler ignored.
 async fn rolled_back_inside(file: &TestFile, store: &Sqlite) -> SqliteTx {
     file.connect().execute_batch("CREATE TABLE one (id INTEGER PRIMARY KEY)").expect("a table");
     let tx = store.begin().await.expect("begin");
@@ -154,7 +154,7 @@ async fn what_is_written_after_sqlite_rolled_back_is_not_stored_bit_by_bit() {
     assert_eq!(shipments(&file), 1);
 }
 
-/// A full file rolls a transaction back without being asked to.
+/// On a full file, SQLite rolls a transaction back by itself.
 // FAULTS C7, E10
 #[tokio::test]
 async fn a_full_file_that_the_handler_ignores_completes_nothing() {
@@ -169,7 +169,7 @@ async fn a_full_file_that_the_handler_ignores_completes_nothing() {
     let full = (0..10_000).find(|_| tx.execute("INSERT INTO shipment VALUES (zeroblob(3000))", []).is_err());
     assert!(full.is_some(), "the file never got full");
     match store.complete(&mut tx, &claimed.claim).await {
-        // Nothing but the failed statement is lost, or all is: never the writes alone.
+        // Only the failed statement is lost, or everything: never only the writes.
         Ok(settled) => assert_eq!(settled, Settled::Applied),
         Err(error) => assert_eq!(error.kind(), ErrorKind::Handler, "{error}"),
     }
@@ -179,7 +179,8 @@ async fn a_full_file_that_the_handler_ignores_completes_nothing() {
     file.check();
 }
 
-/// It is known that nothing was stored, and it is the handler's doing: neither unknown nor worth an endless repeat.
+/// It is known that nothing was stored, and that the handler caused the error: neither unknown nor worth endless
+/// retries.
 #[tokio::test]
 async fn a_constraint_that_fails_at_the_commit_is_the_handlers_failure() {
     let (file, store) = shop();
@@ -254,7 +255,7 @@ async fn an_accept_waits_for_an_open_transaction() {
     assert!(matches!(accepting.await.expect("no panic").expect("accept"), Accepted::First(_)));
 }
 
-/// A handler that asks for its transaction and then uses the inbox waits for itself: that must end.
+/// A handler that requests its transaction and then uses the inbox waits for itself. The wait must end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_that_waits_for_itself_is_told_so() {
     let file = TestFile::new();

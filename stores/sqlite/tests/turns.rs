@@ -22,7 +22,7 @@ async fn a_waiting_store_gets_a_turn_while_another_is_busy() {
     for number in 0..20 {
         let more = *seen.borrow() + MEANWHILE;
         seen.wait_for(|stored| *stored >= more).await.expect("it is busy");
-        // Long before the end of the five seconds that it would wait for the lock, and then fail.
+        // Long before it fails after a wait of five seconds for the lock.
         other.accept(&[offer(&format!("other-{number}"))]).await.expect("a turn");
     }
     for caller in callers {

@@ -1,5 +1,5 @@
-//! Rules for the SQL of the stores: one file per verb, with a named and described section per statement. The tests of the
-//! stores prove that each statement is valid.
+//! Rules for the SQL of the stores: one file per verb, with a named and described section per statement. The
+//! tests of the stores prove that each statement is valid. Tests: below.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Actions of operators and their responses.
+//! Actions of operators and their responses. Tests: `tests/serve/api/`.
 
 use oncebox::state::Operation;
 use schemars::JsonSchema;

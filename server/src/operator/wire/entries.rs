@@ -1,4 +1,4 @@
-//! Entries and filters for them.
+//! Entries and filters for them. Tests: `tests/serve/api/`.
 
 use oncebox::state::Status;
 use oncebox::store::EntryFilter;

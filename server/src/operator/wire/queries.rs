@@ -1,4 +1,4 @@
-//! Queries of operators and their responses.
+//! Queries of operators and their responses. Tests: `tests/serve/api/`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

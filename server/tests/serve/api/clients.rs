@@ -83,7 +83,7 @@ impl BothClients {
             let output = self.run(through_api, args);
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             let error = said.lines().find_map(|line| line.strip_prefix("oncebox: ")).expect("an error");
-            // What was kept and the advice are those of each interface.
+            // Each interface has its own text for the kept data and the advice.
             let what = [": nothing was", ": this request", "; "]
                 .iter()
                 .fold(error, |what, end| what.split(end).next().unwrap_or_default());

@@ -1,8 +1,9 @@
 //! Accept inside a transaction of any driver: the caller's, or a handler's. Tests: `tests/accept_in.rs`,
 //! `tests/accept_in_tokio.rs`.
 //!
-//! It takes the long way of the batch writer, which inserts without errors: an error would abort the caller's transaction. The
-//! numbers that it takes become visible late, so it holds a lock that tells sweeps how long it is open. See docs/adr/0029.
+//! Uses the long statement of the batch writer, which inserts without errors: an error would abort the caller's
+//! transaction. Its numbers become visible late, so it holds a lock that shows sweeps the age of the transaction. See
+//! docs/adr/0029.
 
 pub(crate) mod driver;
 mod rare;
@@ -27,7 +28,7 @@ use driver::{SqlValue, SqlxTx, TxConnection, TxRow};
 pub(crate) struct StagedMessages {
     /// New messages, with the numbers of their inboxes and the lanes of their keys.
     pub(crate) stored: Vec<(i16, i16, NewMessage)>,
-    /// Where claims have to look again: they may have passed the numbers while the transaction was open.
+    /// Places that claims must scan again: they may have passed the numbers while the transaction was open.
     pub(crate) places: Vec<((i16, i16), i64)>,
     /// True if the commit makes entries claimable.
     pub(crate) work: bool,
@@ -42,13 +43,13 @@ impl StagedMessages {
         StagedCounts(self.stored.len(), self.places.len())
     }
 
-    /// Forgets what came since. One wake-up too many costs one look for work.
+    /// Removes messages and places added since `counts` was called. Keeps `work`: an unneeded wake-up costs one query.
     pub(crate) fn undo(&mut self, StagedCounts(stored, places): StagedCounts) {
         self.stored.truncate(stored);
         self.places.truncate(places);
     }
 
-    /// Tells this process of everything that is committed. Returns true if there may be work for other processes.
+    /// Notifies this process of the committed messages. Returns true if there may be work for other processes.
     pub(crate) fn committed(self, db: &Db) -> bool {
         for (place, seq) in self.places {
             db.cursors.rewind(place, seq);
@@ -90,7 +91,7 @@ async fn accept_in(
     if batch.is_empty() {
         return Ok((Vec::new(), staged));
     }
-    // Names are made on a connection of the store: they stay, whatever becomes of the transaction.
+    // The store creates names on its own connection, so they survive a rollback of the transaction.
     let changes = db.timeline.changes();
     let mut offers = Vec::with_capacity(batch.len());
     for new in batch {
@@ -130,7 +131,7 @@ async fn accept_in(
     Err(Error::new(ErrorKind::Unavailable, what))
 }
 
-/// Refuses a transaction of another database, and tells sweeps that one with new numbers is open.
+/// Refuses a transaction of another database, and marks it for sweeps as open with new numbers.
 async fn check_home(db: &Db, tx: &mut impl TxConnection) -> Result<()> {
     let values = vec![
         SqlValue::Int4(db.open_class),
@@ -147,7 +148,7 @@ async fn check_home(db: &Db, tx: &mut impl TxConnection) -> Result<()> {
     Err(Error::new(ErrorKind::Refused, what))
 }
 
-/// Offers messages, each inbox in a statement.
+/// Offers messages, with one statement per inbox.
 async fn offer(
     db: &Db,
     tx: &mut impl TxConnection,
@@ -158,7 +159,7 @@ async fn offer(
     for index in indexes {
         offers[*index].add_lines(&mut lines);
     }
-    // The first takes all locks, so that they are taken in order.
+    // The first statement takes all locks, in order.
     let mut locks = lines.locks();
     let mut outcomes = Vec::with_capacity(indexes.len());
     for round in rounds(offers, indexes) {
@@ -184,7 +185,7 @@ fn row(row: &TxRow) -> Result<AcceptRow> {
     Ok(AcceptRow { place: row.get(0)?, seq: row.get(1)?, is_new: row.get(2)?, is_stale: row.get(3)?, known })
 }
 
-/// The values of the statement for all kinds of messages, in the order of `accept/accept.sql`.
+/// Returns the values of the statement for all kinds of messages, in the order of `accept/accept.sql`.
 fn values(
     db: &Db,
     offers: &[Offered],
@@ -195,14 +196,14 @@ fn values(
     let chosen = chosen(offers, round);
     let inbox = chosen.first().map_or(0, |(_, offer)| offer.inbox);
     let (mut entry_places, mut entry_handlers) = (Vec::new(), Vec::new());
-    let (mut asked, mut asked_handlers) = (Vec::new(), Vec::new());
+    let (mut doubted_places, mut doubted_handlers) = (Vec::new(), Vec::new());
     for (number, (at, offer)) in chosen.iter().enumerate() {
         for handler in offer.keep_order() {
             entry_places.push(*at);
             entry_handlers.push(handler);
         }
-        asked.extend(std::iter::repeat_n(place(number), offer.doubted.len()));
-        asked_handlers.extend_from_slice(&offer.doubted);
+        doubted_places.extend(std::iter::repeat_n(place(number), offer.doubted.len()));
+        doubted_handlers.extend_from_slice(&offer.doubted);
     }
     let bytes = |of: fn(&Offered) -> Vec<u8>| SqlValue::Byteas(column(&chosen, |offer| Some(of(offer))));
     let texts =
@@ -236,13 +237,13 @@ fn values(
         line_handlers,
         line_keys,
         SqlValue::Int4s((0..chosen.len()).map(place).collect()),
-        SqlValue::Int4s(asked),
-        SqlValue::Int2s(asked_handlers),
+        SqlValue::Int4s(doubted_places),
+        SqlValue::Int2s(doubted_handlers),
     ]
 }
 
 impl TouchedQueues {
-    /// Lanes, handlers and order keys.
+    /// Returns lanes, handlers and order keys.
     fn values(&self) -> [SqlValue; 3] {
         [
             SqlValue::Int2s(self.iter().map(|(lane, ..)| *lane).collect()),
@@ -253,8 +254,8 @@ impl TouchedQueues {
 }
 
 impl Postgres {
-    /// Accepts in a transaction whose commit this store does not see. The server tells the workers of all processes at the
-    /// commit; the server drops what is told in a transaction that rolls back.
+    /// Accepts in a transaction whose commit this store does not see. At the commit, PostgreSQL notifies the workers of
+    /// all processes; a rollback drops the notification.
     async fn accept_unseen(&self, mut tx: impl TxConnection, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
         let (db, pooled) = (&self.inner.db, self.inner.options.pooled);
         let (accepted, staged) = accept_in(db, &mut tx, batch).await?;
@@ -268,7 +269,7 @@ impl Postgres {
 }
 
 impl PostgresTx {
-    /// Accepts in the transaction. The commit tells the workers.
+    /// Accepts in the transaction. The commit notifies the workers.
     async fn accept_in(&mut self, db: &Db, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
         let persistent = self.is_persistent();
         let mut tx = SqlxTx { connection: &mut *self, persistent };

@@ -1,13 +1,13 @@
-//! Decides whether the next batch looks up its keys before it inserts them.
+//! Decides whether the next batch looks up its keys before it inserts them. Tests: `tests/unlooked.rs`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// So many batches after one with a known key look for known keys first.
+/// Number of batches after one with a known key that look up known keys first.
 const BATCHES: u32 = 32;
 
-/// To look for known keys first costs every message a part of its time; not to look costs a batch with a known key that it is sent
-/// again. So it depends on how often there are any. Where they come at all, they mostly come in numbers, and after a start: a
-/// broker delivers again what was not acknowledged.
+/// Prediction of known keys in the next batch. A lookup costs every message some time. Without one, a batch with a
+/// known key must be sent again. Known keys mostly come in groups, and after a start: a broker then redelivers
+/// unacknowledged messages.
 pub(crate) struct DuplicateExpectation {
     batches: AtomicU32,
 }
@@ -24,7 +24,7 @@ impl DuplicateExpectation {
         self.batches.load(Ordering::Relaxed) > 0
     }
 
-    /// A batch had a known key, or had none. Calls at the same time may cost or save a look, nothing else.
+    /// Records if a batch had a known key. Concurrent calls may cost or save a lookup, nothing else.
     pub(super) fn learn(&self, known: bool) {
         let left = if known { BATCHES } else { self.batches.load(Ordering::Relaxed).saturating_sub(1) };
         self.batches.store(left, Ordering::Relaxed);

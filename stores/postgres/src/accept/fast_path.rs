@@ -11,14 +11,14 @@ use crate::error::corrupt;
 use crate::row::get;
 use crate::session::{Query, query};
 
-/// Which statement it is.
+/// Kind of a statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Statement {
-    /// For one message; answers as the long path does.
+    /// For one message. Returns the rows of the long path.
     One,
-    /// For many, of which some may be known.
+    /// For many messages. Some may be known.
     Plain,
-    /// For many that are all new; stores and answers nothing if they are not.
+    /// For many new messages. Stores and returns nothing if one of them is known.
     New,
 }
 
@@ -29,8 +29,8 @@ pub(super) struct FastPath<'a> {
 }
 
 impl<'a> FastPath<'a> {
-    /// Nothing if a message needs the long path. `looks` says whether many look for known keys first; they always do if they may
-    /// have been forgotten.
+    /// Returns `None` if a message needs the long path. With `looks`, a statement for many messages looks up known keys
+    /// first. It always does so if the sweep may have deleted one of the keys.
     pub(super) fn new(db: &Db, offers: &'a [Offered], round: &[usize], looks: bool) -> Option<Self> {
         let chosen = chosen(offers, round);
         let (_, first) = chosen.first()?;
@@ -113,17 +113,17 @@ fn together<'a>(
         .bind(message.headers().encode())
 }
 
-/// Nothing if all values are the first one, which is sent once then.
+/// Returns `None` if all values are equal: then the first one is sent once.
 fn unless_same<T: PartialEq>(values: Vec<T>) -> Option<Vec<T>> {
     values.windows(2).any(|pair| pair[0] != pair[1]).then_some(values)
 }
 
-/// Reads the one row that tells of many messages.
-pub(super) fn said(rows: &[PgRow]) -> Result<Vec<AcceptRow>> {
+/// Reads the one row with the results of many messages.
+pub(super) fn read_rows(rows: &[PgRow]) -> Result<Vec<AcceptRow>> {
     let row = rows.first().ok_or_else(|| corrupt("a batch was not answered"))?;
     let places: Vec<i32> = list(row, 0)?;
     let seqs: Vec<i64> = list(row, 1)?;
-    let mut said: Vec<AcceptRow> = places
+    let mut found: Vec<AcceptRow> = places
         .into_iter()
         .zip(seqs)
         .map(|(place, seq)| AcceptRow { place, seq: Some(seq), is_new: true, is_stale: false, known: None })
@@ -143,13 +143,13 @@ pub(super) fn said(rows: &[PgRow]) -> Result<Vec<AcceptRow>> {
                 }
                 _ => None,
             };
-            said.push(AcceptRow { place, seq, is_new: false, is_stale, known });
+            found.push(AcceptRow { place, seq, is_new: false, is_stale, known });
         }
     }
-    Ok(said)
+    Ok(found)
 }
 
-/// A list of which nothing stands for an empty one.
+/// Reads a list. NULL is an empty one.
 fn list<'r, T>(row: &'r PgRow, column: usize) -> Result<Vec<T>>
 where
     Vec<T>: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,

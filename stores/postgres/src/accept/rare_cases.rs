@@ -1,4 +1,5 @@
-//! Rare cases of accept: quarantines a message, or adds entries to a known message.
+//! Rare cases of accept: quarantines a message, or adds entries to a known message. Tests: `tests/accept_races.rs`,
+//! `tests/locks.rs`.
 
 use std::collections::HashMap;
 
@@ -12,15 +13,15 @@ use crate::error::unreadable;
 use crate::row::get;
 use crate::session::{PgSession, Query, Sessions, query};
 
-/// Writes what is seldom needed: messages quarantined, and entries added to a known message.
+/// Handles rare cases: quarantines messages, and adds entries to known messages.
 pub(super) async fn handle_rare_cases(
     db: &Db,
     sessions: &Sessions,
     offers: &[Offered],
     rare_cases: &[(usize, RareCase)],
 ) -> Result<Vec<Option<Accepted>>> {
-    // A transaction that quarantines a message waits for the holder of its key, and one that adds entries holds keys. No transaction does
-    // both, because two of them could wait for each other.
+    // A transaction that quarantines a message waits for the holder of its key. A transaction that adds entries holds
+    // keys. No transaction does both, because two of them could deadlock.
     let (quarantined, adds): (Vec<_>, Vec<_>) =
         (0..rare_cases.len()).partition(|at| matches!(rare_cases[*at].1, RareCase::Quarantine(..)));
     if !quarantined.is_empty() && !adds.is_empty() {
@@ -53,7 +54,7 @@ pub(super) async fn handle_rare_cases(
     let mut answers = vec![None; rare_cases.len()];
     let mut quarantined = Vec::new();
     let mut order: Vec<usize> = (0..rare_cases.len()).collect();
-    // Known keys are locked by their number, by everybody.
+    // Every caller locks known keys in the order of their numbers.
     let place = |index: usize| places.get(&index).copied().flatten();
     order.sort_by_key(|at| (place(rare_cases[*at].0).map(|(seq, _)| seq), *at));
     for at in order {
@@ -76,7 +77,7 @@ pub(super) async fn handle_rare_cases(
             }
         };
     }
-    // After all keys, and in one order: others may quarantine the same ones.
+    // Quarantine after all keys are locked, and in one order: other processes may quarantine the same messages.
     quarantined.sort_by_key(|(offer, _)| (*offer.new.key.as_bytes(), *offer.new.fingerprint.as_bytes()));
     for (offer, reason) in quarantined {
         quarantine(db, &mut session, offer, reason).await?;
@@ -105,7 +106,7 @@ async fn quarantine(
     Ok(())
 }
 
-/// The number of a known message, and the line that it stands in: the first delivery counts. Asked before anything is locked.
+/// Returns the number of a known message, and the order key of its first delivery. Runs before the first lock.
 async fn stored_order(
     db: &Db,
     session: &mut PgSession,
@@ -117,14 +118,14 @@ async fn stored_order(
     let seq = Seq(get(row, 0)?);
     let order = match get::<Option<String>>(row, 1)? {
         Some(source) => order_of(&offer.new.inbox, source, get(row, 2)?, get(row, 3)?),
-        // The message has left, and this one takes its place. A line lies in the lane of its messages: one that was stored in
-        // another lane asked for another order then.
+        // The message is deleted, and this one takes its place. A line is in the lane of its messages, so a message
+        // that was stored in another lane had another order.
         None => offer.new.order.filter(|_| lane(seq) == offer.home),
     };
     Ok(Some((seq, order)))
 }
 
-/// The line that a stored message asks for.
+/// Returns the order key of a stored message.
 pub(crate) fn order_of(
     inbox: &InboxName,
     source: String,
@@ -138,14 +139,14 @@ pub(crate) fn order_of(
     OrderKey::of(inbox, &message.with_ordering_key(key?))
 }
 
-/// The handlers that turned out to be one with some, and these.
+/// Returns these handlers and all handlers that are linked with one of them.
 pub(crate) async fn group_of(db: &Db, session: &mut PgSession, handlers: &[i16]) -> Result<Vec<i16>> {
     let rows = session.rows(query(&db.sql.names_group).bind(handlers.to_vec())).await?;
     rows.iter().map(|row| get(row, 0)).collect()
 }
 
-/// Adds entries for handlers that a known message has none for; nothing if it was swept meanwhile. One that is stale is still to be
-/// quarantined.
+/// Adds entries for handlers that a known message has none for. Returns `None` if the sweep has deleted the
+/// message; the caller must still quarantine a stale message.
 async fn add_handlers(
     db: &Db,
     session: &mut PgSession,
@@ -158,13 +159,13 @@ async fn add_handlers(
     let rows = session.rows(known).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     if get::<&[u8]>(row, 2)? == Fingerprint::ERASED.as_bytes() {
-        // Nothing is left that another handler could be given.
+        // The content is erased, so there is nothing to give to another handler.
         return Ok(Some(Accepted::Duplicate(known_for(seq, get(row, 1)?))));
     }
     let mut handlers = decode_handlers(get(row, 0)?);
     let mut routes = Vec::new();
     for ids in missing(offer, &handlers) {
-        // Another process may have linked them with others since this one has read them.
+        // Another process may have linked these handlers with others since this process read them.
         let group = group_of(db, session, ids).await?;
         if !group.iter().any(|id| handlers.contains(id)) {
             routes.push(ids);
@@ -174,7 +175,7 @@ async fn add_handlers(
         let varied = get::<Vec<u8>>(row, 2)? != offer.new.fingerprint.as_bytes();
         return Ok(Some(Accepted::Duplicate(known_for(seq, get(row, 1)?).varied(varied))));
     }
-    // The message came back for others while one of these had forgotten it.
+    // The message was delivered again for other handlers after one of these had forgotten it.
     if let Some(time) = offer.new.doubtful_since() {
         let forgotten = session.rows(query(&db.sql.accept_forgotten).bind(routes.concat())).await?;
         let forgotten: Option<i64> =
@@ -220,7 +221,7 @@ pub(super) async fn add_unordered(
     session.run(add).await.map(drop)
 }
 
-/// Numbers, handlers and delays of the entries of new messages whose handlers ignore the ordering key.
+/// Returns numbers, handlers and delays of the entries of new messages whose handlers ignore the ordering key.
 pub(super) fn unordered_entries(offers: &[Offered], rows: &[AcceptRow]) -> (Vec<i64>, Vec<i16>, Vec<i64>) {
     let (mut seqs, mut handlers, mut delays) = (Vec::new(), Vec::new(), Vec::new());
     for row in rows.iter().filter(|row| row.is_new) {

@@ -20,16 +20,16 @@ use oncebox_servers::{Cluster, shared};
 use oncebox_testkit::TestClock;
 
 pub(crate) const LEASE: Duration = Duration::from_mins(1);
-/// Longer than the lease by the least the store can tell.
+/// A time after the lease: longer by the store's precision.
 pub(crate) const PAST_LEASE: Duration = Duration::from_millis(60_001);
 /// Maximum time for an event that must happen by itself.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 
-/// A schema of its own, which leaves with the test.
+/// A schema that only one test uses. It is dropped with the test.
 pub(crate) struct Schema {
-    /// Straight to the server.
+    /// URL of the server, without the pooler.
     url: String,
-    /// Where the store connects to, if there is a pooler in between.
+    /// URL of the pooler, if the store connects through one.
     pooler: Option<String>,
     pub(crate) name: String,
     /// True if the server stops with the test.
@@ -37,33 +37,33 @@ pub(crate) struct Schema {
 }
 
 impl Schema {
-    /// On the server with this URL.
+    /// Creates a schema on the server with this URL.
     pub(crate) fn new(url: impl Into<String>) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("t{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         Self { url: url.into(), pooler: None, name, with_server: false }
     }
 
-    /// On the shared server that most installations have.
+    /// Creates a schema on the shared server with Debian's version of PostgreSQL.
     pub(crate) fn shared() -> Self {
         Self::new(shared::debian_url())
     }
 
-    /// On the same server, by way of a pooler of transactions.
+    /// Creates a schema on the same server, through a pooler in transaction mode.
     pub(crate) fn pooled() -> Self {
         let mut schema = Self::shared();
         schema.pooler = Some(shared::pgbouncer_url());
         schema
     }
 
-    /// Under the same name on another server.
+    /// Returns a schema of the same name on another server.
     pub(crate) fn twin(&self) -> Self {
         let mut twin = Self::new(shared::newest_url());
         twin.name.clone_from(&self.name);
         twin
     }
 
-    /// On a server of the test's own.
+    /// Creates a schema on the test's own server.
     pub(crate) fn on(cluster: &Cluster) -> Self {
         let mut schema = Self::new(cluster.url("postgres"));
         schema.with_server = true;
@@ -84,7 +84,7 @@ impl Schema {
         self.options().clock(clock.shared()).open().await.expect("the store opens")
     }
 
-    /// A store that goes by the server's clock, beside a business table.
+    /// Opens a store with the server's clock, and creates a business table.
     pub(crate) async fn shop(&self) -> Postgres {
         self.shop_with(self.options()).await
     }
@@ -100,7 +100,7 @@ impl Schema {
         PgConnection::connect(&self.url).await.expect("another connection")
     }
 
-    /// The one number that a query finds. `@` stands for the schema and prefix.
+    /// Returns the one number that a query finds. `@` stands for the schema and prefix.
     pub(crate) async fn number(&self, sql: &str) -> i64 {
         let sql = self.sql(sql);
         let mut connection = self.connect().await;
@@ -141,7 +141,7 @@ impl Schema {
                 if holds {
                     return;
                 }
-                // Each look is a journey to the server and back; the others go on meanwhile.
+                // Each query is a round trip to the server. Other tasks run meanwhile.
                 tokio::task::yield_now().await;
             }
         };
@@ -149,7 +149,7 @@ impl Schema {
         assert!(ended.is_ok(), "waited {PATIENCE:?} for this: {condition}");
     }
 
-    /// Checks that the tables agree with each other.
+    /// Checks that the tables are consistent.
     pub(crate) async fn check(&self) {
         for (what, sql) in [
             ("a key is stored twice", "SELECT count(*) - count(DISTINCT digest) FROM @proof"),
@@ -185,7 +185,7 @@ impl Drop for Schema {
             return;
         }
         let (url, name) = (self.url.clone(), self.name.clone());
-        // Dropping may happen on a thread of a runtime, where waiting is not allowed.
+        // Drop may run on a thread of a runtime, where blocking is not allowed.
         let left = std::thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -210,7 +210,7 @@ pub(crate) async fn run(connection: &mut PgConnection, sql: &str) -> sqlx::Resul
     connection.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.map(drop)
 }
 
-/// The number of a session.
+/// Returns the process id of a session.
 pub(crate) async fn pid(connection: &mut PgConnection) -> i32 {
     sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(connection).await.expect("a number")
 }
@@ -220,7 +220,7 @@ pub(crate) async fn in_time<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future).await.expect("it does not hang")
 }
 
-/// A business write in a handler's transaction.
+/// Writes to the business table in a handler's transaction.
 pub(crate) async fn ship(schema: &Schema, tx: &mut PgConnection, id: &str) {
     let sql = schema.sql("INSERT INTO @shipment VALUES ($1)");
     sqlx::query(AssertSqlSafe(sql)).bind(id.to_owned()).execute(tx).await.expect("a business write");
@@ -246,12 +246,12 @@ pub(crate) fn key(id: &str) -> Key {
     KeyStrategy::MessageId.key(&inbox(), &message(id)).expect("an id")
 }
 
-/// A message for the handler `h`.
+/// Returns an offer of a message for the handler `h`.
 pub(crate) fn offer(id: &str) -> NewMessage {
     NewMessage::new(inbox(), key(id), Arc::new(message(id)), [route("h")].into_iter().collect())
 }
 
-/// The same with an ordering key.
+/// Returns an offer with an ordering key.
 pub(crate) fn offer_ordered(id: &str, order: &str) -> NewMessage {
     let message = message(id).with_ordering_key(order.to_owned());
     NewMessage::new(inbox(), key(id), Arc::new(message), [route("h")].into_iter().collect())
@@ -280,25 +280,25 @@ pub(crate) async fn claim(store: &Postgres, limit: usize) -> Vec<Claimed> {
     store.claim(&claim_params(limit)).await.expect("claim")
 }
 
-/// Claims the only entry there is to claim.
+/// Claims the only claimable entry.
 pub(crate) async fn claim_one(store: &Postgres) -> Claimed {
     let mut claimed = claim(store, 2).await;
     assert_eq!(claimed.len(), 1, "{claimed:?}");
     claimed.remove(0)
 }
 
-/// The status of the entry of `h`; `None` if the message is not stored.
+/// Returns the status of the entry of `h`. `None` if the message is not stored.
 pub(crate) async fn status(store: &Postgres, id: &str) -> Option<Status> {
     let view = store.show(&inbox(), &key(id)).await.expect("show")?;
     view.entries.iter().filter(|entry| entry.handler == handler("h")).map(|entry| entry.status).next_back()
 }
 
-/// A statement of the store, as its file has it.
+/// A statement of the store, from its file.
 pub(crate) struct StatementFile {
     pub(crate) name: String,
-    /// The text, with `@` for the schema and prefix.
+    /// SQL, with `@` for the schema and prefix.
     pub(crate) sql: String,
-    /// The types of the parameters, as the header lists them.
+    /// Types of the parameters, from the header.
     pub(crate) types: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The index under a pace so quick that every few messages are merged.
+//! The index with a fast pace: every few messages are merged.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ fn inbox() -> InboxName {
     InboxName::new("i").expect("a good name")
 }
 
-/// A message without a handler: it is finished when it arrives.
+/// Returns a message without a handler, which is finished when it arrives.
 fn offer(id: usize) -> NewMessage {
     let message = Message::new(id.to_string(), "t", "");
     let key = KeyStrategy::MessageId.key(&inbox(), &message).expect("an id");
@@ -70,7 +70,7 @@ fn is_first(accepted: &Accepted) -> bool {
     matches!(accepted, Accepted::First(_))
 }
 
-/// Number of digests that a store holds in memory.
+/// Returns the number of digests that a store holds in memory.
 async fn in_memory(store: &Sqlite) -> i64 {
     store.call(|work| Ok(work.tail.len)).await.expect("a look")
 }
@@ -80,7 +80,7 @@ async fn sweep(store: &Sqlite) -> usize {
     store.sweep(&params).await.expect("sweep").messages
 }
 
-/// Accepts one by one until a pass is under way.
+/// Accepts messages one by one until a pass has begun.
 async fn into_a_pass(file: &ProofFile, store: &Sqlite, from: usize) -> usize {
     for id in from.. {
         assert!(is_first(&offer_all(store, [id]).await[0]));
@@ -121,7 +121,7 @@ async fn a_pass_goes_on_where_another_store_left_it() {
             known += 1;
         }
         let unmerged = file.number("unmerged");
-        // Fewer, because a slice takes along what came after the pass began.
+        // Fewer, because a slice also merges keys added after the pass began.
         assert!(in_memory(&store).await <= unmerged, "nothing stays in memory for being merged by another");
         let proofs = file.number("count");
         assert_eq!(file.number("proofs"), proofs, "nothing is counted twice");
@@ -136,7 +136,7 @@ async fn a_store_that_only_looks_on_keeps_up() {
     for _ in 0..60 {
         offer_all(&writer, known..known + 10).await;
         known += 10;
-        // A key is known to be merged when the pass that began after it is over: two passes at most.
+        // A key is known to be merged at the end of the pass that began after it: after two passes at most.
         assert!(in_memory(&looker).await < 2 * 64 + 20, "what another merged leaves this one's memory too");
         assert!(!offer_all(&looker, 0..known).await.iter().any(is_first));
     }

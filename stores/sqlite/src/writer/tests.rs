@@ -1,4 +1,4 @@
-//! Groups of calls whose transaction fails, at a point that a test chooses.
+//! Groups of calls whose transaction fails at a chosen point.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ const STATEMENTS: &str = include_str!("tests.sql");
 /// Maximum time to wait for a lock.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// A writer without its thread: groups are served when the test says so.
+/// Returns a writer without its thread. The test serves groups itself.
 fn writer() -> (TempDir, WriterState) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let opener = FileOpener {
@@ -54,7 +54,7 @@ fn job<T: Send + 'static>(
     (Box::new(QueuedCall { work, answer: None, reply, abandoned: Abandoned::Done }), answer)
 }
 
-/// A call that makes an inbox and a handler, and answers with the handler's number.
+/// Returns a call that creates an inbox and a handler, and returns the handler's id.
 fn name(key: &'static str) -> (Box<dyn WriterJob>, WriterReply<i64>) {
     job(move |work| {
         let inbox = work.names.inbox(work.connection, &InboxName::new("i")?)?;
@@ -87,7 +87,7 @@ fn handlers(state: &WriterState) -> i64 {
 #[test]
 fn a_commit_without_an_answer_is_unknown_to_every_caller() {
     let (_dir, mut state) = writer();
-    // Turns the commit into an error of SQLite, whatever was written.
+    // Every commit fails with an error of SQLite.
     let connection = state.connection.as_mut().expect("open");
     connection.commit_hook(Some(|| true)).expect("a hook");
     let mut answers = Vec::new();
@@ -102,7 +102,7 @@ fn a_commit_without_an_answer_is_unknown_to_every_caller() {
         assert_eq!(kind(&mut unknown), ErrorKind::CommitUnknown);
     }
     assert!(state.connection.is_none() && state.known.lock().is_none(), "neither is trusted again");
-    // The same calls again: what was stored would be recognised, and what was not is stored now.
+    // Repeat the calls. A stored call would be recognized, and a lost one is stored now.
     let (job, mut again) = name("a");
     state.serve(&mut vec![job]);
     assert_eq!(answer(&mut again).expect("the next call works"), 1);
@@ -174,7 +174,7 @@ fn a_lock_is_waited_for_once_and_not_by_each_call_in_turn() {
     let (_dir, mut state) = writer();
     let (write_turn, mut taken) = (state.write_turn.clone(), None);
     let (bad, mut bad_answer) = job(move |_| -> Result<()> {
-        // Gets the next turn and keeps it.
+        // Take the next turn and keep it.
         taken.get_or_insert_with(|| write_turn.queue_for_ever());
         Err(no())
     });

@@ -19,11 +19,11 @@ use oncebox_testkit::TestClock;
 use tempfile::TempDir;
 
 pub(crate) const LEASE: Duration = Duration::from_mins(1);
-/// Longer than the lease by the least the store can tell.
+/// A time after the lease: longer by the store's precision.
 pub(crate) const PAST_LEASE: Duration = Duration::from_millis(60_001);
 pub(crate) const RETENTION: Duration = Duration::from_hours(24);
 
-/// A database file that leaves with the test, and the clock its stores go by.
+/// A database file that is deleted after the test, and the clock of its stores.
 pub(crate) struct TestFile {
     dir: TempDir,
     pub(crate) clock: TestClock,
@@ -42,7 +42,7 @@ impl TestFile {
         self.dir.path().join("inbox.db")
     }
 
-    /// Options that do not wait for the disk: what is tested does not depend on the power staying on.
+    /// Returns options that do not wait for the disk, because the tests do not cut the power.
     pub(crate) fn options(&self) -> SqliteOptions {
         Sqlite::options(self.path()).synchronous(Synchronous::Normal).clock(self.clock.shared())
     }
@@ -56,7 +56,7 @@ impl TestFile {
         Connection::open(self.path()).expect("another connection")
     }
 
-    /// The one number that a query finds.
+    /// Returns the one number that a query finds.
     pub(crate) fn number(&self, sql: &str) -> i64 {
         number(&self.connect(), sql)
     }
@@ -67,7 +67,7 @@ impl TestFile {
         usize::try_from(count).expect("a count")
     }
 
-    /// Asks SQLite whether the file is sound, and the tables whether they agree with each other.
+    /// Checks that SQLite finds the file intact, and that the tables are consistent.
     pub(crate) fn check(&self) {
         check(&self.connect());
     }
@@ -171,7 +171,7 @@ pub(crate) fn key(id: &str) -> Key {
     KeyStrategy::MessageId.key(&inbox(), &message(id)).expect("an id")
 }
 
-/// A message for the handler `h`.
+/// Returns an offer of a message for the handler `h`.
 pub(crate) fn offer(id: &str) -> NewMessage {
     offer_message(message(id), &["h"])
 }
@@ -200,14 +200,14 @@ pub(crate) async fn claim(store: &Sqlite, limit: usize) -> Vec<Claimed> {
     store.claim(&claim_params(limit)).await.expect("claim")
 }
 
-/// Claims the only entry there is to claim.
+/// Claims the only claimable entry.
 pub(crate) async fn claim_one(store: &Sqlite) -> Claimed {
     let mut claimed = claim(store, 2).await;
     assert_eq!(claimed.len(), 1, "{claimed:?}");
     claimed.remove(0)
 }
 
-/// Claims everything and completes it.
+/// Claims and completes all entries.
 pub(crate) async fn complete_all(store: &Sqlite) {
     let settlements: Vec<Settlement> =
         claim(store, usize::MAX).await.iter().map(|claimed| Settlement::done(&claimed.claim)).collect();
@@ -215,7 +215,7 @@ pub(crate) async fn complete_all(store: &Sqlite) {
     assert!(settled.iter().all(|settled| *settled == Settled::Applied));
 }
 
-/// Sweeps page after page; returns how many messages left.
+/// Sweeps page after page. Returns the number of deleted messages.
 pub(crate) async fn sweep(store: &Sqlite) -> usize {
     let mut params = SweepParams::new(inbox(), RETENTION, 1_000);
     let mut messages = 0;
@@ -229,7 +229,7 @@ pub(crate) async fn sweep(store: &Sqlite) -> usize {
     }
 }
 
-/// The status of the entry of `h`; `None` if the message is not stored.
+/// Returns the status of the entry of `h`. `None` if the message is not stored.
 pub(crate) async fn status(store: &Sqlite, id: &str) -> Option<Status> {
     let view = store.show(&inbox(), &key(id)).await.expect("show")?;
     view.entries.iter().filter(|entry| entry.handler == handler("h")).map(|entry| entry.status).next_back()

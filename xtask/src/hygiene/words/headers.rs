@@ -13,7 +13,6 @@ const WITHOUT_TESTS: &[(&str, &str)] = &[
     ("server/src/api/wire/", "the headers are not converted yet"),
     ("server/src/cli/", "the headers are not converted yet"),
     ("server/src/config/model.rs", "its comments are the documentation of the settings"),
-    ("stores/", "the headers are not converted yet"),
 ];
 
 pub(super) fn are_there(sources: &Sources) -> Vec<Breach> {

@@ -1,4 +1,4 @@
-//! One way to send a statement in a transaction of each driver.
+//! Common interface to a transaction of each driver. Tests: `tests/accept_in.rs`, `tests/accept_in_tokio.rs`.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) enum SqlValue {
     Byteas(Vec<Option<Vec<u8>>>),
 }
 
-/// A connection with an open transaction. Nothing that fails in it is stored.
+/// A connection with an open transaction. A failed transaction stores nothing.
 pub(crate) trait TxConnection: Send {
     /// Runs a statement, and returns its rows.
     fn rows(
@@ -116,7 +116,8 @@ pub(crate) struct TokioTx<'a, 'c>(pub(crate) &'a tokio_postgres::Transaction<'c>
 impl TxConnection for TokioTx<'_, '_> {
     async fn rows(&mut self, sql: &Arc<str>, values: Vec<SqlValue>) -> Result<Vec<TxRow>> {
         let typed: Vec<_> = values.iter().map(SqlValue::typed).collect();
-        // With the types told, the statement needs one trip, and nothing is left on a connection that a pooler may hand on.
+        // With explicit types, the statement needs one round trip, and leaves nothing on a connection that a pooler may
+        // share.
         let rows = self.0.query_typed(sql, &typed).await.map_err(crate::tokio_pg::store_error)?;
         Ok(rows.into_iter().map(TxRow::Tokio).collect())
     }

@@ -1,5 +1,5 @@
-//! Rare cases of an accept in a transaction: quarantines a message, or adds entries to a known message. The same steps as
-//! `rare_cases.rs`, in the one transaction that there is.
+//! Rare cases of an accept in a transaction: quarantines a message, or adds entries to a known message. The same steps
+//! as `rare_cases.rs`, in the caller's transaction. Tests: `tests/accept_in.rs`, `tests/accept_in_tokio.rs`.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use super::super::{Offered, RareCase, decode_handlers, encode_handlers, known_fo
 use super::driver::{SqlValue, TxConnection};
 use crate::db::{Db, Released, TouchedQueues, lane, millis};
 
-/// Handles rare cases. A case without an answer has to be offered again.
+/// Handles rare cases. The caller must offer a case without an answer again.
 pub(super) async fn handle(
     db: &Db,
     tx: &mut impl TxConnection,
@@ -35,7 +35,7 @@ pub(super) async fn handle(
     let mut answers = vec![None; rare_cases.len()];
     let mut quarantined = Vec::new();
     let mut order: Vec<usize> = (0..rare_cases.len()).collect();
-    // Known keys are locked by their number, as every statement does.
+    // Every statement locks known keys in the order of their numbers.
     let place = |index: usize| places.get(&index).copied().flatten();
     order.sort_by_key(|at| (place(rare_cases[*at].0).map(|(seq, _)| seq), *at));
     for at in order {
@@ -91,7 +91,7 @@ async fn quarantine(
     tx.rows(&db.sql.accept_quarantine, values).await.map(drop)
 }
 
-/// The number of a known message, and the line that it stands in.
+/// Returns the number of a known message, and its order key.
 async fn stored_order(
     db: &Db,
     tx: &mut impl TxConnection,
@@ -104,13 +104,13 @@ async fn stored_order(
         Some(source) => {
             order_of(&offer.new.inbox, source, row.get(2)?, row.get::<Option<String>>(3)?.as_deref())
         }
-        // The message has left, and this one takes its place, in its lane.
+        // The message is deleted, and this one takes its place, in its lane.
         None => offer.new.order.filter(|_| lane(seq) == offer.home),
     };
     Ok(Some((seq, order)))
 }
 
-/// Adds entries for handlers that a known message has none for; nothing if it was swept meanwhile.
+/// Adds entries for handlers that a known message has none for. Returns `None` if the sweep has deleted the message.
 async fn add_handlers(
     db: &Db,
     tx: &mut impl TxConnection,
@@ -128,13 +128,13 @@ async fn add_handlers(
     let Some(row) = rows.first() else { return Ok(None) };
     let (age, fingerprint): (i64, Vec<u8>) = (row.get(1)?, row.get(2)?);
     if fingerprint == Fingerprint::ERASED.as_bytes() {
-        // Nothing is left that another handler could be given.
+        // The content is erased, so there is nothing to give to another handler.
         return Ok(Some(Accepted::Duplicate(known_for(seq, age))));
     }
     let mut handlers = decode_handlers(&row.get::<Vec<u8>>(0)?);
     let mut routes = Vec::new();
     for ids in missing(offer, &handlers) {
-        // Another process may have linked them with others since this one has read them.
+        // Another process may have linked these handlers with others since this process read them.
         let mut linked = false;
         for row in tx.rows(&db.sql.names_group, vec![SqlValue::Int2s(ids.to_vec())]).await? {
             linked |= handlers.contains(&row.get::<i16>(0)?);
@@ -147,7 +147,7 @@ async fn add_handlers(
         let varied = fingerprint != offer.new.fingerprint.as_bytes();
         return Ok(Some(Accepted::Duplicate(known_for(seq, age).varied(varied))));
     }
-    // The message came back for others while one of these had forgotten it.
+    // The message was delivered again for other handlers after one of these had forgotten it.
     if let Some(time) = offer.new.doubtful_since() {
         let rows = tx.rows(&db.sql.accept_forgotten, vec![SqlValue::Int2s(routes.concat())]).await?;
         let forgotten: Option<i64> = rows.first().map_or(Ok(None), |row| row.get(0))?;
@@ -184,7 +184,7 @@ fn digest(offer: &Offered) -> SqlValue {
     SqlValue::Bytea(Some(offer.new.key.as_bytes().to_vec()))
 }
 
-/// Time, source, id, type, ordering key, headers, payload and tenant.
+/// Returns time, source, id, type, ordering key, headers, payload and tenant.
 fn message(offer: &Offered) -> [SqlValue; 8] {
     let message = &offer.new.message;
     [
