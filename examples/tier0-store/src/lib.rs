@@ -98,3 +98,8 @@ impl Store for SmallStore {
         self.change(|rows, now| rows.inbox(&params.inbox).sweep(params, now))
     }
 }
+
+/// Compiles the programs of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/store-author.md")]
+struct StoreAuthorGuide;
