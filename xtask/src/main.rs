@@ -13,6 +13,7 @@ mod room;
 mod run;
 mod servers;
 mod state_diagram;
+mod stores;
 mod tally;
 mod test;
 mod toolchain;
@@ -40,6 +41,7 @@ Examples:
   cargo xtask chaos sabotage            plant bugs, each of which has to be noticed
   cargo xtask metrics                   write docs/metrics.md anew after a change of the metrics
   cargo xtask faults                    write docs/faults.md anew: which test is for which fault
+  cargo xtask stores                    write docs/stores.md anew: run the suites of all stores
   cargo xtask decisions                 write docs/adr/README.md anew after a new decision
   cargo xtask words server/src          list breaches of the rules for prose and names
   cargo xtask words --types             list type names with more than one definition
@@ -106,6 +108,14 @@ enum Command {
         check: bool,
     },
 
+    /// Write docs/stores.md from a run of the suites of all stores
+    #[command(after_help = "Example: cargo xtask stores --check")]
+    Stores {
+        /// Write nothing, run nothing; fail if the page differs from the lists of cases
+        #[arg(long)]
+        check: bool,
+    },
+
     /// Write docs/adr/README.md from the titles of the decisions
     Decisions,
 
@@ -146,6 +156,8 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Metrics { check: false } => metrics::write(&workspace::root()),
         Command::Faults { check: true } => faults::check(&workspace::root()),
         Command::Faults { check: false } => faults::write(&workspace::root()),
+        Command::Stores { check: true } => stores::check(&Workspace::load()?),
+        Command::Stores { check: false } => stores::write(&Workspace::load()?),
         Command::Words(options) => hygiene::words(&workspace::root(), &options),
         Command::Decisions => hygiene::write_decisions(&workspace::root()),
         Command::Hygiene => hygiene::check(&Workspace::load()?),

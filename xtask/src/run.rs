@@ -9,6 +9,10 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::tally::TestTotals;
 
+/// Runs each test program after a line with its package, which no other output names.
+pub(crate) const NAMES_PACKAGES: &str =
+    r#"target."cfg(unix)".runner = ["sh", "-c", 'echo "package $CARGO_PKG_NAME"; exec "$@"', "named"]"#;
+
 /// Returns the current cargo, at the root of the workspace.
 pub(crate) fn cargo(root: &Path) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

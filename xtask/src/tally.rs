@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::stores::{TIERS, TierCounts};
+
 /// The sum of all `test result:` lines seen so far.
 #[derive(Debug, Default)]
 pub(crate) struct TestTotals {
@@ -9,6 +11,10 @@ pub(crate) struct TestTotals {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
     pub(crate) ignored: u64,
+    /// Passed cases of the suites of stores.
+    pub(crate) cases: TierCounts,
+    /// Package of the running test program.
+    package: String,
     /// The incomplete last line.
     line: Vec<u8>,
 }
@@ -32,11 +38,30 @@ impl TestTotals {
         self.passed += other.passed;
         self.failed += other.failed;
         self.ignored += other.ignored;
+        for (suite, cases) in &other.cases {
+            *self.cases.entry(suite.clone()).or_default() += cases;
+        }
+    }
+
+    /// Counts a passed test such as `conformance::store::accept::sequences_grow`.
+    fn case(&mut self, test: &str) {
+        let [module, tier, group, _] = test.split("::").collect::<Vec<_>>()[..] else { return };
+        if TIERS.contains(&tier) && group != "tests" {
+            *self.cases.entry((self.package.clone(), module.into(), tier.into())).or_default() += 1;
+        }
     }
 
     /// Parses a line such as `test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in
     /// 0.00s`.
     fn line(&mut self, line: &str) {
+        if let Some(package) = line.strip_prefix("package ") {
+            package.clone_into(&mut self.package);
+        }
+        let passed = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... ok"));
+        // The second form is that of `--list`.
+        if let Some(test) = passed.or_else(|| line.strip_suffix(": test")) {
+            self.case(test);
+        }
         let Some(result) = line.trim().strip_prefix("test result: ") else { return };
         self.suites += 1;
         let counts = result.split_once(". ").map_or("", |(_, counts)| counts);
@@ -92,6 +117,17 @@ test result: FAILED. 3 passed; 1 failed; 4 ignored; 0 measured; 5 filtered out; 
             total.add(&tally);
         }
         assert_eq!((total.suites, total.passed, total.failed, total.ignored), (4, 10, 2, 8));
+    }
+
+    #[test]
+    fn passed_cases_are_counted_by_package_suite_and_tier() {
+        let mut total = TestTotals::default();
+        let mut tally = TestTotals::default();
+        tally.feed(b"package a\ntest m::store::accept::x ... ok\ntest m::store::accept::y ... FAILED\n");
+        tally.feed(b"test cli::operate::tests::z ... ok\npackage b\ntest m::store::claim::x ... ok\n");
+        total.add(&tally);
+        let of = |package: &str| total.cases.get(&(package.into(), "m".into(), "store".into()));
+        assert_eq!((of("a"), of("b"), total.cases.len()), (Some(&1), Some(&1), 2));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use oncebox_servers::shared::SharedServers;
 
 use crate::tally::TestTotals;
 use crate::workspace::Workspace;
-use crate::{deny, hygiene, msrv, room, run, servers, toolchain};
+use crate::{deny, hygiene, msrv, room, run, servers, stores, toolchain};
 
 /// Options of `cargo xtask test`.
 #[derive(clap::Args, Debug)]
@@ -46,6 +46,10 @@ const STEPS: &[CheckStep] = &[
     CheckStep { name: "tests", run: tests },
     CheckStep { name: "servers", run: start_servers },
     CheckStep { name: "tests with servers", run: tests_with_servers },
+    CheckStep {
+        name: "table of stores",
+        run: |checks| stores::compare(&checks.workspace.root, &checks.tally.cases),
+    },
     CheckStep { name: "hygiene", run: |checks| hygiene::check(&checks.workspace) },
     CheckStep {
         name: "dependencies",
@@ -122,9 +126,9 @@ fn documentation(checks: &mut Checks) -> Result<()> {
     run::check(&mut doc)
 }
 
-/// Runs the test programs of some packages, and skips those of the others. Both test steps build all of them, because
-/// each selection of packages with other features would rebuild a package.
-const ONLY: &str = r#"target."cfg(unix)".runner = ["sh", "-c", 'case " $TESTED " in *" $CARGO_PKG_NAME "*) exec "$@";; esac', "only"]"#;
+/// Runs the test programs of some packages, each after a line with its package, and skips those of the others. Both test
+/// steps build all of them, because each selection of packages with other features would rebuild a package.
+const ONLY: &str = r#"target."cfg(unix)".runner = ["sh", "-c", 'case " $TESTED " in *" $CARGO_PKG_NAME "*) echo "package $CARGO_PKG_NAME"; exec "$@";; esac', "only"]"#;
 
 /// The optional second driver of the PostgreSQL store.
 const FEATURES: [&str; 2] = ["--features", "oncebox-postgres/tokio-postgres"];

@@ -33,3 +33,8 @@ pub use message::{DecodeError, FromMessage, Headers, Message};
 pub use name::{HandlerKey, InboxName, MAX_NAME};
 pub use state::{OnPoisoned, Policy, Retry, Status};
 pub use store::{Accepted, Mark, Store};
+
+/// Compiles the programs of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/source-author.md")]
+struct SourceAuthorGuide;

@@ -146,7 +146,8 @@ pub trait Store: Send + Sync + 'static {
     /// Records the retention windows of a process, for the sweeps of all processes. If processes register different windows for a
     /// handler key, the longest one registered within the last `hold` wins.
     ///
-    /// Default: does nothing, for a store that keeps no windows. Its sweeps use the windows of the process that calls them.
+    /// Default: does nothing. The suite of tier 0 asks for more: a store links the keys of the routes and refuses two handlers that are
+    /// one, because the second would never run. A store that outlives a process keeps the windows, too.
     async fn register(&self, params: &RegisterParams) -> Result<()> {
         let _ = params;
         Ok(())

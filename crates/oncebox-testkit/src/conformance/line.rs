@@ -27,6 +27,21 @@ pub async fn a_skipped_head_lets_the_next_one_go<S: InspectTier>(h: &Harness<S>)
     finish_in_order(h, &["4"]).await;
 }
 
+// FAULTS B15
+pub async fn the_policy_decides_about_the_entries_behind<S: StoreTier>(h: &Harness<S>) {
+    for (order, on_poisoned) in ["block", "skip", "park"].into_iter().zip(POLICIES) {
+        h.accept_all(&[
+            offer_ordered(format!("{order} 1"), order),
+            offer_ordered(format!("{order} 2"), order),
+        ])
+        .await;
+        let head = h.claim_one("h").await;
+        poison(h, &head, on_poisoned).await;
+        let next = h.claim("h", 10).await;
+        assert_eq!(next.len(), usize::from(on_poisoned == OnPoisoned::Skip), "{order}");
+    }
+}
+
 pub async fn a_skipped_head_waits_its_turn_when_it_is_retried<S: OperateTier>(h: &Harness<S>) {
     poison_head(h, &["1", "2", "3"], OnPoisoned::Skip).await;
     let second = h.claim_one("h").await;

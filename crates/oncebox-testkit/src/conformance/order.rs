@@ -345,6 +345,17 @@ pub async fn a_handler_added_later_keeps_the_order<S: StoreTier>(h: &Harness<S>)
 }
 
 // FAULTS B14: a redelivery with another ordering key does not change that of the first.
+pub async fn an_earlier_entry_that_is_added_late_waits_for_a_running_one<S: StoreTier>(h: &Harness<S>) {
+    let both = |id: &str| offer_routed(message(id).with_ordering_key("k"), [route("h"), route("late")]);
+    h.first(offer_ordered("1", "k")).await;
+    h.first(both("2")).await;
+    let running = h.claim_one("late").await;
+    assert!(matches!(h.accept(both("1")).await, Accepted::HandlersAdded(_, 1)));
+    assert!(h.claim("late", 10).await.is_empty(), "never two of a key at once");
+    h.settle(&running, Outcome::Done).await;
+    assert_eq!(ids(&h.claim("late", 10).await), ["1"]);
+}
+
 pub async fn a_handler_added_later_goes_by_the_order_of_the_first<S: StoreTier>(h: &Harness<S>) {
     accept_in_order(h, &["1", "2", "3"]).await;
     let both = |id: &str, order: Option<&str>| {

@@ -165,6 +165,13 @@ pub async fn repeating_a_settlement_is_applied_and_changes_nothing<S: InspectTie
     }
 }
 
+pub async fn a_repeated_settlement_is_recognised<S: StoreTier>(h: &Harness<S>) {
+    for outcome in one_outcome_per_status() {
+        let claim = h.settled(&format!("{outcome:?}"), outcome.clone()).await;
+        assert_eq!(h.settle(&claim, outcome).await, Settled::Applied);
+    }
+}
+
 pub async fn a_settlement_twice_in_a_batch_is_applied_once<S: InspectTier>(h: &Harness<S>) {
     let claim = h.running("1").await;
     let settlement = claim.settle(&policy(), failed());

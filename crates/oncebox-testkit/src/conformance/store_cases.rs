@@ -35,6 +35,7 @@ macro_rules! store_tier {
             settle {
                 an_empty_batch_is_nothing,
                 releasing_and_snoozing_count_nothing,
+                a_repeated_settlement_is_recognised,
                 a_long_delay_does_not_overflow,
             }
             renew {
@@ -63,6 +64,10 @@ macro_rules! store_tier {
             sweep {
                 an_empty_store_has_nothing_to_sweep,
                 retention_counts_from_completion,
+                a_poisoned_message_is_never_swept,
+                each_sweep_moves_the_watermark,
+                messages_without_entries_have_a_watermark,
+                one_process_at_a_time_sweeps,
                 a_message_without_entries_leaves_by_its_arrival,
                 a_sweep_that_removes_nothing_forgets_nothing,
             }
@@ -79,10 +84,12 @@ macro_rules! store_tier {
                 a_new_message_waits_behind_one_that_is_tried_again_later,
                 a_delay_is_kept_by_one_that_had_to_wait,
                 a_handler_added_later_keeps_the_order,
+                an_earlier_entry_that_is_added_late_waits_for_a_running_one,
                 a_handler_added_later_goes_by_the_order_of_the_first,
                 a_stale_settlement_releases_no_entry,
             }
             line {
+                the_policy_decides_about_the_entries_behind,
                 other_handlers_are_not_parked,
                 the_death_of_a_worker_keeps_the_order,
             }

@@ -10,7 +10,7 @@ use oncebox::time::Timestamp;
 
 use crate::fixture::{
     HOUR, RETENTION, SECOND, dismissed, handler, inbox, inbox_named, key, message, moved_to, offer,
-    offer_message, offer_to,
+    offer_message, offer_routed, offer_to,
 };
 use crate::{Harness, InspectTier, OperateTier, StoreTier, TransactionalTier};
 
@@ -66,6 +66,54 @@ pub async fn unfinished_work_is_never_swept<S: InspectTier>(h: &Harness<S>) {
         assert_eq!(h.entry(id, name).await.status, status);
         assert!(h.show(id).await.expect("known").stored.is_some());
     }
+}
+
+// FAULTS H2
+pub async fn a_poisoned_message_is_never_swept<S: StoreTier>(h: &Harness<S>) {
+    let poisoned = h.poisoned("1").await;
+    h.advance(100 * RETENTION);
+    assert_eq!(h.sweep(RETENTION).await.messages, 0);
+    assert_eq!(h.accept(offer("1")).await.seq(), Some(poisoned.seq), "a duplicate");
+}
+
+// FAULTS H1
+pub async fn each_sweep_moves_the_watermark<S: StoreTier>(h: &Harness<S>) {
+    for n in 0..2 {
+        let time = h.now();
+        h.first(dated(&format!("swept {n}"), time)).await;
+        let claim = h.claim_one("h").await;
+        h.settle(&claim, Outcome::Done).await;
+        h.advance(RETENTION + HOUR);
+        assert_eq!(h.sweep(RETENTION).await.messages, 1);
+        assert_eq!(h.accept(dated(&format!("late {n}"), time)).await, Accepted::Stale);
+    }
+}
+
+pub async fn messages_without_entries_have_a_watermark<S: StoreTier>(h: &Harness<S>) {
+    let time = h.now();
+    let dated = |id: &str| offer_routed(message(id).with_time(time), []);
+    h.first(dated("swept")).await;
+    h.advance(RETENTION);
+    assert_eq!(h.sweep(RETENTION).await.messages, 1);
+    assert_eq!(h.accept(dated("late")).await, Accepted::Stale);
+}
+
+pub async fn one_process_at_a_time_sweeps<S: StoreTier>(h: &Harness<S>) {
+    for id in ["1", "2", "3"] {
+        let claim = h.running(id).await;
+        h.settle(&claim, Outcome::Done).await;
+    }
+    h.advance(RETENTION);
+    let mut page = SweepParams::new(inbox(), RETENTION, 1);
+    let first = h.store.sweep(&page).await.expect("sweep");
+    assert_eq!(first.messages, 1);
+    let other = h.another().await;
+    let all = SweepParams::new(inbox(), RETENTION, 100);
+    assert_eq!(other.sweep(&all).await.expect("sweep"), Swept::NOTHING);
+    page.after = first.next;
+    assert_eq!(h.store.sweep(&page).await.expect("sweep").messages, 1);
+    h.advance(SweepParams::LEASE + SECOND);
+    assert_eq!(other.sweep(&all).await.expect("sweep").messages, 1, "the first process died");
 }
 
 pub async fn one_unfinished_handler_keeps_the_message<S: InspectTier>(h: &Harness<S>) {
