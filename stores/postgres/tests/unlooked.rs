@@ -27,7 +27,7 @@ async fn quiet(store: &Postgres, name: &str) {
 
 /// Renames the function that stores without a lookup: a call of it fails.
 async fn forbid(schema: &Schema) {
-    schema.run("ALTER FUNCTION @accept_new RENAME TO oncebox_gone").await;
+    schema.run("ALTER FUNCTION @accept_new_v1 RENAME TO oncebox_gone").await;
 }
 
 async fn pair(store: &Postgres, ids: [&str; 2]) -> oncebox::Result<Vec<Accepted>> {
