@@ -1,6 +1,7 @@
 //! Register and sweep: expired messages are removed, and a watermark remembers that they existed.
 
 use std::ops::Bound;
+use std::time::Duration;
 
 use oncebox_core::error::Result;
 use oncebox_core::state::Status;
@@ -48,7 +49,7 @@ impl InboxRows {
         }
         swept.looked = page.len();
         let more = page.last().filter(|_| page.len() == params.limit);
-        swept.next = more.map(|last| SweepPosition { seq: *last, ..SweepPosition::START });
+        swept.next = more.map(|last| SweepPosition::new(Duration::ZERO, *last));
         self.sweeper = swept.next.map(|_| (params.sweep_id, now.after(params.lease)));
         swept
     }

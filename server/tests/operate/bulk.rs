@@ -129,7 +129,8 @@ async fn kill_within_a_step(fixture: &OperateFixture, mut child: Child, id: Oper
 // FAULTS J1: after kill -9 within a step, each entry is still changed once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_operation_continues_and_changes_no_entry_twice() {
-    const MANY: usize = 60;
+    // Enough that the operation lasts longer than a look at its state.
+    const MANY: usize = 500;
     let fixture = OperateFixture::with(MANY, || Outcome::Done).await;
     let id: OperationId = ID.parse().expect("a UUID");
     let args = [&ADA[..], &["--handler", "ship-order", "--confirm", "--operation", ID]].concat();

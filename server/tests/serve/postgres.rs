@@ -82,7 +82,11 @@ fn tables_that_are_missing_are_made_or_the_way_is_told() {
     let sql = String::from_utf8_lossy(&printed.stdout);
     assert!(sql.contains("CREATE TABLE") && printed.status.success(), "{printed:?}");
     let applied = run(&["migrate", "apply"]);
-    assert_eq!(String::from_utf8_lossy(&applied.stdout), "main: applied steps 2 (inbox)\n", "{applied:?}");
+    assert_eq!(
+        String::from_utf8_lossy(&applied.stdout),
+        "main: applied steps 2 (inbox), 2 (functions)\n",
+        "{applied:?}"
+    );
     let again = run(&["migrate", "apply"]);
     assert_eq!(String::from_utf8_lossy(&again.stdout), "main: up to date\n", "{again:?}");
     let sidecar = Sidecar::with_env(&shared(&handler.url(), "migrate = false"), &[("DATABASE_URL", &url)]);
