@@ -8,7 +8,8 @@ use oncebox_sqlite::rusqlite::{Connection, params_from_iter};
 use support::{TestFile, statement, statements};
 
 /// Statements that read a whole table, with the reason.
-const SCANS: [(&str, &str); 37] = [
+const SCANS: [(&str, &str); 38] = [
+    ("accept_take_lock", "the table has one row"),
     ("admin_behind", "what another part of it has found"),
     ("admin_count_quarantine", "an operator asks, on a connection of its own"),
     ("admin_count_finished", "an operator asks, on a connection of its own"),
