@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use oncebox::source::{Ack, channel};
 use oncebox::{Accepted, BoxError, Context, Inbox, Message, handler};
 use oncebox_example_store::SmallStore;
 use oncebox_testkit::TestClock;
@@ -26,5 +27,21 @@ async fn a_message_that_comes_twice_runs_once() -> Result<(), BoxError> {
     inbox.drain().await?;
     inbox.drain().await?;
     assert_eq!(shipped.load(Ordering::Relaxed), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_source_delivers_to_it() -> Result<(), BoxError> {
+    let (clock, shipped) = (TestClock::new(), Arc::<AtomicUsize>::default());
+    let inbox = Inbox::builder("orders", SmallStore::new(clock.shared()))
+        .clock(clock.shared())
+        .data(Arc::clone(&shipped))
+        .on("order.placed", handler("ship", ship))
+        .build()?;
+    let (sender, source) = channel("shop", 1);
+    let running = inbox.start();
+    running.receive(source)?;
+    assert_eq!(sender.deliver(Message::new("evt_1", "order.placed", "{}")).await?, Ack::Done);
+    running.shutdown().await;
     Ok(())
 }

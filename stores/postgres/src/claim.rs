@@ -175,8 +175,9 @@ fn lost_after(others: bool, error: Error) -> Error {
 #[derive(Default)]
 struct ClaimFindings {
     by_place: HashMap<LaneHandler, TargetFindings>,
-    /// True if the claim found almost nothing, and true if the short statement reported it.
+    /// True if the claim found at most eight entries.
     few: bool,
+    /// True if `claim_few` returned them, so nothing is left.
     by_short: bool,
 }
 

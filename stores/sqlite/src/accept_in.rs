@@ -4,7 +4,7 @@
 //! and writes its own keys to `oncebox_proof` at once. Its later calls find them there, and a rollback removes them.
 //! The writers of all processes read these keys from the message table after the commit, as they read messages of other
 //! processes. The transaction takes SQLite's write lock first, which blocks all other writers until it ends. See
-//! docs/adr/0029.
+//! docs/adr/0030.
 
 use std::future::{Future, ready};
 

@@ -3,7 +3,7 @@
 //!
 //! Uses the long statement of the batch writer, which inserts without errors: an error would abort the caller's
 //! transaction. Its numbers become visible late, so it holds a lock that shows sweeps the age of the transaction. See
-//! docs/adr/0029.
+//! docs/adr/0030.
 
 pub(crate) mod driver;
 mod rare;
@@ -185,7 +185,7 @@ fn row(row: &TxRow) -> Result<AcceptRow> {
     Ok(AcceptRow { place: row.get(0)?, seq: row.get(1)?, is_new: row.get(2)?, is_stale: row.get(3)?, known })
 }
 
-/// Returns the values of the statement for all kinds of messages, in the order of `accept/accept.sql`.
+/// Returns the values of the statement for all kinds of messages, in the order of the section `accept` of `sql/accept.sql`.
 fn values(
     db: &Db,
     offers: &[Offered],

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::error::ErrorKind;
 use crate::runtime::Core;
 use crate::runtime::upkeep::orphans;
 use crate::runtime::upkeep::repeat::Pauses;
@@ -80,10 +81,13 @@ impl IntakeSwitch {
     }
 }
 
-/// Completes when the store answers a query.
+/// Completes when the store answers a query: the cheapest one that every store has. A store that does not support it has answered, too.
 async fn answers<S: Store>(core: &Core<S>) {
     let (inbox, mut pauses) = (&core.inbox, Pauses::default());
     while let Err(error) = inbox.store.orphans(&orphans::params(inbox)).await {
+        if error.kind() == ErrorKind::Unsupported {
+            return;
+        }
         inbox.store.watch().trouble(&inbox.name, "receive", &error);
         inbox.clock.sleep(pauses.next()).await;
     }
