@@ -18,7 +18,7 @@
 //! | `store` | [`Store`](oncebox::Store) | what every inbox needs: dedupe, leases, fences, retries, order, retention |
 //! | `inspect` | [`Inspect`](oncebox::store::Inspect) | the same, seen from outside; windows, orphans and backlog of all processes |
 //! | `operate` | [`Operate`](oncebox::store::Operate) and [`Examine`](oncebox::store::Examine) | operator actions, their records, the doctor |
-//! | `transactional` | [`Transactional`](oncebox::store::Transactional) and [`MarkIn`](oncebox::store::MarkIn) | marks, completions in a handler's transaction |
+//! | `transactional` | [`Transactional`](oncebox::store::Transactional), [`MarkIn`](oncebox::store::MarkIn) and [`AcceptIn`](oncebox::store::AcceptIn) | marks, completions and accepts in a transaction |
 //! | `share` | [`ShareIn`](oncebox::store::ShareIn) | several runs in one transaction, and the random model |
 //!
 //! Each tier needs those before it. A store with the first two alone runs
