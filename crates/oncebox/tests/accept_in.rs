@@ -1,8 +1,11 @@
 //! Accept in the caller's own transaction, through an inbox.
 
+use std::time::Duration;
+
 use oncebox::config::OnDuplicate;
 use oncebox::store::Transactional as _;
 use oncebox::{Accepted, BoxError, Config, Context, Dedupe, ErrorKind, Inbox, Memory, Message, handler};
+use oncebox_testkit::TestClock;
 
 async fn nothing(_: Message, _: &mut Context<Memory>) -> Result<(), BoxError> {
     Ok(())
@@ -45,6 +48,23 @@ async fn a_message_is_stored_under_all_its_keys() {
         inbox.store().commit(tx).await.expect("commit");
         let ran = inbox.drain().await.expect("drain");
         assert_eq!(ran, if deliveries == 1 { 2 } else { 1 });
+    }
+}
+
+// A process that only accepts in transactions may be idle for a night.
+#[tokio::test]
+async fn an_expired_registration_is_renewed_and_the_transaction_repeated() {
+    let clock = TestClock::new();
+    let builder = Inbox::builder("orders", Memory::with_clock(clock.shared())).clock(clock.shared());
+    let inbox = builder.on("t", handler("h", nothing)).build().expect("an inbox");
+    inbox.register().await.expect("register");
+    clock.advance(Duration::from_hours(13));
+    let mut tx = inbox.store().begin().await.expect("begin");
+    let error = inbox.accept_in(&mut tx, message("1")).await.expect_err("its registration has expired");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let mut tx = inbox.store().begin().await.expect("begin");
+    while inbox.accept_in(&mut tx, message("1")).await.is_err() {
+        tokio::task::yield_now().await;
     }
 }
 

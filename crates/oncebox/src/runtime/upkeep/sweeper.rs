@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::repeat::Pauses;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::inbox::{Shared, unregistered};
 use crate::runtime::Core;
 use crate::store::{RegisterParams, Store, SweepParams, Swept};
@@ -137,10 +137,11 @@ pub(crate) fn registered_before<S: Store>(inbox: &Arc<Shared<S>>) -> Result<()> 
     if within(hold / 3) {
         return Ok(());
     }
-    // A store may skip a registration within half of the hold time, so it holds that long for certain.
-    if !within(hold / 2) {
+    if inbox.registered.at.lock().is_none() {
         return Err(unregistered(inbox));
     }
+    // A store may skip a registration within half of the hold time, so it holds that long for certain.
+    let counts = within(hold / 2);
     let inbox = Arc::clone(inbox);
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         runtime.spawn(async move {
@@ -149,7 +150,14 @@ pub(crate) fn registered_before<S: Store>(inbox: &Arc<Shared<S>>) -> Result<()> 
             }
         });
     }
-    Ok(())
+    if counts { Ok(()) } else { Err(expired()) }
+}
+
+/// Returns the error for a registration that ended while no message came. The caller repeats its transaction.
+fn expired() -> Error {
+    let what =
+        "the registration of this process has expired and is being renewed; nothing was stored; try again";
+    Error::new(ErrorKind::Unavailable, what)
 }
 
 /// Returns the parameters of a sweep, or `None` if no window has a limit.
