@@ -41,9 +41,6 @@ const BOUND: Duration = Duration::from_millis(500);
 const LOADED: Duration = Duration::from_millis(50);
 /// Maximum time until a flood has left nothing.
 const RECOVERY: Duration = Duration::from_mins(1);
-/// Maximum growth of the memory by a flood that follows another, in bytes: twice the room for unverified bodies. The allocator
-/// keeps freed pages of server and clients, which share this process.
-const MARGIN: u64 = 128 << 20;
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const TOKEN: &str = "a-long-random-token";
 
@@ -264,30 +261,6 @@ async fn honest_over_tls(server: &RunningServer, tls: &TlsConnector) -> Vec<Dura
     took
 }
 
-/// Resident memory of this process, in bytes.
-fn memory() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("it runs");
-    let held = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
-    held.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
-}
-
-/// Waits until the memory is back near its level before a flood. The untrusted clients are in this process, too.
-async fn memory_is_back(before: u64) {
-    let (mut last, mut beat, start) = (0, tokio::time::interval(Duration::from_millis(200)), Instant::now());
-    let back = tokio::time::timeout(RECOVERY, async {
-        loop {
-            beat.tick().await;
-            last = memory();
-            if last < before + MARGIN {
-                break;
-            }
-        }
-    });
-    let back = back.await;
-    println!("memory {before} before, {last} after {:?}", start.elapsed());
-    assert!(back.is_ok(), "{last} bytes after {RECOVERY:?}, {before} before the flood");
-}
-
 /// Asserts the bound on senders, and prints which one applied.
 fn assert_quick(what: &str, took: &[Duration], controls: &[Duration]) {
     let (slowest, control) = (percentile(took, 99), percentile(controls, 99));
@@ -345,7 +318,7 @@ fn percentile(took: &[Duration], percent: usize) -> Duration {
     took[(took.len() * percent / 100).min(took.len() - 1)]
 }
 
-async fn senders_get_through(tls: bool, pem: &[u8], quiet: Option<u64>) {
+async fn senders_get_through(tls: bool, pem: &[u8]) {
     let mut bodies = BodyLimits::default();
     let room = bodies.unverified;
     bodies.max = room;
@@ -362,14 +335,11 @@ async fn senders_get_through(tls: bool, pem: &[u8], quiet: Option<u64>) {
         let took = honest_over_tls(&encrypted, &connector(pem, b"http/1.1")).await;
         assert_quick("flooded TLS port", &took, &controls);
     }
-    println!("{:?}, memory {}", flood.counts, memory());
+    println!("{:?}", flood.counts);
     flood.end().await;
     let recovery = Instant::now();
     all_room_is_free_again(&plain, room).await;
     println!("the pool of unverified bodies is free after {:?}", recovery.elapsed());
-    if let Some(quiet) = quiet {
-        memory_is_back(quiet).await;
-    }
     in_time("the plain port stops", plain.stopped()).await;
     in_time("the port with TLS stops", encrypted.stopped()).await;
 }
@@ -396,13 +366,9 @@ async fn all_room_is_free_again(server: &RunningServer, room: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn verified_senders_get_through_a_flood_on_either_port() {
     let pem = certificate();
-    // The allocator keeps pages of the first flood of each kind.
-    for tls in [false, true] {
-        senders_get_through(tls, &pem, None).await;
-    }
-    let quiet = memory();
-    for tls in [false, true] {
-        senders_get_through(tls, &pem, Some(quiet)).await;
+    // The pool is free again after each. The test of the sidecar looks at the memory of a process without the clients.
+    for tls in [false, true, false, true] {
+        senders_get_through(tls, &pem).await;
     }
 }
 
